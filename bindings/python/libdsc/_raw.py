@@ -21,33 +21,33 @@ class Result(IntEnum):
     """Values of ::dsc_result_t."""
 
     OK = 0  # success
-    IN_PROGRESS = 1  # the wait ended, the work goes on
-    DONE = 2  # there is nothing more to give
+    IN_PROGRESS = 1  # the wait ended, the work continues
+    DONE = 2  # nothing is left to return
     TRUNCATED = 3  # a text or list did not fit; the buffer holds its beginning
     ERR_INVALID_ARG = -1  # an argument is wrong; nothing happened
     ERR_BAD_HANDLE = -2  # stale, foreign, wrong-kind or NULL handle
     ERR_STATE = -3  # the call does not fit the object's state
     ERR_FORKED = -4  # called in a child made by fork()
     ERR_BUSY = -5  # another thread is inside a call on this handle
-    ERR_REENTRANT = -6  # called from inside a callback that may not call
+    ERR_REENTRANT = -6  # called from a callback that must not call it
     ERR_NOMEM = -7  # out of memory
     ERR_NOSPACE = -8  # shared memory could not be reserved
-    ERR_SYSTEM = -9  # a system call failed; the message carries errno
+    ERR_SYSTEM = -9  # a system call failed; the message contains errno
     ERR_TIMEOUT = -10  # the deadline passed; the message names the missing ranks
     ERR_PEER_DEAD = -11  # a rank's process ended without leaving
     ERR_PEER_STALLED = -12  # a rank's process no longer runs (stopped, swapped, dumping core)
     ERR_PEER_LEFT = -13  # a rank left the group or exited in an orderly way
     ERR_MISMATCH = -14  # ranks called different operations, or with different arguments
-    ERR_REVOKED = -15  # the communicator failed earlier; the message gives the first cause
+    ERR_REVOKED = -15  # the communicator failed earlier; the message says why
     ERR_AUTH = -16  # authentication failed
-    ERR_PROTOCOL = -17  # the other side does not speak this protocol
-    ERR_VERSION = -18  # versions that do not work together
+    ERR_PROTOCOL = -17  # the peer does not speak this protocol
+    ERR_VERSION = -18  # incompatible versions
     ERR_CONFIG = -19  # settings are impossible or differ between ranks
-    ERR_ADDR_IN_USE = -20  # the meeting name is held by another job
+    ERR_ADDR_IN_USE = -20  # another job uses the rendezvous name
     ERR_NO_BACKEND = -21  # a library, driver or symbol is missing
-    ERR_BACKEND = -22  # a backend failed; the message carries its code and text
-    ERR_BACKEND_STUCK = -23  # a backend does not come back
-    ERR_UNSUPPORTED = -24  # valid, but not offered by this version
+    ERR_BACKEND = -22  # a backend failed; the message has its error
+    ERR_BACKEND_STUCK = -23  # a backend call does not return
+    ERR_UNSUPPORTED = -24  # valid, but not supported by this version
     ERR_OVERFLOW = -25  # a size does not fit
     ERR_CALLBACK = -26  # a callback failed or threw
     ERR_NONFINITE = -27  # a NaN or an infinity was found
@@ -73,7 +73,7 @@ class Dtype(IntEnum):
 
 
 class Op(IntEnum):
-    """Values of ::dsc_op_t. The order of ranks holds for host memory; on devices NCCL chooses it."""
+    """Values of ::dsc_op_t. Rank order applies to host memory; on devices NCCL chooses the order."""
 
     SUM = 1  # sum in rank order
     PROD = 2  # product in rank order
@@ -88,24 +88,24 @@ class Op(IntEnum):
 class NonfiniteCheck(IntEnum):
     """Values of ::dsc_nonfinite_check_t."""
 
-    OFF = 0  # nothing: it passes through
+    OFF = 0  # nothing: the value passes through
     COUNT = 1  # it is counted, see dsc_comm_nonfinite_info()
-    FAIL = 2  # DSC_ERR_NONFINITE on all ranks; nothing is revoked
+    FAIL = 2  # DSC_ERR_NONFINITE on all ranks; the communicator is not revoked
 
 
 class Backend(IntEnum):
     """Values of ::dsc_backend_t."""
 
-    AUTO = 0  # the best that is available
-    HOST = 1  # memory of one host, through shared memory
-    DEVICE = 2  # memory of devices, through NCCL
-    INTER_HOST = 3  # memory of several hosts, through libdsc_gloo.so
+    AUTO = 0  # the best one available
+    HOST = 1  # host memory within one host, through shared memory
+    DEVICE = 2  # device memory, through NCCL
+    INTER_HOST = 3  # host memory across hosts, through libdsc_gloo.so
 
 
 class MemoryKind(IntEnum):
     """Values of ::dsc_memory_kind_t."""
 
-    HOST = 1  # memory of the host, reachable by every rank of the host without copying
+    HOST = 1  # host memory that every rank of the host reaches without copying
     DEVICE = 2  # memory of a GPU
 
 
@@ -116,7 +116,7 @@ class Source(IntEnum):
     ENV = 2  # RANK and WORLD_SIZE
     PMIX = 4  # a PMIx server
     LAUNCHER = 8  # variables of Slurm, Open MPI, MPICH and others
-    SINGLE = 16  # one process alone
+    SINGLE = 16  # a single process
 
 
 class LogLevel(IntEnum):
@@ -124,33 +124,33 @@ class LogLevel(IntEnum):
 
     OFF = 0  # nothing
     ERROR = 1  # something failed
-    WARN = 2  # something looks wrong and goes on
-    INFO = 3  # what was decided and why
+    WARN = 2  # something looks wrong, but work continues
+    INFO = 3  # decisions and their reasons
     DEBUG = 4  # every step
 
 
 class Average(IntEnum):
     """Values of ::dsc_average_t."""
 
-    PRE = 1  # each input times 1/n as it is read, summed in rank order, rounded once
+    PRE = 1  # each input times 1/n as it is read; summed in rank order, rounded once
     POST = 2  # sum, then one true division, rounded once
     NONE = 3  # the plain sum
-    PYTORCH = 4  # PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided by n
+    PYTORCH = 4  # PyTorch's two rules: a gradient that is copied is multiplied by 1/n and rounded; one in its view is divided by n
 
 
 class Rebuild(IntEnum):
     """Values of ::dsc_rebuild_t."""
 
-    NEVER = 1  # the buckets stay as they were planned
-    ONCE = 2  # once, after the first iteration that is reduced, as PyTorch
-    REPEATED = 3  # also later, when three iterations in succession had another order
+    NEVER = 1  # the buckets stay as planned
+    ONCE = 2  # once, after the first reduced iteration, as in PyTorch
+    REPEATED = 3  # also later, after three consecutive iterations with another order
 
 
 class BufferSync(IntEnum):
     """Values of ::dsc_buffer_sync_t."""
 
-    BROADCAST = 1  # all get those of rank 0
-    MEAN = 2  # floats become their mean over all ranks; others as with DSC_BUFFER_SYNC_BROADCAST
+    BROADCAST = 1  # all ranks get those of rank 0
+    MEAN = 2  # floats become their mean over all ranks; other types are broadcast
 
 
 class Norm(IntEnum):
@@ -163,10 +163,10 @@ class Norm(IntEnum):
 class ShardLayout(IntEnum):
     """Values of ::dsc_shard_layout_t."""
 
-    UNIT = 1  # the parameters of a unit one after another, as FSDP
+    UNIT = 1  # the parameters of a unit one after another, as in FSDP
     MEGATRON = 2  # buckets of Megatron's distributed optimizer, last parameter first
     DEEPSPEED = 3  # flat buffers of DeepSpeed's stages 1 and 2
-    PARTITIONED = 4  # each parameter cut by itself, as DeepSpeed's stage 3 does
+    PARTITIONED = 4  # each parameter is divided separately, as in DeepSpeed's stage 3
 
 
 class TensorMapping(IntEnum):
@@ -179,21 +179,21 @@ class TensorMapping(IntEnum):
     GATHER_REDUCE = 5  # all-gather; reduce-scatter
     REDUCE_SCATTER = 6  # reduce-scatter; all-gather
     ALL_TO_ALL = 7  # all-to-all along dim; the reverse
-    SEQUENCE_TO_HIDDEN = 8  # outer is divided before, dim after; the reverse
-    HIDDEN_TO_SEQUENCE = 9  # dim is divided before, outer after; the reverse
+    SEQUENCE_TO_HIDDEN = 8  # from outer divided to dim divided; the reverse
+    HIDDEN_TO_SEQUENCE = 9  # from dim divided to outer divided; the reverse
 
 
 class MoeDrop(IntEnum):
     """Values of ::dsc_moe_drop_t."""
 
     LATEST = 1  # those of the last tokens
-    LIGHTEST = 2  # those of the lowest router weights; of equal ones the last tokens'
+    LIGHTEST = 2  # those with the lowest router weights; if equal, those of the last tokens
 
 
 class MoePayload(IntEnum):
     """Values of ::dsc_moe_payload_t."""
 
-    PLAIN = 1  # as they are
+    PLAIN = 1  # unchanged
     F8E4M3 = 2  # as 8-bit floats, with one f32 scale for each 128 elements
 
 
@@ -209,7 +209,7 @@ class RngRegion(IntEnum):
 
     DATA = 1  # the same on all ranks of a tensor-parallel group
     TENSOR = 2  # different on each rank of a tensor-parallel group
-    EXPERT = 3  # different on each rank that holds other experts, or other parts of them
+    EXPERT = 3  # different on ranks that hold different experts or parts of them
 
 
 class PipeOp(IntEnum):
@@ -218,16 +218,16 @@ class PipeOp(IntEnum):
     LOAD_MICRO_BATCH = 1  # load inputs (first stage) or labels (last stage)
     FORWARD = 2  # forward pass of one micro-batch
     BACKWARD = 3  # backward pass of one micro-batch
-    BACKWARD_INPUT = 4  # the part of a backward pass that gives gradients of the inputs
-    BACKWARD_WEIGHT = 5  # the part of a backward pass that gives gradients of the weights
+    BACKWARD_INPUT = 4  # the part of a backward pass that computes gradients of the inputs
+    BACKWARD_WEIGHT = 5  # the part of a backward pass that computes gradients of the weights
     SEND_ACTIVATION = 6  # send the outputs to the next stage
     RECV_ACTIVATION = 7  # receive the inputs from the previous stage
     SEND_GRAD = 8  # send the gradients of the inputs to the previous stage
     RECV_GRAD = 9  # receive the gradients of the outputs from the next stage
-    REDUCE_TIED_GRADS = 10  # sum the gradients of weights that several stages share
+    REDUCE_TIED_GRADS = 10  # sum the gradients of weights that stages share
     REDUCE_GRADS = 11  # reduce gradients over the data-parallel ranks
     OPTIMIZER_STEP = 12  # update the weights
-    OVERLAP = 13  # a forward and a backward pass at once
+    OVERLAP = 13  # a forward and a backward pass at the same time
 
 
 class PipePlacement(IntEnum):
@@ -235,23 +235,23 @@ class PipePlacement(IntEnum):
 
     LOOP = 0  # part p is on stage p modulo the number of stages
     ZIGZAG = 1  # from the first stage to the last, then back: two chunks make a V
-    APART = 2  # every stage has a whole model; no data flows
+    APART = 2  # every stage has a whole model; stages exchange no data
 
 
 class PipeMessages(IntEnum):
     """Values of ::dsc_pipe_messages_t."""
 
-    WHEN_NEEDED = 0  # when the receiver needs them next: fewest buffers
-    AT_ONCE = 1  # sent after what makes them and received as early, as by PyTorch 2.7
+    WHEN_NEEDED = 0  # just before the receiver needs them: fewest buffers
+    AT_ONCE = 1  # sent and received as soon as they are computed, as in PyTorch 2.7
 
 
 class PipePicture(IntEnum):
     """Values of ::dsc_pipe_picture_t."""
 
     TEXT = 1  # a line per stage, for a terminal
-    COLOR = 2  # the same with colour, by ANSI escape sequences
-    SVG = 3  # a drawing by itself, as of an .svg file
-    PERFETTO = 4  # for ui.perfetto.dev; a unit is a microsecond
+    COLOR = 2  # the same with colours, as ANSI escape sequences
+    SVG = 3  # a drawing for an .svg file
+    PERFETTO = 4  # for ui.perfetto.dev; one unit is shown as one microsecond
 
 
 class PipeFormat(IntEnum):
@@ -264,15 +264,15 @@ class PipeFormat(IntEnum):
     JSON = 5  # all of a schedule
 
 
-# Keeps a value under a key that was not put before: returns DSC_OK, or an error.
+# Stores a value under a key that was not put before. Returns DSC_OK, or an error.
 StorePutFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
 
-# Waits until a key was put, and writes its value, at most capacity bytes, and the value's length: returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_fn.
+# Waits until a key was put. Writes its value, at most capacity bytes, and the value's length. Returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as dsc_store_put_fn.
 StoreGetFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t))
 
 
-# Called once, on any thread, when nobody uses the store any more. It may not call the library.
+# Called once, on any thread, when the store is no longer used. It must not call the library.
 StoreDestroyFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -281,10 +281,10 @@ OpFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes
 
 
 class Setting(ctypes.Structure):
-    """A setting of one backend, as a pair of texts; docs/gpu.md lists the names."""
+    """A setting of a backend, as a pair of texts; docs/gpu.md lists the names."""
 
     name: Bytes | None  # such as "nccl.max_ctas"
-    value: Bytes | None  # a number in decimal, or a text
+    value: Bytes | None  # a decimal number, or a text
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -293,23 +293,23 @@ class Setting(ctypes.Structure):
 
 
 class ErrorInfo(ctypes.Structure):
-    """What is known about a failure. Lists and texts are cut to what fits, texts between characters."""
+    """Details of a failure. Lists and texts are cut to what fits, texts between characters."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
     comm_id: int  # of the communicator, see dsc_comm_id(); 0: the world, or none
-    sequence: int  # number of the operation in that communicator, from 1; 0: none
-    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
+    sequence: int  # sequence number of the operation in that communicator, from 1; 0: none
+    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in the send buffer of that rank or in the gradient named by text; 0 otherwise
     n_ranks: int  # number of valid entries in ranks, 0 to 64
-    elapsed_ns: int  # how long the operation had run, in nanoseconds
+    elapsed_ns: int  # nanoseconds for which the operation had run
     code: int  # DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations still wait for it
     revoked: int  # 1: the communicator no longer works
     system_error: int  # errno; 0: none
-    native_code: int  # error of a backend on the rank at fault; 0: none
+    native_code: int  # error code of a backend on the rank at fault; 0: none
     rank: int  # first rank at fault in that communicator; -1: not known
     reserved: int  # 0
     ranks: Any  # ranks at fault
     operation: Bytes  # such as "all_reduce"; empty: none
-    text: Bytes  # what happened, UTF-8, ended by a zero
+    text: Bytes  # description of the failure, UTF-8, ended by a zero
     group: Bytes  # name of the communicator that sequence and ranks belong to, such as "world", or "reducer" for the group of a reducer; empty: none, or not known
 
     _fields_ = [
@@ -337,9 +337,9 @@ class LogRecord(ctypes.Structure):
 
     struct_size: int  # size of this struct as the library compiled it
     message: Bytes | None  # one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
-    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
+    time_ns: int  # time of the record in nanoseconds of CLOCK_REALTIME
     level: int  # how urgent it is
-    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
+    rank: int  # world rank of the thread that made the record; -1: none, or not known yet
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -362,7 +362,7 @@ class CommOptions(ctypes.Structure):
     settings: Any  # settings of backends, such as "nccl.max_ctas"
     n_settings: int  # entries of settings; default 0
     timeout_ms: int  # deadline of every operation in milliseconds; 0 (default): the parent's
-    stream_priority: int  # CUDA's priority of the streams for operations with a work object: lower is more urgent, 0 (default) is the least urgent; values out of the device's range become the nearest one
+    stream_priority: int  # CUDA priority of the streams for operations with a work object: lower is more urgent, 0 (default) is the least urgent; values outside the device's range are clamped
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -375,12 +375,12 @@ class CommOptions(ctypes.Structure):
 
 
 class OpStats(ctypes.Structure):
-    """Running totals of one operation at one size class."""
+    """Running totals of one operation in one size class."""
 
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     bytes_class: int  # smallest power of two not below the bytes of a call; 0 for calls without data
     count: int  # completed calls
-    bytes: int  # sum of the calls' bytes: those of the larger of the two buffers
+    bytes: int  # sum over the calls of the larger of the two buffers
     waiting_ns: int  # nanoseconds until the other ranks had arrived, summed over the calls
     moving_ns: int  # nanoseconds from then until completion, summed over the calls; 0 for blocking calls of up to 104 bytes on one host
     operation: Bytes  # such as "all_reduce"
@@ -400,13 +400,13 @@ class NonfiniteInfo(ctypes.Structure):
     """Inputs of reductions that were NaN or infinite."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
-    elements: int  # of all ranks' inputs together
+    elements: int  # such elements, over the inputs of all ranks
     operations: int  # reductions that had such inputs
-    sequence: int  # number of the first of these, as in dsc_error_info_t
-    index: int  # element at which the first rank had its first one, in its send buffer
-    rank: int  # that rank: the lowest that had one; -1: there was none
+    sequence: int  # sequence number of the first such reduction, as in dsc_error_info_t
+    index: int  # index of the first such element in the send buffer of the rank below
+    rank: int  # the lowest rank with such an input; -1: none
     reserved: int  # 0
-    operation: Bytes  # such as "all_reduce"; empty: there was none
+    operation: Bytes  # such as "all_reduce"; empty: none
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -425,12 +425,12 @@ class StoreOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     token: Bytes | None  # secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none. TCP only
-    job_id: Bytes | None  # keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    job_id: Bytes | None  # distinguishes jobs that use the same file or port; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
     bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
     serve: int  # 1: this process is the TCP store's server; default 0
-    world_size: int  # for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size connections that have not shown the token yet; default 1
+    world_size: int  # for a server: number of processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size connections that are not authenticated yet; default 1
     timeout_ms: int  # deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
-    allow_unauthenticated: int  # 1: a server without a token may listen at an address that is not loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
+    allow_unauthenticated: int  # 1: a server without a token may listen on addresses other than loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -445,13 +445,13 @@ class StoreOptions(ctypes.Structure):
 
 
 class StoreCallbacks(ctypes.Structure):
-    """A store of the caller's, for dsc_store_from_callbacks()."""
+    """A user-defined store, for dsc_store_from_callbacks()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     context: int | None  # passed to every function
     put: Any  # keeps a value
     get: Any  # waits for a value
-    destroy: Any  # releases the context; NULL: there is nothing to do
+    destroy: Any  # releases the context; NULL: do nothing
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -466,25 +466,25 @@ class InitOptions(ctypes.Structure):
     """Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is needed."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on a file system that all hosts share); NULL: env://
-    job_id: Bytes | None  # keeps jobs on one host apart; NULL: from the launcher, or none
-    token: Bytes | None  # secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
-    store: int | None  # through which rank 0 tells the others where it listens, if the job has several hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL (default): none
-    settings: Any  # of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver library, looked at when a device is bound; one for all ranks of a process. Without them DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or where docs/gpu.md says
+    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server only), "tcp://HOST:PORT" or "file:///PATH" (on a file system shared by all hosts); NULL: env://
+    job_id: Bytes | None  # distinguishes jobs on one host; NULL: from the launcher, or none
+    token: Bytes | None  # secret of a multi-host job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
+    store: int | None  # multi-host jobs: rank 0 publishes its address in this store. Any store works, also a user-defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default): none
+    settings: Any  # of backends; default: none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's driver library) are read when a device is bound; one value for all ranks of a process. Without them see docs/gpu.md
     n_settings: int  # entries of settings; default 0
     backend: int  # default DSC_BACKEND_AUTO
-    sources: int  # which sources of rank and size may be used, bits of ::dsc_source; 0 (default): all
-    rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
-    world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
+    sources: int  # allowed sources of rank and size, bits of ::dsc_source; 0 (default): all
+    rank: int  # 0 to world_size - 1, set together with world_size; -1 (default): from the environment or the launcher
+    world_size: int  # 1 or more, set together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
-    device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
+    device: int  # CUDA's number of the GPU to bind, in this process; -1 (default): that of the current CUDA context; without a context DSC_BACKEND_DEVICE chooses by local_rank, and DSC_BACKEND_AUTO binds none
     init_timeout_ms: int  # deadline of this call in milliseconds, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
-    stall_timeout_ms: int  # a process that has not run for this many milliseconds fails its groups; 0: never; default 30,000
-    progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_comm_progress(); may differ between ranks
-    rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a user-defined operation (op.h) cannot be given up then
-    require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
+    stall_timeout_ms: int  # if a process has not run for this many milliseconds, its groups fail; 0: never; default 30,000
+    progress_thread: int  # 1 (default): a library thread drives operations in the background; 0: the program calls dsc_comm_progress() instead; may differ between ranks
+    rank_per_thread: int  # 1: this process has several ranks, one call per rank; default 0. With 1, a rank that is stuck in a user-defined operation (op.h) cannot be abandoned
+    require_existing: int  # 1: return the existing world, never create one, and ignore other options and the environment; default 0
     reserved: int  # must be 0
 
     _fields_ = [
@@ -516,8 +516,8 @@ class MeshOptions(ctypes.Structure):
     """Options of dsc_mesh_create(). Fill with dsc_mesh_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    order: Bytes | None  # such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank stand first; axes of size 1 may be left out. NULL: the axes as they are listed, the last one fastest
-    world_size: int  # what the product of the sizes must be; 0: it may be any
+    order: Bytes | None  # such as "tp-cp-ep-dp-pp": names of axes, the fastest first (along it, neighbours have consecutive ranks); axes of size 1 may be omitted. NULL: the axes as listed, the last one fastest
+    world_size: int  # required product of the sizes; 0: any
     rank_offset: int  # the first rank, 0 or more; default 0
 
     _fields_ = [
@@ -529,7 +529,7 @@ class MeshOptions(ctypes.Structure):
 
 
 class MeshPlanOptions(ctypes.Structure):
-    """What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init()."""
+    """Options of dsc_mesh_plan(). Fill with dsc_mesh_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     style: Bytes | None  # "megatron" (default) or "deepspeed"
@@ -537,9 +537,9 @@ class MeshPlanOptions(ctypes.Structure):
     cp_levels: Any  # sizes of hierarchical cp groups, the first one fastest; NULL: none
     n_cp_levels: int  # entries of cp_levels
     instances: int  # of the distributed optimizer, 1 or more; default 1
-    hybrid: int  # 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp group; default 0
+    hybrid: int  # 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp group; default 0
     virtual_stages: int  # parts of the model on every pipeline stage, 1 or more; default 1
-    rank: int  # only the groups of this rank; -1 (default): all
+    rank: int  # list only the groups of this rank; -1 (default): all
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -555,18 +555,17 @@ class MeshPlanOptions(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
-    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
-    the same value."""
+    """One tensor of a list. Set the struct_size of every element of a list, always to the same value."""
 
     struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
+    data: int | None  # address of the first element; elements are contiguous. May be NULL if only the description is used
     shape: Any  # ndim sizes, whose product is count; NULL: only count is known
     name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
     count: int  # number of elements
     dtype: int  # element type
     ndim: int  # entries of shape, 0 or more
     device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
-    expect_sparse: int  # 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0
+    expect_sparse: int  # 1: a parameter with sparse gradients, see dsc_bucket_reducer_mark_sparse(); shape must be set. Otherwise 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -585,7 +584,7 @@ class BucketPlanOptions(ctypes.Structure):
     """Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    devices: Any  # device of each tensor, any numbers; NULL (default): all the same
+    devices: Any  # device of each tensor, any numbers; NULL (default): all on the same device
     expect_sparse: Any  # 0 or 1, by tensor index (not by position); NULL (default): none
     order: Any  # the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
     limits: Any  # bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
@@ -605,9 +604,9 @@ class ClipOptions(ctypes.Structure):
     """Options of dsc_bucket_reducer_clip() and dsc_sharded_clip(). Fill with dsc_clip_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    shards: int | None  # ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of them; NULL (default): this rank holds the whole model
-    counted: Any  # by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for tied parameters; it is scaled all the same. NULL (default): all count
-    max_norm: float  # gradients are scaled down so that their norm is at most this; infinity (default): not limited
+    shards: int | None  # ranks with the other parts of the model (tensor, pipeline parallelism); the norm is over all of them. NULL (default): this rank has the whole model
+    counted: Any  # for each parameter, 0: not in the norm, because another rank of shards counts it (tied parameters); it is still scaled. NULL (default): all are counted
+    max_norm: float  # gradients with a larger norm are scaled down to it; infinity (default): no limit
     scale: float  # factor for all gradients, applied first, such as 1 / loss scale; default 1
     norm: int  # default DSC_NORM_TWO
     reserved: int  # 0
@@ -627,20 +626,20 @@ class BucketReducerOptions(ctypes.Structure):
     """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    bucket_indices: Any  # explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
     bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
     n_buckets: int  # number of explicit buckets; 0: planned
-    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
+    bucket_bytes: int  # a bucket with this many bytes is closed; default 26,214,400 (25 MiB)
+    first_bucket_bytes: int  # the same limit for the bucket of the parameters that are declared first; this bucket is launched last; default 1,048,576 (1 MiB)
     average: int  # default DSC_AVERAGE_PRE
     sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
-    single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
-    find_unused: int  # 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
-    static_graph: int  # 1: every iteration uses the same parameters equally often: the first one counts the marks and is reduced at its end, later ones take a parameter as ready after as many marks; default 0
-    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
-    small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
-    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type
-    keep_sparse_rows: int  # 1: results of sparse gradients are the rows of all ranks one after another; 0 (default): coalesced, each index once in ascending order with the sum of its rows
+    single_first_bucket: int  # 1: one bucket per dtype and device; default 0
+    find_unused: int  # 1: a parameter that is not marked before dsc_bucket_reducer_finish() has no gradient on this rank, and the ranks agree on the parameters without a gradient on any rank; 0 (default): an unmarked parameter is an error
+    static_graph: int  # 1: every iteration uses the same parameters equally often. The first one counts the marks and is reduced at its end; later ones treat a parameter as ready after as many marks; default 0
+    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Buckets are never rebuilt if they are explicit, with find_unused, or after a rank has asked for a gradient view
+    small_bucket_first: int  # 1: after a rebuild, first_bucket_bytes limits the bucket that is launched first, as in PyTorch; 0 (default): the one that is launched last
+    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 for 16-bit parameters. Gradients are converted when they are read, and the result is rounded once; 0 (default): the parameters' type
+    keep_sparse_rows: int  # 1: the result of a sparse gradient is the rows of all ranks, concatenated; 0 (default): it is coalesced: each index occurs once, in ascending order, with the sum of its rows
     reserved: int  # 0
 
     _fields_ = [
@@ -664,27 +663,27 @@ class BucketReducerOptions(ctypes.Structure):
 
 
 class Bucket(ctypes.Structure):
-    """A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
+    """A complete bucket, as passed to a hook. Everything is valid during the call. The memory of buffer stays
     valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
     dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
     work of its last step is done."""
 
     struct_size: int  # size of this struct as the library compiled it
-    comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed
-    buffer: int | None  # count elements: the gradients one after another, undivided. The hook leaves the mean here
-    stream: int | None  # of a device: the gradients are there behind it, and what is put on it comes before the end of the iteration; NULL in host memory
+    comm: int | None  # the reducer's group, for the hook's operations, which run in the order of its calls; valid until the hook is removed
+    buffer: int | None  # count elements: the gradients one after another, not divided. The hook writes the mean here
+    stream: int | None  # on a device: work on this stream runs after the gradients are ready and before the iteration ends; NULL for host memory
     params: Any  # n_params indices of parameters
-    offsets: Any  # element of buffer at which each of them starts
-    counts: Any  # elements of each of them
-    error: Bytes | None  # empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    offsets: Any  # first element of each in buffer
+    counts: Any  # number of elements of each
+    error: Bytes | None  # a hook that fails may write the reason here, ended by a zero; the errors of all ranks contain it
     n_params: int  # parameters in the bucket
     index: int  # number of the bucket, from 0 in launch order
-    count: int  # elements of buffer, on a device also those between parameters
+    count: int  # elements of buffer; on a device with the padding between parameters
     error_capacity: int  # bytes at error
     dtype: int  # element type
     is_last: int  # 1: the last bucket of the iteration
-    divisor: int  # ranks that take part: the mean is the sum over it
-    step: int  # 0: the bucket has just become complete; s + 1: the work of step s is done
+    divisor: int  # number of ranks that take part; the mean is the sum divided by it
+    step: int  # 0: the bucket has become complete; s + 1: the work of step s is done
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -706,7 +705,7 @@ class Bucket(ctypes.Structure):
     ]
 
 
-# Does one step of reducing a bucket.
+# Performs one step of reducing a bucket.
 BucketHookFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Bucket), ctypes.POINTER(ctypes.c_void_p))
 
 
@@ -714,7 +713,7 @@ class JoinOptions(ctypes.Structure):
     """Options of dsc_join_create(). Fill with dsc_join_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    divide_by_initial: int  # 1 (default): means are over all ranks, of which those without batches give zeros; 0: over the ranks that still have batches
+    divide_by_initial: int  # 1 (default): means are over all ranks, and those without batches contribute zeros; 0: over the ranks that still have batches
     throw_on_early_end: int  # 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
 
     _fields_ = [
@@ -728,13 +727,13 @@ class ShardPlanOptions(ctypes.Structure):
     """How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    unit_starts: Any  # n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
-    alone: Any  # one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is shared between stages; NULL: none
+    unit_starts: Any  # n_units entries, ascending from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
+    alone: Any  # one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages share; NULL: none
     n_units: int  # entries of unit_starts; 0: planned
-    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the parameter with which it has so many elements; 0: never; default 40,000,000
-    alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16
+    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many elements; 0: never; default 40,000,000
+    alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
     layout: int  # default DSC_SHARD_LAYOUT_UNIT
-    wide_padding: int  # DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    wide_padding: int  # 1: bucket ends are multiples of 65,536 too (MEGATRON); default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -797,13 +796,13 @@ class ShardedOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     plan: Any  # layout; NULL: its defaults
-    max_live_bytes: int  # most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and 3), are there at a time; at least those of the largest unit; 0 (default): no limit
+    max_live_bytes: int  # limit for the full parameters (stage 3), and for the full gradients (stages 2 and 3), of all units held at a time; at least the bytes of the largest unit; 0 (default): no limit
     stage: int  # 1, 2 (default) or 3
     average: int  # DSC_AVERAGE_PRE (default), _POST or _NONE
     grad_dtype: int  # type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16 bits; a float of 8 or 16 bits for parameters of f32
-    shard_size: int  # hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy, and copies are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
-    prefetch: int  # stage 3: units that are gathered ahead, in the order in which the step before has used them; default 1
-    sync: int  # 1 (default): all ranks take rank 0's parameters; 0: each its own
+    shard_size: int  # hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy of the parameters, and the gradients of all copies are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
+    prefetch: int  # stage 3: number of units to gather ahead, in the order in which the previous step used them; default 1
+    sync: int  # 1 (default): all ranks take rank 0's parameters; 0: each rank takes its own
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -822,8 +821,8 @@ class ShardedShard(ctypes.Structure):
     """This rank's shard of a bucket."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    params: int | None  # parameters, in stages 1 and 2 where they stand in the full buffer
-    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of their streams
+    params: int | None  # parameters; in stages 1 and 2 a part of the full buffer
+    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
     unit: int  # unit of the bucket
     bucket: int  # number of the bucket
     start: int  # first element, counted in the bucket
@@ -865,19 +864,19 @@ class ShardedRange(ctypes.Structure):
 
 
 class ShardedMemoryInfo(ctypes.Structure):
-    """Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full parameters
-    of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch + 1 units
-    of parameters, those in a row that are largest, but of max_live_bytes at most. What is used beyond takes
-    pages of memory, on a device an allocation in stream order, which are given back, and is counted from the
-    first call that names the unit."""
+    """Bytes that sharded parameters hold on this rank. Full gradients (stages 2 and 3) and full parameters
+    (stage 3) come from pools that are kept until destroy. They hold two units of gradients and prefetch + 1
+    units of parameters, sized for the largest consecutive units, at most max_live_bytes. Beyond that, memory
+    is allocated and given back as needed: pages on the host, stream-ordered allocations on a device. It is
+    counted from the first call that names the unit."""
 
     struct_size: int  # size of this struct as the caller compiled it
     param_shard_bytes: int  # parameter shards; 0 in stages 1 and 2, where they are part of param_bytes
     grad_shard_bytes: int  # gradient shards
-    param_bytes: int  # for full parameters, now
-    grad_bytes: int  # for full gradients, now
-    peak_param_bytes: int  # most for full parameters at a time since creation
-    peak_grad_bytes: int  # most for full gradients at a time since creation
+    param_bytes: int  # full parameters, now
+    grad_bytes: int  # full gradients, now
+    peak_param_bytes: int  # largest param_bytes since creation
+    peak_grad_bytes: int  # largest grad_bytes since creation
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -891,14 +890,15 @@ class ShardedMemoryInfo(ctypes.Structure):
 
 
 class SequenceCausalRange(ctypes.Structure):
-    """Says which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
+    """Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
+    ranks."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    query_begin: int  # first of this rank's queries that see something
-    query_count: int  # number of these queries; 0: none sees any of the keys
-    key_begin: int  # first of the block's keys that they see
+    query_begin: int  # first of this rank's queries that attend to a key of the block
+    query_count: int  # number of these queries; 0: none
+    key_begin: int  # first of the block's keys that they attend to
     key_count: int  # number of these keys
-    is_diagonal: int  # 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    is_diagonal: int  # 1: query i attends to the keys up to i; 0: all these queries attend to all these keys
     reserved: int  # 0
 
     _fields_ = [
@@ -917,10 +917,10 @@ class SequenceHeadsOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     sequence_parts: Any  # one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
-    head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys than ranks. NULL (default): equal parts
+    head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads than ranks. NULL (default): equal parts
     batch: int  # number of sequences; default 1
     sequence: int  # tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
-    heads: int  # all heads; without head_parts a multiple of the number of ranks
+    heads: int  # total number of heads; without head_parts a multiple of the number of ranks
     head_dim: int  # elements of a head
 
     _fields_ = [
@@ -935,10 +935,11 @@ class SequenceHeadsOptions(ctypes.Structure):
 
 
 class VocabCrossEntropyOptions(ctypes.Structure):
-    """Options of cross entropy, the same on all ranks. Fill with dsc_vocab_cross_entropy_options_init()."""
+    """Options of the cross entropy, the same on all ranks. Fill with
+    dsc_vocab_cross_entropy_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value, -100 in PyTorch; INT64_MIN (default): none
+    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value (PyTorch uses -100); INT64_MIN (default): none
     label_smoothing: float  # probability given to the other words, from 0 (default) to below 1
     z_loss: float  # factor of the z-loss, 0 (default) or more, finite
 
@@ -954,10 +955,10 @@ class MoePlanOptions(ctypes.Structure):
     """Options of a plan, the same on all ranks. Fill with dsc_moe_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    experts: int  # on all ranks together, 1 to 2^24; may be less than the number of ranks
+    experts: int  # number of experts over all ranks, 1 to 2^24; may be less than the number of ranks
     top_k: int  # slots of each token, 1 (default) to 64
-    capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
-    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
+    capacity: int  # limit on the rows of each pair of expert and source rank; 0 (default): no limit
+    drop: int  # default DSC_MOE_DROP_LATEST; the other value needs a capacity
     padded: int  # 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
 
     _fields_ = [
@@ -971,9 +972,9 @@ class MoePlanOptions(ctypes.Structure):
 
 
 class MoePlanInfo(ctypes.Structure):
-    """What a plan knows of this rank."""
+    """The sizes of a plan on this rank."""
 
-    struct_size: int  # to be set before the call
+    struct_size: int  # size of this struct as the caller compiled it
     tokens: int  # of this rank
     top_k: int  # slots of each token
     experts: int  # on all ranks together
@@ -997,16 +998,16 @@ class MoePlanInfo(ctypes.Structure):
 
 
 class TensorMapOptions(ctypes.Structure):
-    """A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init()."""
+    """A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    parts: Any  # one size per rank: how dim is divided, equal on all ranks; a size may be 0. For ALL_TO_ALL: what this rank sends to each rank in the forward direction. NULL (default): equal parts
-    other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the first dimension is divided, equal on all ranks. For ALL_TO_ALL: what this rank receives from each rank in the forward direction. NULL (default) for all others
+    parts: Any  # one size per rank, which divide dim; equal on all ranks; a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL (default): equal parts
+    other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank receives from each rank in the forward direction. NULL (default) for all others
     outer: int  # product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the number of ranks; with parts: the product of the sizes between the two
     dim: int  # size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE). With parts: their sum, or 0 (default)
     inner: int  # product of the sizes after the divided dimension; default 1
-    chunk: int  # which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the same order, each once
-    chunks: int  # into how many chunks the step is divided; default 1. It may exceed the elements: then some chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
+    chunk: int  # chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the same order, each once
+    chunks: int  # number of chunks of the step; default 1. If it exceeds the number of elements, some chunks are empty. It must be 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
     mapping: int  # must be set
     reserved: int  # 0
 
@@ -1025,12 +1026,12 @@ class TensorMapOptions(ctypes.Structure):
 
 
 class PipePartitionOptions(ctypes.Structure):
-    """How layers are spread. Fill with dsc_pipe_partition_options_init()."""
+    """Options of dsc_pipe_partition(). Fill with dsc_pipe_partition_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
-    layer_bytes: Any  # memory that each layer takes, in bytes; NULL (default): no limits
-    part_limits: Any  # memory of each part, in bytes; NULL (default): no limits
+    layer_bytes: Any  # bytes of memory that each layer needs; NULL (default): no limits
+    part_limits: Any  # bytes of memory of each part; NULL (default): no limits
     n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
 
     _fields_ = [
@@ -1043,14 +1044,14 @@ class PipePartitionOptions(ctypes.Structure):
 
 
 class PipeInstruction(ctypes.Structure):
-    """One instruction. Fields that have no meaning for its op are -1."""
+    """One instruction. Fields that do not apply to its op are -1."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    step: int  # 0 to steps - 1, never falling
-    op: int  # what is asked for
+    step: int  # 0 to steps - 1, never decreasing
+    op: int  # the operation
     micro_batch: int  # 0 to micro_batches - 1
     chunk: int  # part of the model on this stage, 0 to chunks - 1
-    buffer: int  # place that holds the micro-batch here, 0 to buffers - 1
+    buffer: int  # buffer that holds the micro-batch on this stage, 0 to buffers - 1
     peer: int  # stage at the other end of a send or receive
     reserved: int  # 0
 
@@ -1067,17 +1068,17 @@ class PipeInstruction(ctypes.Structure):
 
 
 class PipeScheduleOptions(ctypes.Structure):
-    """What a schedule is for. Fill with dsc_pipe_schedule_options_init()."""
+    """Options of a schedule. Fill with dsc_pipe_schedule_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     name: Bytes | None  # see dsc_pipe_schedule_create()
     stages: int  # devices of the pipeline, 1 or more
-    stage: int  # whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, written down and taken apart
+    stage: int  # stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, exported and split into stages
     micro_batches: int  # of a batch, 1 or more; may be fewer than stages
-    chunks: int  # parts of the model on every stage; default 0: what the schedule is made for
-    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: as many as stages, or what divides the batch evenly
+    chunks: int  # parts of the model on every stage; default 0: the schedule's default
+    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through one chunk before the next one starts; default 0: the number of stages, or a number that divides the batch evenly
     forward_only: int  # 1: without backward passes; default 0
-    merge_backward: int  # 1: halves of a backward pass that follow each other become one; default 0
+    merge_backward: int  # 1: adjacent halves of a backward pass become one; default 0
     messages: int  # default DSC_PIPE_MESSAGES_WHEN_NEEDED
     placement: int  # for dsc_pipe_schedule_create_custom() only; default 0
     reserved: int  # 0
@@ -1099,17 +1100,17 @@ class PipeScheduleOptions(ctypes.Structure):
 
 
 class PipeScheduleInfo(ctypes.Structure):
-    """What a schedule is."""
+    """The properties of a schedule."""
 
     struct_size: int  # size of this struct as the caller compiled it
     stages: int  # devices of the pipeline
-    stage: int  # whose instructions; -1: the whole pipeline
+    stage: int  # stage of the instructions; -1: the whole pipeline
     micro_batches: int  # of a batch
     chunks: int  # parts of the model on every stage
-    micro_batch_group: int  # as it was made; 0 where it has no meaning
+    micro_batch_group: int  # as created; 0 where it does not apply
     forward_only: int  # 1: without backward passes
     messages: int  # where lowering put messages
-    placement: int  # where the parts of the model are
+    placement: int  # which stage has which part of the model
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1127,10 +1128,10 @@ class PipeScheduleInfo(ctypes.Structure):
 class PipeCompute(ctypes.Structure):
     """One operation of a stage."""
 
-    op: int  # forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    op: int  # a forward or backward pass, or half of one; 0: idle for a step
     chunk: int  # 0 to chunks - 1; -1 when idle
     micro_batch: int  # 0 to micro_batches - 1; -1 when idle
-    overlaps: int  # 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+    overlaps: int  # 1: it runs together with the next one (a forward and a backward pass); else 0
 
     _fields_ = [
         ("op", ctypes.c_int32),
@@ -1141,19 +1142,20 @@ class PipeCompute(ctypes.Structure):
 
 
 class PipeCall(ctypes.Structure):
-    """What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's options."""
+    """The arguments of a callback of dsc_pipe_run(). Arrays have one pointer per tensor of the run's
+    options."""
 
     struct_size: int  # size of this struct as the library compiled it
-    instruction: Any  # what is asked for
-    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside of passes
-    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside of passes
-    output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
-    input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
+    instruction: Any  # the instruction to run
+    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside passes
+    outputs: Any  # forward writes activations for the next part of the model; NULL for the last part and outside passes
+    output_grads: Any  # backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
+    input_grads: Any  # backward writes gradients of inputs; NULL if inputs is; entries as above
     loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
-    input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
-    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes, with the shapes of the options; NULL where outputs is
-    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
-    error: Bytes | None  # where the callback may say why it fails, ended by a zero: that becomes part of the error on every rank
+    input_tensors: Any  # n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the same shapes; NULL where inputs is
+    output_tensors: Any  # n_outputs entries: the same for outputs and output_grads; in forward always with the options' shapes
+    output_shapes: Any  # with variable shapes, forward may write the sizes of output i to output_shapes[i], as many as the options' shape has; by default they are the options' sizes. Otherwise NULL
+    error: Bytes | None  # a callback that fails may write the reason here, ended by a zero; it becomes part of the error on every rank
     n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
     n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
     error_capacity: int  # bytes at error, the final zero included
@@ -1176,17 +1178,17 @@ class PipeCall(ctypes.Structure):
     ]
 
 
-# Carries out one instruction: returns 0, or another number to end the run on all ranks, with words in call->error if it has any.
+# Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then write the reason to call->error.
 PipeFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
 
 
 class PipeCallbacks(ctypes.Structure):
-    """What a run calls. The passes that its schedule has must be there; of the others NULL means that there
-    is nothing to do. Fill with dsc_pipe_callbacks_init()."""
+    """The callbacks of a run. Set one for every kind of pass in the schedule; any other may be NULL, which
+    means "do nothing". Fill with dsc_pipe_callbacks_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    context: int | None  # handed to every callback
-    load_micro_batch: Any  # inputs on the first stage, labels on the last
+    context: int | None  # passed to every callback
+    load_micro_batch: Any  # loads inputs on the first stage, labels on the last
     forward: Any  # from inputs to outputs or loss
     backward: Any  # from output_grads to input_grads; adds up gradients of weights
     backward_input: Any  # the first half of a split backward pass
@@ -1213,15 +1215,15 @@ class PipeRunOptions(ctypes.Structure):
     """Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    inputs: Any  # what the previous stage sends, data unused; NULL on the first stage
-    outputs: Any  # what the next stage receives, data unused; NULL on the last stage
-    stream: int | None  # with tensors on a device: the stream on which callbacks put their work; NULL: the default stream
-    memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    inputs: Any  # tensors from the previous stage, data unused; NULL on the first stage
+    outputs: Any  # tensors for the next stage, data unused; NULL on the last stage
+    stream: int | None  # with tensors on a device: the stream on which callbacks queue their work; NULL: the default stream
+    memory: int | None  # memory for activations and gradients, of the same kind as the tensors, with any alignment. NULL (default): the library allocates it and keeps it with the schedule
     n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
     n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
     memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more
-    variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
-    keep_replaced: int  # 1: memory of earlier runs that this one replaces, because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
+    variable_shapes: int  # 1: inputs and outputs give the largest shapes, and every forward pass sets the shapes of its outputs; 0 (default): all micro-batches have the same shapes
+    keep_replaced: int  # 1: memory of earlier runs, replaced because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1244,15 +1246,15 @@ class PipeCosts(ctypes.Structure):
     forward: Any  # time of a forward pass; NULL: 1
     backward_input: Any  # time of the first half of a backward pass; NULL: 1
     backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
-    message_bytes: Any  # what a part gives to the next one, and gets back as gradients; NULL: 0
+    message_bytes: Any  # activations that a part sends, and gradients that it gets back; NULL: 0
     activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
     gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
     n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
-    overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
+    overlap: float  # time of a forward and a backward pass that run together, as a fraction of their sum: above 0, at most 1; default 1
     latency: float  # of a message between stages; default 0
     bytes_per_time: float  # of a link between two stages, in each direction; default 0: unlimited
-    bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part
+    bucket_bytes: float  # gradients reduced in one operation; default 0: all of a part
     reduce_latency: float  # of an all-reduce; default 0
     reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: unlimited
 
@@ -1284,9 +1286,9 @@ class PipeStageStats(ctypes.Structure):
     end: float  # when its last one ends
     idle: float  # of the whole makespan: makespan - busy
     own_window_idle: float  # of its own window: end - start - busy
-    reduced: float  # when its last all-reduce ends; 0: there is none
-    peak_bytes: float  # static bytes and the most bytes of activations held at once
-    peak_activations: int  # largest number of activations, one per micro-batch and chunk, held at once
+    reduced: float  # when its last all-reduce ends; 0: it has none
+    peak_bytes: float  # static bytes plus the largest bytes of activations
+    peak_activations: int  # most activations held at a time, one per micro-batch and chunk
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1306,9 +1308,9 @@ class PipeSpan(ctypes.Structure):
 
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     start: float  # when it starts
-    end: float  # when it ends; two that run at once have the same times
-    stage: int  # where
-    op: int  # what it does
+    end: float  # when it ends; two that run together have the same times
+    stage: int  # stage that runs it
+    op: int  # kind of operation
     chunk: int  # 0 to chunks - 1
     micro_batch: int  # 0 to micro_batches - 1
 
@@ -1327,8 +1329,8 @@ class PipeSearchOptions(ctypes.Structure):
     """Limits of a search for a schedule. Fill with dsc_pipe_search_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    activations: int  # largest number of activations, one per micro-batch and chunk, that a stage may hold; 0 (default): any
-    bytes: float  # most bytes of a stage, static ones included; 0 (default): any
+    activations: int  # limit on the activations that a stage holds, one per micro-batch and chunk; 0 (default): no limit
+    bytes: float  # limit on the bytes of a stage, static ones included; 0 (default): no limit
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1338,15 +1340,15 @@ class PipeSearchOptions(ctypes.Structure):
 
 
 class PipeSearchResult(ctypes.Structure):
-    """How good a schedule is that a search found."""
+    """The quality of the schedule that a search found."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
-    makespan: float  # of the schedule that was found
+    makespan: float  # of the found schedule
     bound: float  # no order has a smaller makespan
-    best_named_makespan: float  # of the best schedule with a name; 0: none keeps to the limits
-    is_optimal: int  # 1: no order is better; 0: not known
+    best_named_makespan: float  # of the best named schedule; 0: none satisfies the limits
+    is_optimal: int  # 1: proved optimal; 0: not known
     reserved: int  # 0
-    best_named: Bytes  # the name of that one; "" if there is none
+    best_named: Bytes  # the name of that schedule; "" if none
     origin: Bytes  # a schedule's name, "greedy", "repaired" or "exact"
 
     _fields_ = [
@@ -1362,15 +1364,15 @@ class PipeSearchResult(ctypes.Structure):
 
 
 class TiedKey(ctypes.Structure):
-    """Layers that share their weights. Every element of a list must have its struct_size set, all to the same
+    """Layers that share their weights. Set the struct_size of every element of a list, always to the same
     value."""
 
     struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    key: Bytes | None  # name of the layers, one line; no two elements have the same
-    stages: Any  # stages that hold it, in any order, each once; see dsc_tied_plan()
-    weights: Any  # this rank's copy; NULL where its stage holds none
+    key: Bytes | None  # name of the layers, one line; unique in the list
+    stages: Any  # stages that hold the layers, in any order, each once; see dsc_tied_plan()
+    weights: Any  # this rank's copy; NULL if its stage holds none
     n_stages: int  # 1 or more
-    n_weights: int  # tensors of weights; 0 where its stage holds none, else 1 or more
+    n_weights: int  # entries of weights; 0 if this rank's stage holds none, otherwise 1 or more
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1389,7 +1391,7 @@ class TiedLayersOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     ranks: Any  # rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL (default): one pipeline, and rank s is stage s
     n_stages: int  # stages of a pipeline; 0 without ranks
-    n_pipelines: int  # pipelines, which share nothing here; 0 without ranks
+    n_pipelines: int  # number of pipelines, which are independent here; 0 without ranks
     sync: int  # 1 (default): copy each key's weights from its first stage to the others
     reserved: int  # 0
 

@@ -21,20 +21,20 @@ pub type dsc_result_t = i32;
 /// Element type of a buffer: NCCL's number plus one; 0 is never valid.
 pub type dsc_dtype_t = i32;
 
-/// Reduce operation: NCCL's number plus one; 0 is never valid. Operations of the program's own have
-/// numbers from 1000 on, see op.h.
+/// Reduce operation: NCCL's number plus one; 0 is never valid. User-defined operations have numbers
+/// from 1000 on, see op.h.
 pub type dsc_op_t = i32;
 
 /// What happens when an input of a reduction is a NaN or infinite.
 pub type dsc_nonfinite_check_t = i32;
 
-/// What moves the data.
+/// What moves data.
 pub type dsc_backend_t = i32;
 
-/// Where memory lives.
+/// Where memory is.
 pub type dsc_memory_kind_t = i32;
 
-/// Where rank and world size may come from: the bitwise or of values of dsc_source.
+/// Sources of rank and world size: the bitwise or of values of dsc_source.
 pub type dsc_sources_t = u32;
 
 /// How urgent a log record is.
@@ -46,19 +46,19 @@ pub type dsc_average_t = i32;
 /// When a reducer rebuilds its buckets in the order in which gradients become ready.
 pub type dsc_rebuild_t = i32;
 
-/// How the ranks make buffers of a model, such as running means, equal.
+/// How buffers of a model, such as running means, are made equal on all ranks.
 pub type dsc_buffer_sync_t = i32;
 
 /// Which norm of gradients is limited.
 pub type dsc_norm_t = i32;
 
-/// How sharded parameters lie in flat buffers.
+/// How sharded parameters are laid out in flat buffers.
 pub type dsc_shard_layout_t = i32;
 
-/// What ranks exchange that divide a tensor; see tensor_map.h.
+/// What ranks that share a tensor exchange; see tensor_map.h.
 pub type dsc_tensor_mapping_t = i32;
 
-/// Selects the rows that an expert drops beyond its capacity; see expert_parallel.h.
+/// Which rows an expert drops beyond its capacity; see expert_parallel.h.
 pub type dsc_moe_drop_t = i32;
 
 /// How rows travel to the experts; see expert_parallel.h.
@@ -67,30 +67,30 @@ pub type dsc_moe_payload_t = i32;
 /// How ranks divide a sequence.
 pub type dsc_sequence_order_t = i32;
 
-/// A region of a model, by which ranks share its random numbers.
+/// A region of a model: it decides which ranks share random numbers.
 pub type dsc_rng_region_t = i32;
 
 /// What an instruction asks for.
 pub type dsc_pipe_op_t = i32;
 
-/// Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
-/// there are s x c of them.
+/// Which stage has which part of a model. Data flows through parts 0, 1, 2 ...; s stages with c
+/// chunks have s x c parts.
 pub type dsc_pipe_placement_t = i32;
 
-/// Where lowering puts messages. Both complete even if every send waits for its receive.
+/// Where lowering puts messages. Both ways complete even if every send waits for its receive.
 pub type dsc_pipe_messages_t = i32;
 
-/// A form of picture.
+/// A picture format.
 pub type dsc_pipe_picture_t = i32;
 
-/// A form of text. docs/schedules.md describes each.
+/// A text format. docs/schedules.md describes each.
 pub type dsc_pipe_format_t = i32;
 
 /// success
 pub const DSC_OK: dsc_result_t = 0;
-/// the wait ended, the work goes on
+/// the wait ended, the work continues
 pub const DSC_IN_PROGRESS: dsc_result_t = 1;
-/// there is nothing more to give
+/// nothing is left to return
 pub const DSC_DONE: dsc_result_t = 2;
 /// a text or list did not fit; the buffer holds its beginning
 pub const DSC_TRUNCATED: dsc_result_t = 3;
@@ -104,13 +104,13 @@ pub const DSC_ERR_STATE: dsc_result_t = -3;
 pub const DSC_ERR_FORKED: dsc_result_t = -4;
 /// another thread is inside a call on this handle
 pub const DSC_ERR_BUSY: dsc_result_t = -5;
-/// called from inside a callback that may not call
+/// called from a callback that must not call it
 pub const DSC_ERR_REENTRANT: dsc_result_t = -6;
 /// out of memory
 pub const DSC_ERR_NOMEM: dsc_result_t = -7;
 /// shared memory could not be reserved
 pub const DSC_ERR_NOSPACE: dsc_result_t = -8;
-/// a system call failed; the message carries errno
+/// a system call failed; the message contains errno
 pub const DSC_ERR_SYSTEM: dsc_result_t = -9;
 /// the deadline passed; the message names the missing ranks
 pub const DSC_ERR_TIMEOUT: dsc_result_t = -10;
@@ -122,25 +122,25 @@ pub const DSC_ERR_PEER_STALLED: dsc_result_t = -12;
 pub const DSC_ERR_PEER_LEFT: dsc_result_t = -13;
 /// ranks called different operations, or with different arguments
 pub const DSC_ERR_MISMATCH: dsc_result_t = -14;
-/// the communicator failed earlier; the message gives the first cause
+/// the communicator failed earlier; the message says why
 pub const DSC_ERR_REVOKED: dsc_result_t = -15;
 /// authentication failed
 pub const DSC_ERR_AUTH: dsc_result_t = -16;
-/// the other side does not speak this protocol
+/// the peer does not speak this protocol
 pub const DSC_ERR_PROTOCOL: dsc_result_t = -17;
-/// versions that do not work together
+/// incompatible versions
 pub const DSC_ERR_VERSION: dsc_result_t = -18;
 /// settings are impossible or differ between ranks
 pub const DSC_ERR_CONFIG: dsc_result_t = -19;
-/// the meeting name is held by another job
+/// another job uses the rendezvous name
 pub const DSC_ERR_ADDR_IN_USE: dsc_result_t = -20;
 /// a library, driver or symbol is missing
 pub const DSC_ERR_NO_BACKEND: dsc_result_t = -21;
-/// a backend failed; the message carries its code and text
+/// a backend failed; the message has its error
 pub const DSC_ERR_BACKEND: dsc_result_t = -22;
-/// a backend does not come back
+/// a backend call does not return
 pub const DSC_ERR_BACKEND_STUCK: dsc_result_t = -23;
-/// valid, but not offered by this version
+/// valid, but not supported by this version
 pub const DSC_ERR_UNSUPPORTED: dsc_result_t = -24;
 /// a size does not fit
 pub const DSC_ERR_OVERFLOW: dsc_result_t = -25;
@@ -195,23 +195,23 @@ pub const DSC_OP_BOR: dsc_op_t = 7;
 /// bitwise exclusive or
 pub const DSC_OP_BXOR: dsc_op_t = 8;
 
-/// nothing: it passes through
+/// nothing: the value passes through
 pub const DSC_NONFINITE_CHECK_OFF: dsc_nonfinite_check_t = 0;
 /// it is counted, see dsc_comm_nonfinite_info()
 pub const DSC_NONFINITE_CHECK_COUNT: dsc_nonfinite_check_t = 1;
-/// DSC_ERR_NONFINITE on all ranks; nothing is revoked
+/// DSC_ERR_NONFINITE on all ranks; the communicator is not revoked
 pub const DSC_NONFINITE_CHECK_FAIL: dsc_nonfinite_check_t = 2;
 
-/// the best that is available
+/// the best one available
 pub const DSC_BACKEND_AUTO: dsc_backend_t = 0;
-/// memory of one host, through shared memory
+/// host memory within one host, through shared memory
 pub const DSC_BACKEND_HOST: dsc_backend_t = 1;
-/// memory of devices, through NCCL
+/// device memory, through NCCL
 pub const DSC_BACKEND_DEVICE: dsc_backend_t = 2;
-/// memory of several hosts, through libdsc_gloo.so
+/// host memory across hosts, through libdsc_gloo.so
 pub const DSC_BACKEND_INTER_HOST: dsc_backend_t = 3;
 
-/// memory of the host, reachable by every rank of the host without copying
+/// host memory that every rank of the host reaches without copying
 pub const DSC_MEMORY_KIND_HOST: dsc_memory_kind_t = 1;
 /// memory of a GPU
 pub const DSC_MEMORY_KIND_DEVICE: dsc_memory_kind_t = 2;
@@ -226,40 +226,40 @@ pub const DSC_SOURCE_ENV: dsc_source = 2;
 pub const DSC_SOURCE_PMIX: dsc_source = 4;
 /// variables of Slurm, Open MPI, MPICH and others
 pub const DSC_SOURCE_LAUNCHER: dsc_source = 8;
-/// one process alone
+/// a single process
 pub const DSC_SOURCE_SINGLE: dsc_source = 16;
 
 /// nothing
 pub const DSC_LOG_LEVEL_OFF: dsc_log_level_t = 0;
 /// something failed
 pub const DSC_LOG_LEVEL_ERROR: dsc_log_level_t = 1;
-/// something looks wrong and goes on
+/// something looks wrong, but work continues
 pub const DSC_LOG_LEVEL_WARN: dsc_log_level_t = 2;
-/// what was decided and why
+/// decisions and their reasons
 pub const DSC_LOG_LEVEL_INFO: dsc_log_level_t = 3;
 /// every step
 pub const DSC_LOG_LEVEL_DEBUG: dsc_log_level_t = 4;
 
-/// each input times 1/n as it is read, summed in rank order, rounded once
+/// each input times 1/n as it is read; summed in rank order, rounded once
 pub const DSC_AVERAGE_PRE: dsc_average_t = 1;
 /// sum, then one true division, rounded once
 pub const DSC_AVERAGE_POST: dsc_average_t = 2;
 /// the plain sum
 pub const DSC_AVERAGE_NONE: dsc_average_t = 3;
-/// PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided
-/// by n
+/// PyTorch's two rules: a gradient that is copied is multiplied by 1/n and rounded; one in its view
+/// is divided by n
 pub const DSC_AVERAGE_PYTORCH: dsc_average_t = 4;
 
-/// the buckets stay as they were planned
+/// the buckets stay as planned
 pub const DSC_REBUILD_NEVER: dsc_rebuild_t = 1;
-/// once, after the first iteration that is reduced, as PyTorch
+/// once, after the first reduced iteration, as in PyTorch
 pub const DSC_REBUILD_ONCE: dsc_rebuild_t = 2;
-/// also later, when three iterations in succession had another order
+/// also later, after three consecutive iterations with another order
 pub const DSC_REBUILD_REPEATED: dsc_rebuild_t = 3;
 
-/// all get those of rank 0
+/// all ranks get those of rank 0
 pub const DSC_BUFFER_SYNC_BROADCAST: dsc_buffer_sync_t = 1;
-/// floats become their mean over all ranks; others as with DSC_BUFFER_SYNC_BROADCAST
+/// floats become their mean over all ranks; other types are broadcast
 pub const DSC_BUFFER_SYNC_MEAN: dsc_buffer_sync_t = 2;
 
 /// square root of the sum of squares
@@ -267,13 +267,13 @@ pub const DSC_NORM_TWO: dsc_norm_t = 1;
 /// largest magnitude
 pub const DSC_NORM_MAX: dsc_norm_t = 2;
 
-/// the parameters of a unit one after another, as FSDP
+/// the parameters of a unit one after another, as in FSDP
 pub const DSC_SHARD_LAYOUT_UNIT: dsc_shard_layout_t = 1;
 /// buckets of Megatron's distributed optimizer, last parameter first
 pub const DSC_SHARD_LAYOUT_MEGATRON: dsc_shard_layout_t = 2;
 /// flat buffers of DeepSpeed's stages 1 and 2
 pub const DSC_SHARD_LAYOUT_DEEPSPEED: dsc_shard_layout_t = 3;
-/// each parameter cut by itself, as DeepSpeed's stage 3 does
+/// each parameter is divided separately, as in DeepSpeed's stage 3
 pub const DSC_SHARD_LAYOUT_PARTITIONED: dsc_shard_layout_t = 4;
 
 /// identity; sum
@@ -290,17 +290,17 @@ pub const DSC_TENSOR_MAPPING_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
 pub const DSC_TENSOR_MAPPING_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
 /// all-to-all along dim; the reverse
 pub const DSC_TENSOR_MAPPING_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
-/// outer is divided before, dim after; the reverse
+/// from outer divided to dim divided; the reverse
 pub const DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
-/// dim is divided before, outer after; the reverse
+/// from dim divided to outer divided; the reverse
 pub const DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
 
 /// those of the last tokens
 pub const DSC_MOE_DROP_LATEST: dsc_moe_drop_t = 1;
-/// those of the lowest router weights; of equal ones the last tokens'
+/// those with the lowest router weights; if equal, those of the last tokens
 pub const DSC_MOE_DROP_LIGHTEST: dsc_moe_drop_t = 2;
 
-/// as they are
+/// unchanged
 pub const DSC_MOE_PAYLOAD_PLAIN: dsc_moe_payload_t = 1;
 /// as 8-bit floats, with one f32 scale for each 128 elements
 pub const DSC_MOE_PAYLOAD_F8E4M3: dsc_moe_payload_t = 2;
@@ -314,7 +314,7 @@ pub const DSC_SEQUENCE_ORDER_ZIGZAG: dsc_sequence_order_t = 2;
 pub const DSC_RNG_REGION_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
 pub const DSC_RNG_REGION_TENSOR: dsc_rng_region_t = 2;
-/// different on each rank that holds other experts, or other parts of them
+/// different on ranks that hold different experts or parts of them
 pub const DSC_RNG_REGION_EXPERT: dsc_rng_region_t = 3;
 
 /// load inputs (first stage) or labels (last stage)
@@ -323,9 +323,9 @@ pub const DSC_PIPE_OP_LOAD_MICRO_BATCH: dsc_pipe_op_t = 1;
 pub const DSC_PIPE_OP_FORWARD: dsc_pipe_op_t = 2;
 /// backward pass of one micro-batch
 pub const DSC_PIPE_OP_BACKWARD: dsc_pipe_op_t = 3;
-/// the part of a backward pass that gives gradients of the inputs
+/// the part of a backward pass that computes gradients of the inputs
 pub const DSC_PIPE_OP_BACKWARD_INPUT: dsc_pipe_op_t = 4;
-/// the part of a backward pass that gives gradients of the weights
+/// the part of a backward pass that computes gradients of the weights
 pub const DSC_PIPE_OP_BACKWARD_WEIGHT: dsc_pipe_op_t = 5;
 /// send the outputs to the next stage
 pub const DSC_PIPE_OP_SEND_ACTIVATION: dsc_pipe_op_t = 6;
@@ -335,34 +335,34 @@ pub const DSC_PIPE_OP_RECV_ACTIVATION: dsc_pipe_op_t = 7;
 pub const DSC_PIPE_OP_SEND_GRAD: dsc_pipe_op_t = 8;
 /// receive the gradients of the outputs from the next stage
 pub const DSC_PIPE_OP_RECV_GRAD: dsc_pipe_op_t = 9;
-/// sum the gradients of weights that several stages share
+/// sum the gradients of weights that stages share
 pub const DSC_PIPE_OP_REDUCE_TIED_GRADS: dsc_pipe_op_t = 10;
 /// reduce gradients over the data-parallel ranks
 pub const DSC_PIPE_OP_REDUCE_GRADS: dsc_pipe_op_t = 11;
 /// update the weights
 pub const DSC_PIPE_OP_OPTIMIZER_STEP: dsc_pipe_op_t = 12;
-/// a forward and a backward pass at once
+/// a forward and a backward pass at the same time
 pub const DSC_PIPE_OP_OVERLAP: dsc_pipe_op_t = 13;
 
 /// part p is on stage p modulo the number of stages
 pub const DSC_PIPE_PLACEMENT_LOOP: dsc_pipe_placement_t = 0;
 /// from the first stage to the last, then back: two chunks make a V
 pub const DSC_PIPE_PLACEMENT_ZIGZAG: dsc_pipe_placement_t = 1;
-/// every stage has a whole model; no data flows
+/// every stage has a whole model; stages exchange no data
 pub const DSC_PIPE_PLACEMENT_APART: dsc_pipe_placement_t = 2;
 
-/// when the receiver needs them next: fewest buffers
+/// just before the receiver needs them: fewest buffers
 pub const DSC_PIPE_MESSAGES_WHEN_NEEDED: dsc_pipe_messages_t = 0;
-/// sent after what makes them and received as early, as by PyTorch 2.7
+/// sent and received as soon as they are computed, as in PyTorch 2.7
 pub const DSC_PIPE_MESSAGES_AT_ONCE: dsc_pipe_messages_t = 1;
 
 /// a line per stage, for a terminal
 pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture_t = 1;
-/// the same with colour, by ANSI escape sequences
+/// the same with colours, as ANSI escape sequences
 pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture_t = 2;
-/// a drawing by itself, as of an .svg file
+/// a drawing for an .svg file
 pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture_t = 3;
-/// for ui.perfetto.dev; a unit is a microsecond
+/// for ui.perfetto.dev; one unit is shown as one microsecond
 pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture_t = 4;
 
 /// PyTorch's CSV without communication: a row per stage, a cell per step
@@ -386,7 +386,7 @@ pub struct dsc_comm_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// One operation that was started and not waited for.
+/// An operation that was started without waiting for it.
 ///
 /// Thread-safety: any thread, several at once.
 #[repr(C)]
@@ -395,7 +395,7 @@ pub struct dsc_work_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Reduces gradients in buckets while they are being computed.
+/// Reduces gradients in buckets while the backward pass computes them.
 ///
 /// Thread-safety: one thread at a time for creation, begin and finish, any thread, several at once,
 /// for marking gradients and for queries.
@@ -423,7 +423,7 @@ pub struct dsc_mesh_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Ranks with different numbers of batches.
+/// Joins ranks with different numbers of batches.
 ///
 /// Thread-safety: one thread at a time, destroy from any.
 #[repr(C)]
@@ -442,7 +442,7 @@ pub struct dsc_sharded_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Blocks that go around the ranks of a communicator.
+/// Passes blocks around the ranks of a communicator.
 ///
 /// Thread-safety: one thread at a time, destroy from any.
 #[repr(C)]
@@ -451,7 +451,7 @@ pub struct dsc_ring_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// A plan says which row goes where. Its value is an id, never an address.
+/// A plan for exchanging rows between tokens and experts. Its value is an id, never an address.
 ///
 /// Thread-safety: one thread at a time for calls that exchange rows, any thread for queries and
 /// destroy.
@@ -471,7 +471,7 @@ pub struct dsc_pipe_schedule_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// What a simulation found; it never changes.
+/// The result of a simulation; it never changes.
 ///
 /// Thread-safety: any thread, several at once.
 #[repr(C)]
@@ -492,7 +492,7 @@ pub struct dsc_tied_layers_t {
 /// Receives one log record.
 pub type dsc_log_fn = Option<unsafe extern "C" fn(context: *mut c_void, record: *const dsc_log_record_t)>;
 
-/// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
+/// Stores a value under a key that was not put before. Returns DSC_OK, or an error.
 pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     key: *const c_char,
@@ -501,8 +501,8 @@ pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     timeout_ms: i32,
 ) -> dsc_result_t>;
 
-/// Waits until a key was put, and writes its value, at most capacity bytes, and the value's length:
-/// returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for
+/// Waits until a key was put. Writes its value, at most capacity bytes, and the value's length.
+/// Returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as
 /// dsc_store_put_fn.
 pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
@@ -513,7 +513,7 @@ pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     needed: *mut usize,
 ) -> dsc_result_t>;
 
-/// Called once, on any thread, when nobody uses the store any more. It may not call the library.
+/// Called once, on any thread, when the store is no longer used. It must not call the library.
 pub type dsc_store_destroy_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Combines elements: inout[i] = inout[i] op in[i].
@@ -525,28 +525,28 @@ pub type dsc_op_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
 ) -> i32>;
 
-/// Does one step of reducing a bucket.
+/// Performs one step of reducing a bucket.
 pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     bucket: *const dsc_bucket_t,
     work: *mut *mut dsc_work_t,
 ) -> i32>;
 
-/// Carries out one instruction: returns 0, or another number to end the run on all ranks, with
-/// words in call->error if it has any.
+/// Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then
+/// write the reason to call->error.
 pub type dsc_pipe_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
-/// A setting of one backend, as a pair of texts; docs/gpu.md lists the names.
+/// A setting of a backend, as a pair of texts; docs/gpu.md lists the names.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_setting_t {
     /// such as "nccl.max_ctas"
     pub name: *const c_char,
-    /// a number in decimal, or a text
+    /// a decimal number, or a text
     pub value: *const c_char,
 }
 
-/// What is known about a failure. Lists and texts are cut to what fits, texts between characters.
+/// Details of a failure. Lists and texts are cut to what fits, texts between characters.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_error_info_t {
@@ -554,14 +554,14 @@ pub struct dsc_error_info_t {
     pub struct_size: usize,
     /// of the communicator, see dsc_comm_id(); 0: the world, or none
     pub comm_id: u64,
-    /// number of the operation in that communicator, from 1; 0: none
+    /// sequence number of the operation in that communicator, from 1; 0: none
     pub sequence: u64,
-    /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
-    /// in the gradient that text names; 0 otherwise
+    /// with DSC_ERR_NONFINITE: the first element that is not finite, in the send buffer of that
+    /// rank or in the gradient named by text; 0 otherwise
     pub index: u64,
     /// number of valid entries in ranks, 0 to 64
     pub n_ranks: usize,
-    /// how long the operation had run, in nanoseconds
+    /// nanoseconds for which the operation had run
     pub elapsed_ns: i64,
     /// DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations
     /// still wait for it
@@ -570,7 +570,7 @@ pub struct dsc_error_info_t {
     pub revoked: i32,
     /// errno; 0: none
     pub system_error: i32,
-    /// error of a backend on the rank at fault; 0: none
+    /// error code of a backend on the rank at fault; 0: none
     pub native_code: i32,
     /// first rank at fault in that communicator; -1: not known
     pub rank: i32,
@@ -580,7 +580,7 @@ pub struct dsc_error_info_t {
     pub ranks: [i32; 64],
     /// such as "all_reduce"; empty: none
     pub operation: [c_char; 32],
-    /// what happened, UTF-8, ended by a zero
+    /// description of the failure, UTF-8, ended by a zero
     pub text: [c_char; 512],
     /// name of the communicator that sequence and ranks belong to, such as "world", or "reducer"
     /// for the group of a reducer; empty: none, or not known
@@ -595,11 +595,11 @@ pub struct dsc_log_record_t {
     pub struct_size: usize,
     /// one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
     pub message: *const c_char,
-    /// when it was made: nanoseconds of CLOCK_REALTIME
+    /// time of the record in nanoseconds of CLOCK_REALTIME
     pub time_ns: i64,
     /// how urgent it is
     pub level: dsc_log_level_t,
-    /// rank in the world of the thread that made the record, or -1: not known yet, or none
+    /// world rank of the thread that made the record; -1: none, or not known yet
     pub rank: i32,
 }
 
@@ -617,12 +617,12 @@ pub struct dsc_comm_options_t {
     pub n_settings: usize,
     /// deadline of every operation in milliseconds; 0 (default): the parent's
     pub timeout_ms: i32,
-    /// CUDA's priority of the streams for operations with a work object: lower is more urgent, 0
-    /// (default) is the least urgent; values out of the device's range become the nearest one
+    /// CUDA priority of the streams for operations with a work object: lower is more urgent, 0
+    /// (default) is the least urgent; values outside the device's range are clamped
     pub stream_priority: i32,
 }
 
-/// Running totals of one operation at one size class.
+/// Running totals of one operation in one size class.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_op_stats_t {
@@ -632,7 +632,7 @@ pub struct dsc_op_stats_t {
     pub bytes_class: u64,
     /// completed calls
     pub count: u64,
-    /// sum of the calls' bytes: those of the larger of the two buffers
+    /// sum over the calls of the larger of the two buffers
     pub bytes: u64,
     /// nanoseconds until the other ranks had arrived, summed over the calls
     pub waiting_ns: u64,
@@ -649,19 +649,19 @@ pub struct dsc_op_stats_t {
 pub struct dsc_nonfinite_info_t {
     /// in: size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// of all ranks' inputs together
+    /// such elements, over the inputs of all ranks
     pub elements: u64,
     /// reductions that had such inputs
     pub operations: u64,
-    /// number of the first of these, as in dsc_error_info_t
+    /// sequence number of the first such reduction, as in dsc_error_info_t
     pub sequence: u64,
-    /// element at which the first rank had its first one, in its send buffer
+    /// index of the first such element in the send buffer of the rank below
     pub index: u64,
-    /// that rank: the lowest that had one; -1: there was none
+    /// the lowest rank with such an input; -1: none
     pub rank: i32,
     /// 0
     pub reserved: i32,
-    /// such as "all_reduce"; empty: there was none
+    /// such as "all_reduce"; empty: none
     pub operation: [c_char; 32],
 }
 
@@ -674,24 +674,25 @@ pub struct dsc_store_options_t {
     /// secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or
     /// none. TCP only
     pub token: *const c_char,
-    /// keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    /// distinguishes jobs that use the same file or port; at most 64 bytes for a file; NULL:
+    /// DSC_JOB_ID, or none
     pub job_id: *const c_char,
     /// where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the
     /// host of the URI
     pub bind: *const c_char,
     /// 1: this process is the TCP store's server; default 0
     pub serve: i32,
-    /// for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size
-    /// connections that have not shown the token yet; default 1
+    /// for a server: number of processes that will connect, 1 or more. It accepts up to 64 + 2 x
+    /// world_size connections that are not authenticated yet; default 1
     pub world_size: i32,
     /// deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
     pub timeout_ms: i32,
-    /// 1: a server without a token may listen at an address that is not loopback, as with
+    /// 1: a server without a token may listen on addresses other than loopback, as with
     /// DSC_ALLOW_UNAUTHENTICATED=1; default 0
     pub allow_unauthenticated: i32,
 }
 
-/// A store of the caller's, for dsc_store_from_callbacks().
+/// A user-defined store, for dsc_store_from_callbacks().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_store_callbacks_t {
@@ -703,7 +704,7 @@ pub struct dsc_store_callbacks_t {
     pub put: dsc_store_put_fn,
     /// waits for a value
     pub get: dsc_store_get_fn,
-    /// releases the context; NULL: there is nothing to do
+    /// releases the context; NULL: do nothing
     pub destroy: dsc_store_destroy_fn,
 }
 
@@ -714,57 +715,56 @@ pub struct dsc_store_callbacks_t {
 pub struct dsc_init_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on
-    /// a file system that all hosts share); NULL: env://
+    /// "env://", "pmix://" (a PMIx server only), "tcp://HOST:PORT" or "file:///PATH" (on a file
+    /// system shared by all hosts); NULL: env://
     pub init_method: *const c_char,
-    /// keeps jobs on one host apart; NULL: from the launcher, or none
+    /// distinguishes jobs on one host; NULL: from the launcher, or none
     pub job_id: *const c_char,
-    /// secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
+    /// secret of a multi-host job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
     /// DSC_TOKEN, or none
     pub token: *const c_char,
-    /// through which rank 0 tells the others where it listens, if the job has several hosts: a
-    /// store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL
-    /// (default): none
+    /// multi-host jobs: rank 0 publishes its address in this store. Any store works, also a user-
+    /// defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default):
+    /// none
     pub store: *mut dsc_store_t,
-    /// of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver
-    /// library, looked at when a device is bound; one for all ranks of a process. Without them
-    /// DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or
-    /// where docs/gpu.md says
+    /// of backends; default: none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's
+    /// driver library) are read when a device is bound; one value for all ranks of a process.
+    /// Without them see docs/gpu.md
     pub settings: *const dsc_setting_t,
     /// entries of settings; default 0
     pub n_settings: usize,
     /// default DSC_BACKEND_AUTO
     pub backend: dsc_backend_t,
-    /// which sources of rank and size may be used, bits of dsc_source; 0 (default): all
+    /// allowed sources of rank and size, bits of dsc_source; 0 (default): all
     pub sources: dsc_sources_t,
-    /// 0 to world_size - 1, given together with world_size; -1 (default): from the environment or
-    /// the launcher
+    /// 0 to world_size - 1, set together with world_size; -1 (default): from the environment or the
+    /// launcher
     pub rank: i32,
-    /// 1 or more, given together with rank; -1 (default): from the environment or the launcher
+    /// 1 or more, set together with rank; -1 (default): from the environment or the launcher
     pub world_size: i32,
     /// rank on this host; -1 (default): from the environment, or derived
     pub local_rank: i32,
     /// 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     pub port: i32,
-    /// number of the GPU to bind, as CUDA counts in this process; -1 (default): with
-    /// DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO
-    /// that of the current context, or none
+    /// CUDA's number of the GPU to bind, in this process; -1 (default): that of the current CUDA
+    /// context; without a context DSC_BACKEND_DEVICE chooses by local_rank, and DSC_BACKEND_AUTO
+    /// binds none
     pub device: i32,
     /// deadline of this call in milliseconds, 1 or more; default 300,000
     pub init_timeout_ms: i32,
     /// deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
     pub timeout_ms: i32,
-    /// a process that has not run for this many milliseconds fails its groups; 0: never; default
+    /// if a process has not run for this many milliseconds, its groups fail; 0: never; default
     /// 30,000
     pub stall_timeout_ms: i32,
-    /// 1 (default): a thread of the library drives operations that nobody waits for; 0: none does,
-    /// and the program calls dsc_comm_progress(); may differ between ranks
+    /// 1 (default): a library thread drives operations in the background; 0: the program calls
+    /// dsc_comm_progress() instead; may differ between ranks
     pub progress_thread: i32,
-    /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
-    /// a user-defined operation (op.h) cannot be given up then
+    /// 1: this process has several ranks, one call per rank; default 0. With 1, a rank that is
+    /// stuck in a user-defined operation (op.h) cannot be abandoned
     pub rank_per_thread: i32,
-    /// 1: return the world that exists, never make one, and look neither at other options nor at
-    /// the environment; default 0
+    /// 1: return the existing world, never create one, and ignore other options and the
+    /// environment; default 0
     pub require_existing: i32,
     /// must be 0
     pub reserved: i32,
@@ -776,16 +776,17 @@ pub struct dsc_init_options_t {
 pub struct dsc_mesh_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank stand first;
-    /// axes of size 1 may be left out. NULL: the axes as they are listed, the last one fastest
+    /// such as "tp-cp-ep-dp-pp": names of axes, the fastest first (along it, neighbours have
+    /// consecutive ranks); axes of size 1 may be omitted. NULL: the axes as listed, the last one
+    /// fastest
     pub order: *const c_char,
-    /// what the product of the sizes must be; 0: it may be any
+    /// required product of the sizes; 0: any
     pub world_size: i32,
     /// the first rank, 0 or more; default 0
     pub rank_offset: i32,
 }
 
-/// What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init().
+/// Options of dsc_mesh_plan(). Fill with dsc_mesh_plan_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_mesh_plan_options_t {
@@ -801,23 +802,23 @@ pub struct dsc_mesh_plan_options_t {
     pub n_cp_levels: usize,
     /// of the distributed optimizer, 1 or more; default 1
     pub instances: i32,
-    /// 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp
+    /// 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp
     /// group; default 0
     pub hybrid: i32,
     /// parts of the model on every pipeline stage, 1 or more; default 1
     pub virtual_stages: i32,
-    /// only the groups of this rank; -1 (default): all
+    /// list only the groups of this rank; -1 (default): all
     pub rank: i32,
 }
 
-/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
-/// all to the same value.
+/// One tensor of a list. Set the struct_size of every element of a list, always to the same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tensor_t {
     /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// first element; the elements are contiguous. May be NULL where only the description is used
+    /// address of the first element; elements are contiguous. May be NULL if only the description
+    /// is used
     pub data: *mut c_void,
     /// ndim sizes, whose product is count; NULL: only count is known
     pub shape: *const i64,
@@ -832,8 +833,8 @@ pub struct dsc_tensor_t {
     /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
     /// to
     pub device: i32,
-    /// 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its
-    /// shape must be given. Else 0
+    /// 1: a parameter with sparse gradients, see dsc_bucket_reducer_mark_sparse(); shape must be
+    /// set. Otherwise 0
     pub expect_sparse: i32,
 }
 
@@ -843,7 +844,7 @@ pub struct dsc_tensor_t {
 pub struct dsc_bucket_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// device of each tensor, any numbers; NULL (default): all the same
+    /// device of each tensor, any numbers; NULL (default): all on the same device
     pub devices: *const i32,
     /// 0 or 1, by tensor index (not by position); NULL (default): none
     pub expect_sparse: *const u8,
@@ -861,14 +862,13 @@ pub struct dsc_bucket_plan_options_t {
 pub struct dsc_clip_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the
-    /// norm is over all of them; NULL (default): this rank holds the whole model
+    /// ranks with the other parts of the model (tensor, pipeline parallelism); the norm is over all
+    /// of them. NULL (default): this rank has the whole model
     pub shards: *mut dsc_comm_t,
-    /// by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for
-    /// tied parameters; it is scaled all the same. NULL (default): all count
+    /// for each parameter, 0: not in the norm, because another rank of shards counts it (tied
+    /// parameters); it is still scaled. NULL (default): all are counted
     pub counted: *const u8,
-    /// gradients are scaled down so that their norm is at most this; infinity (default): not
-    /// limited
+    /// gradients with a larger norm are scaled down to it; infinity (default): no limit
     pub max_norm: f64,
     /// factor for all gradients, applied first, such as 1 / loss scale; default 1
     pub scale: f64,
@@ -884,78 +884,80 @@ pub struct dsc_clip_options_t {
 pub struct dsc_bucket_reducer_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    /// explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
     pub bucket_indices: *const usize,
     /// n_buckets + 1 entries; NULL: planned
     pub bucket_starts: *const usize,
     /// number of explicit buckets; 0: planned
     pub n_buckets: usize,
-    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
+    /// a bucket with this many bytes is closed; default 26,214,400 (25 MiB)
     pub bucket_bytes: usize,
-    /// the same for the bucket of the parameters that are declared first, which is launched last;
-    /// default 1,048,576 (1 MiB)
+    /// the same limit for the bucket of the parameters that are declared first; this bucket is
+    /// launched last; default 1,048,576 (1 MiB)
     pub first_bucket_bytes: usize,
     /// default DSC_AVERAGE_PRE
     pub average: dsc_average_t,
     /// 1 (default): copy rank 0's parameters to all ranks at creation
     pub sync: i32,
-    /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
+    /// 1: one bucket per dtype and device; default 0
     pub single_first_bucket: i32,
-    /// 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on
-    /// this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
+    /// 1: a parameter that is not marked before dsc_bucket_reducer_finish() has no gradient on this
+    /// rank, and the ranks agree on the parameters without a gradient on any rank; 0 (default): an
+    /// unmarked parameter is an error
     pub find_unused: i32,
-    /// 1: every iteration uses the same parameters equally often: the first one counts the marks
-    /// and is reduced at its end, later ones take a parameter as ready after as many marks; default
-    /// 0
+    /// 1: every iteration uses the same parameters equally often. The first one counts the marks
+    /// and is reduced at its end; later ones treat a parameter as ready after as many marks;
+    /// default 0
     pub static_graph: i32,
     /// when the buckets are rebuilt in the order in which gradients become ready; default
-    /// DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked
-    /// for a gradient view
+    /// DSC_REBUILD_ONCE. Buckets are never rebuilt if they are explicit, with find_unused, or after
+    /// a rank has asked for a gradient view
     pub rebuild: dsc_rebuild_t,
-    /// 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first,
-    /// as in PyTorch; 0 (default): of the one that is launched last
+    /// 1: after a rebuild, first_bucket_bytes limits the bucket that is launched first, as in
+    /// PyTorch; 0 (default): the one that is launched last
     pub small_bucket_first: i32,
-    /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
-    /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
+    /// element type of buckets and views, such as DSC_DTYPE_F32 for 16-bit parameters. Gradients
+    /// are converted when they are read, and the result is rounded once; 0 (default): the
     /// parameters' type
     pub grad_dtype: dsc_dtype_t,
-    /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
-    /// coalesced, each index once in ascending order with the sum of its rows
+    /// 1: the result of a sparse gradient is the rows of all ranks, concatenated; 0 (default): it
+    /// is coalesced: each index occurs once, in ascending order, with the sum of its rows
     pub keep_sparse_rows: i32,
     /// 0
     pub reserved: i32,
 }
 
-/// A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer
-/// is valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
-/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents
-/// until the work of its last step is done.
+/// A complete bucket, as passed to a hook. Everything is valid during the call. The memory of
+/// buffer stays valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or
+/// until dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its
+/// contents until the work of its last step is done.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_bucket_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// the reducer's group: the hook's operations go here, in the order of its calls; valid until
-    /// the hook is removed
+    /// the reducer's group, for the hook's operations, which run in the order of its calls; valid
+    /// until the hook is removed
     pub comm: *mut dsc_comm_t,
-    /// count elements: the gradients one after another, undivided. The hook leaves the mean here
+    /// count elements: the gradients one after another, not divided. The hook writes the mean here
     pub buffer: *mut c_void,
-    /// of a device: the gradients are there behind it, and what is put on it comes before the end
-    /// of the iteration; NULL in host memory
+    /// on a device: work on this stream runs after the gradients are ready and before the iteration
+    /// ends; NULL for host memory
     pub stream: *mut c_void,
     /// n_params indices of parameters
     pub params: *const usize,
-    /// element of buffer at which each of them starts
+    /// first element of each in buffer
     pub offsets: *const usize,
-    /// elements of each of them
+    /// number of elements of each
     pub counts: *const usize,
-    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    /// a hook that fails may write the reason here, ended by a zero; the errors of all ranks
+    /// contain it
     pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
     /// number of the bucket, from 0 in launch order
     pub index: usize,
-    /// elements of buffer, on a device also those between parameters
+    /// elements of buffer; on a device with the padding between parameters
     pub count: usize,
     /// bytes at error
     pub error_capacity: usize,
@@ -963,9 +965,9 @@ pub struct dsc_bucket_t {
     pub dtype: dsc_dtype_t,
     /// 1: the last bucket of the iteration
     pub is_last: i32,
-    /// ranks that take part: the mean is the sum over it
+    /// number of ranks that take part; the mean is the sum divided by it
     pub divisor: i32,
-    /// 0: the bucket has just become complete; s + 1: the work of step s is done
+    /// 0: the bucket has become complete; s + 1: the work of step s is done
     pub step: i32,
 }
 
@@ -975,7 +977,7 @@ pub struct dsc_bucket_t {
 pub struct dsc_join_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// 1 (default): means are over all ranks, of which those without batches give zeros; 0: over
+    /// 1 (default): means are over all ranks, and those without batches contribute zeros; 0: over
     /// the ranks that still have batches
     pub divide_by_initial: i32,
     /// 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
@@ -988,22 +990,22 @@ pub struct dsc_join_options_t {
 pub struct dsc_shard_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned.
-    /// Not for DSC_SHARD_LAYOUT_MEGATRON
+    /// n_units entries, ascending from 0: the first parameter of each unit; NULL: units are
+    /// planned. Not for DSC_SHARD_LAYOUT_MEGATRON
     pub unit_starts: *const usize,
-    /// one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is
-    /// shared between stages; NULL: none
+    /// one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages
+    /// share; NULL: none
     pub alone: *const u8,
     /// entries of unit_starts; 0: planned
     pub n_units: usize,
-    /// a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the parameter with
-    /// which it has so many elements; 0: never; default 40,000,000
+    /// a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many
+    /// elements; 0: never; default 40,000,000
     pub bucket_elements: usize,
-    /// DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16
+    /// DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
     pub alignment: usize,
     /// default DSC_SHARD_LAYOUT_UNIT
     pub layout: dsc_shard_layout_t,
-    /// DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    /// 1: bucket ends are multiples of 65,536 too (MEGATRON); default 0
     pub wide_padding: i32,
 }
 
@@ -1055,8 +1057,8 @@ pub struct dsc_sharded_options_t {
     pub struct_size: usize,
     /// layout; NULL: its defaults
     pub plan: *const dsc_shard_plan_options_t,
-    /// most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and
-    /// 3), are there at a time; at least those of the largest unit; 0 (default): no limit
+    /// limit for the full parameters (stage 3), and for the full gradients (stages 2 and 3), of all
+    /// units held at a time; at least the bytes of the largest unit; 0 (default): no limit
     pub max_live_bytes: usize,
     /// 1, 2 (default) or 3
     pub stage: i32,
@@ -1065,13 +1067,14 @@ pub struct dsc_sharded_options_t {
     /// type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16
     /// bits; a float of 8 or 16 bits for parameters of f32
     pub grad_dtype: dsc_dtype_t,
-    /// hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy, and copies
-    /// are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
+    /// hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy of the
+    /// parameters, and the gradients of all copies are summed; a divisor of the number of ranks; 0
+    /// (default): all ranks share one copy
     pub shard_size: i32,
-    /// stage 3: units that are gathered ahead, in the order in which the step before has used them;
+    /// stage 3: number of units to gather ahead, in the order in which the previous step used them;
     /// default 1
     pub prefetch: i32,
-    /// 1 (default): all ranks take rank 0's parameters; 0: each its own
+    /// 1 (default): all ranks take rank 0's parameters; 0: each rank takes its own
     pub sync: i32,
 }
 
@@ -1081,10 +1084,9 @@ pub struct dsc_sharded_options_t {
 pub struct dsc_sharded_shard_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// parameters, in stages 1 and 2 where they stand in the full buffer
+    /// parameters; in stages 1 and 2 a part of the full buffer
     pub params: *mut c_void,
-    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of
-    /// their streams
+    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
     pub grads: *mut c_void,
     /// unit of the bucket
     pub unit: usize,
@@ -1118,11 +1120,11 @@ pub struct dsc_sharded_range_t {
     pub count: usize,
 }
 
-/// Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
-/// parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and
-/// of prefetch + 1 units of parameters, those in a row that are largest, but of max_live_bytes at
-/// most. What is used beyond takes pages of memory, on a device an allocation in stream order,
-/// which are given back, and is counted from the first call that names the unit.
+/// Bytes that sharded parameters hold on this rank. Full gradients (stages 2 and 3) and full
+/// parameters (stage 3) come from pools that are kept until destroy. They hold two units of
+/// gradients and prefetch + 1 units of parameters, sized for the largest consecutive units, at most
+/// max_live_bytes. Beyond that, memory is allocated and given back as needed: pages on the host,
+/// stream-ordered allocations on a device. It is counted from the first call that names the unit.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sharded_memory_info_t {
@@ -1132,31 +1134,32 @@ pub struct dsc_sharded_memory_info_t {
     pub param_shard_bytes: usize,
     /// gradient shards
     pub grad_shard_bytes: usize,
-    /// for full parameters, now
+    /// full parameters, now
     pub param_bytes: usize,
-    /// for full gradients, now
+    /// full gradients, now
     pub grad_bytes: usize,
-    /// most for full parameters at a time since creation
+    /// largest param_bytes since creation
     pub peak_param_bytes: usize,
-    /// most for full gradients at a time since creation
+    /// largest grad_bytes since creation
     pub peak_grad_bytes: usize,
 }
 
-/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+/// Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
+/// ranks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sequence_causal_range_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// first of this rank's queries that see something
+    /// first of this rank's queries that attend to a key of the block
     pub query_begin: usize,
-    /// number of these queries; 0: none sees any of the keys
+    /// number of these queries; 0: none
     pub query_count: usize,
-    /// first of the block's keys that they see
+    /// first of the block's keys that they attend to
     pub key_begin: usize,
     /// number of these keys
     pub key_count: usize,
-    /// 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    /// 1: query i attends to the keys up to i; 0: all these queries attend to all these keys
     pub is_diagonal: i32,
     /// 0
     pub reserved: i32,
@@ -1171,28 +1174,28 @@ pub struct dsc_sequence_heads_options_t {
     pub struct_size: usize,
     /// one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
     pub sequence_parts: *const usize,
-    /// one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys than
-    /// ranks. NULL (default): equal parts
+    /// one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads
+    /// than ranks. NULL (default): equal parts
     pub head_parts: *const usize,
     /// number of sequences; default 1
     pub batch: usize,
     /// tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
     pub sequence: usize,
-    /// all heads; without head_parts a multiple of the number of ranks
+    /// total number of heads; without head_parts a multiple of the number of ranks
     pub heads: usize,
     /// elements of a head
     pub head_dim: usize,
 }
 
-/// Options of cross entropy, the same on all ranks. Fill with
+/// Options of the cross entropy, the same on all ranks. Fill with
 /// dsc_vocab_cross_entropy_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_vocab_cross_entropy_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any
-    /// value, -100 in PyTorch; INT64_MIN (default): none
+    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any value
+    /// (PyTorch uses -100); INT64_MIN (default): none
     pub ignore_index: i64,
     /// probability given to the other words, from 0 (default) to below 1
     pub label_smoothing: f64,
@@ -1206,23 +1209,23 @@ pub struct dsc_vocab_cross_entropy_options_t {
 pub struct dsc_moe_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// on all ranks together, 1 to 2^24; may be less than the number of ranks
+    /// number of experts over all ranks, 1 to 2^24; may be less than the number of ranks
     pub experts: usize,
     /// slots of each token, 1 (default) to 64
     pub top_k: usize,
-    /// most rows of each pair of expert and source rank; 0 (default): all are kept
+    /// limit on the rows of each pair of expert and source rank; 0 (default): no limit
     pub capacity: usize,
-    /// which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
+    /// default DSC_MOE_DROP_LATEST; the other value needs a capacity
     pub drop: dsc_moe_drop_t,
     /// 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
     pub padded: i32,
 }
 
-/// What a plan knows of this rank.
+/// The sizes of a plan on this rank.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_moe_plan_info_t {
-    /// to be set before the call
+    /// size of this struct as the caller compiled it
     pub struct_size: usize,
     /// of this rank
     pub tokens: usize,
@@ -1242,18 +1245,19 @@ pub struct dsc_moe_plan_info_t {
     pub dropped: usize,
 }
 
-/// A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init().
+/// A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tensor_map_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// one size per rank: how dim is divided, equal on all ranks; a size may be 0. For ALL_TO_ALL:
-    /// what this rank sends to each rank in the forward direction. NULL (default): equal parts
+    /// one size per rank, which divide dim; equal on all ranks; a size may be 0. For ALL_TO_ALL:
+    /// the sizes that this rank sends to each rank in the forward direction. NULL (default): equal
+    /// parts
     pub parts: *const usize,
-    /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the
-    /// first dimension is divided, equal on all ranks. For ALL_TO_ALL: what this rank receives from
-    /// each rank in the forward direction. NULL (default) for all others
+    /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which
+    /// divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank
+    /// receives from each rank in the forward direction. NULL (default) for all others
     pub other_parts: *const usize,
     /// product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
     /// HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the
@@ -1264,11 +1268,11 @@ pub struct dsc_tensor_map_options_t {
     pub dim: usize,
     /// product of the sizes after the divided dimension; default 1
     pub inner: usize,
-    /// which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the
+    /// chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the
     /// same order, each once
     pub chunk: usize,
-    /// into how many chunks the step is divided; default 1. It may exceed the elements: then some
-    /// chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
+    /// number of chunks of the step; default 1. If it exceeds the number of elements, some chunks
+    /// are empty. It must be 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
     /// HIDDEN_TO_SEQUENCE
     pub chunks: usize,
     /// must be set
@@ -1277,7 +1281,7 @@ pub struct dsc_tensor_map_options_t {
     pub reserved: i32,
 }
 
-/// How layers are spread. Fill with dsc_pipe_partition_options_init().
+/// Options of dsc_pipe_partition(). Fill with dsc_pipe_partition_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_partition_options_t {
@@ -1285,29 +1289,29 @@ pub struct dsc_pipe_partition_options_t {
     pub struct_size: usize,
     /// see dsc_pipe_partition(); NULL (default): "bottleneck"
     pub method: *const c_char,
-    /// memory that each layer takes, in bytes; NULL (default): no limits
+    /// bytes of memory that each layer needs; NULL (default): no limits
     pub layer_bytes: *const u64,
-    /// memory of each part, in bytes; NULL (default): no limits
+    /// bytes of memory of each part; NULL (default): no limits
     pub part_limits: *const u64,
     /// entries of part_limits: 1 for all parts, or one for each; default 0
     pub n_part_limits: usize,
 }
 
-/// One instruction. Fields that have no meaning for its op are -1.
+/// One instruction. Fields that do not apply to its op are -1.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_instruction_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// 0 to steps - 1, never falling
+    /// 0 to steps - 1, never decreasing
     pub step: i64,
-    /// what is asked for
+    /// the operation
     pub op: dsc_pipe_op_t,
     /// 0 to micro_batches - 1
     pub micro_batch: i32,
     /// part of the model on this stage, 0 to chunks - 1
     pub chunk: i32,
-    /// place that holds the micro-batch here, 0 to buffers - 1
+    /// buffer that holds the micro-batch on this stage, 0 to buffers - 1
     pub buffer: i32,
     /// stage at the other end of a send or receive
     pub peer: i32,
@@ -1315,7 +1319,7 @@ pub struct dsc_pipe_instruction_t {
     pub reserved: i32,
 }
 
-/// What a schedule is for. Fill with dsc_pipe_schedule_options_init().
+/// Options of a schedule. Fill with dsc_pipe_schedule_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_schedule_options_t {
@@ -1325,19 +1329,19 @@ pub struct dsc_pipe_schedule_options_t {
     pub name: *const c_char,
     /// devices of the pipeline, 1 or more
     pub stages: i32,
-    /// whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but
-    /// can be simulated, drawn, written down and taken apart
+    /// stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no
+    /// instructions but can be simulated, drawn, exported and split into stages
     pub stage: i32,
     /// of a batch, 1 or more; may be fewer than stages
     pub micro_batches: i32,
-    /// parts of the model on every stage; default 0: what the schedule is made for
+    /// parts of the model on every stage; default 0: the schedule's default
     pub chunks: i32,
-    /// interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0:
-    /// as many as stages, or what divides the batch evenly
+    /// interleaved_1f1b: micro-batches that run through one chunk before the next one starts;
+    /// default 0: the number of stages, or a number that divides the batch evenly
     pub micro_batch_group: i32,
     /// 1: without backward passes; default 0
     pub forward_only: i32,
-    /// 1: halves of a backward pass that follow each other become one; default 0
+    /// 1: adjacent halves of a backward pass become one; default 0
     pub merge_backward: i32,
     /// default DSC_PIPE_MESSAGES_WHEN_NEEDED
     pub messages: dsc_pipe_messages_t,
@@ -1347,7 +1351,7 @@ pub struct dsc_pipe_schedule_options_t {
     pub reserved: i32,
 }
 
-/// What a schedule is.
+/// The properties of a schedule.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_schedule_info_t {
@@ -1355,19 +1359,19 @@ pub struct dsc_pipe_schedule_info_t {
     pub struct_size: usize,
     /// devices of the pipeline
     pub stages: i32,
-    /// whose instructions; -1: the whole pipeline
+    /// stage of the instructions; -1: the whole pipeline
     pub stage: i32,
     /// of a batch
     pub micro_batches: i32,
     /// parts of the model on every stage
     pub chunks: i32,
-    /// as it was made; 0 where it has no meaning
+    /// as created; 0 where it does not apply
     pub micro_batch_group: i32,
     /// 1: without backward passes
     pub forward_only: i32,
     /// where lowering put messages
     pub messages: dsc_pipe_messages_t,
-    /// where the parts of the model are
+    /// which stage has which part of the model
     pub placement: dsc_pipe_placement_t,
 }
 
@@ -1375,48 +1379,48 @@ pub struct dsc_pipe_schedule_info_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_compute_t {
-    /// forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    /// a forward or backward pass, or half of one; 0: idle for a step
     pub op: dsc_pipe_op_t,
     /// 0 to chunks - 1; -1 when idle
     pub chunk: i32,
     /// 0 to micro_batches - 1; -1 when idle
     pub micro_batch: i32,
-    /// 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+    /// 1: it runs together with the next one (a forward and a backward pass); else 0
     pub overlaps: i32,
 }
 
-/// What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's
+/// The arguments of a callback of dsc_pipe_run(). Arrays have one pointer per tensor of the run's
 /// options.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_call_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// what is asked for
+    /// the instruction to run
     pub instruction: *const dsc_pipe_instruction_t,
-    /// activations from the previous part of the model; NULL for the first part and outside of
-    /// passes
+    /// activations from the previous part of the model; NULL for the first part and outside passes
     pub inputs: *const *mut c_void,
-    /// forward writes activations for the next part; NULL for the last part and outside of passes
+    /// forward writes activations for the next part of the model; NULL for the last part and
+    /// outside passes
     pub outputs: *const *mut c_void,
-    /// gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a
-    /// tensor of an integer type, which has no gradient
+    /// backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of
+    /// an integer type, which has no gradient
     pub output_grads: *const *mut c_void,
-    /// backward writes gradients of inputs; NULL where inputs is, entries as above
+    /// backward writes gradients of inputs; NULL if inputs is; entries as above
     pub input_grads: *const *mut c_void,
     /// forward of the last part writes the micro-batch's loss; else NULL
     pub loss: *mut f64,
-    /// n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads
-    /// has as well; NULL where inputs is
+    /// n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the
+    /// same shapes; NULL where inputs is
     pub input_tensors: *const dsc_tensor_t,
-    /// n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes,
-    /// with the shapes of the options; NULL where outputs is
+    /// n_outputs entries: the same for outputs and output_grads; in forward always with the
+    /// options' shapes
     pub output_tensors: *const dsc_tensor_t,
-    /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
-    /// returns, as many as the options' shape has; unwritten they are those. Else NULL
+    /// with variable shapes, forward may write the sizes of output i to output_shapes[i], as many
+    /// as the options' shape has; by default they are the options' sizes. Otherwise NULL
     pub output_shapes: *const *mut i64,
-    /// where the callback may say why it fails, ended by a zero: that becomes part of the error on
-    /// every rank
+    /// a callback that fails may write the reason here, ended by a zero; it becomes part of the
+    /// error on every rank
     pub error: *mut c_char,
     /// entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
     pub n_inputs: usize,
@@ -1426,16 +1430,16 @@ pub struct dsc_pipe_call_t {
     pub error_capacity: usize,
 }
 
-/// What a run calls. The passes that its schedule has must be there; of the others NULL means that
-/// there is nothing to do. Fill with dsc_pipe_callbacks_init().
+/// The callbacks of a run. Set one for every kind of pass in the schedule; any other may be NULL,
+/// which means "do nothing". Fill with dsc_pipe_callbacks_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_callbacks_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// handed to every callback
+    /// passed to every callback
     pub context: *mut c_void,
-    /// inputs on the first stage, labels on the last
+    /// loads inputs on the first stage, labels on the last
     pub load_micro_batch: dsc_pipe_fn,
     /// from inputs to outputs or loss
     pub forward: dsc_pipe_fn,
@@ -1459,15 +1463,15 @@ pub struct dsc_pipe_callbacks_t {
 pub struct dsc_pipe_run_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// what the previous stage sends, data unused; NULL on the first stage
+    /// tensors from the previous stage, data unused; NULL on the first stage
     pub inputs: *const dsc_tensor_t,
-    /// what the next stage receives, data unused; NULL on the last stage
+    /// tensors for the next stage, data unused; NULL on the last stage
     pub outputs: *const dsc_tensor_t,
-    /// with tensors on a device: the stream on which callbacks put their work; NULL: the default
+    /// with tensors on a device: the stream on which callbacks queue their work; NULL: the default
     /// stream
     pub stream: *mut c_void,
-    /// for activations and gradients, where the tensors are; of any alignment. NULL (default): the
-    /// library allocates it and keeps it with the schedule
+    /// memory for activations and gradients, of the same kind as the tensors, with any alignment.
+    /// NULL (default): the library allocates it and keeps it with the schedule
     pub memory: *mut c_void,
     /// entries of inputs; 0 on the first stage, else 1 or more
     pub n_inputs: usize,
@@ -1475,11 +1479,11 @@ pub struct dsc_pipe_run_options_t {
     pub n_outputs: usize,
     /// size of memory in bytes: dsc_pipe_run_bytes() or more
     pub memory_bytes: usize,
-    /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
-    /// have; 0 (default): all micro-batches have these
+    /// 1: inputs and outputs give the largest shapes, and every forward pass sets the shapes of its
+    /// outputs; 0 (default): all micro-batches have the same shapes
     pub variable_shapes: i32,
-    /// 1: memory of earlier runs that this one replaces, because shapes have grown on any rank,
-    /// stays readable until the schedule is destroyed; 0 (default): it is freed
+    /// 1: memory of earlier runs, replaced because shapes have grown on any rank, stays readable
+    /// until the schedule is destroyed; 0 (default): it is freed
     pub keep_replaced: i32,
 }
 
@@ -1495,7 +1499,7 @@ pub struct dsc_pipe_costs_t {
     pub backward_input: *const f64,
     /// time of the second half; a whole backward pass takes both; NULL: 1
     pub backward_weight: *const f64,
-    /// what a part gives to the next one, and gets back as gradients; NULL: 0
+    /// activations that a part sends, and gradients that it gets back; NULL: 0
     pub message_bytes: *const f64,
     /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     pub activation_bytes: *const f64,
@@ -1505,14 +1509,14 @@ pub struct dsc_pipe_costs_t {
     pub gradient_bytes: *const f64,
     /// entries of every list that is not NULL: 1, or stages x chunks; default 1
     pub n: usize,
-    /// what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1;
-    /// default 1
+    /// time of a forward and a backward pass that run together, as a fraction of their sum: above
+    /// 0, at most 1; default 1
     pub overlap: f64,
     /// of a message between stages; default 0
     pub latency: f64,
     /// of a link between two stages, in each direction; default 0: unlimited
     pub bytes_per_time: f64,
-    /// gradients that are reduced at once; default 0: all of a part
+    /// gradients reduced in one operation; default 0: all of a part
     pub bucket_bytes: f64,
     /// of an all-reduce; default 0
     pub reduce_latency: f64,
@@ -1536,11 +1540,11 @@ pub struct dsc_pipe_stage_stats_t {
     pub idle: f64,
     /// of its own window: end - start - busy
     pub own_window_idle: f64,
-    /// when its last all-reduce ends; 0: there is none
+    /// when its last all-reduce ends; 0: it has none
     pub reduced: f64,
-    /// static bytes and the most bytes of activations held at once
+    /// static bytes plus the largest bytes of activations
     pub peak_bytes: f64,
-    /// largest number of activations, one per micro-batch and chunk, held at once
+    /// most activations held at a time, one per micro-batch and chunk
     pub peak_activations: i64,
 }
 
@@ -1552,11 +1556,11 @@ pub struct dsc_pipe_span_t {
     pub struct_size: usize,
     /// when it starts
     pub start: f64,
-    /// when it ends; two that run at once have the same times
+    /// when it ends; two that run together have the same times
     pub end: f64,
-    /// where
+    /// stage that runs it
     pub stage: i32,
-    /// what it does
+    /// kind of operation
     pub op: dsc_pipe_op_t,
     /// 0 to chunks - 1
     pub chunk: i32,
@@ -1570,51 +1574,51 @@ pub struct dsc_pipe_span_t {
 pub struct dsc_pipe_search_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// largest number of activations, one per micro-batch and chunk, that a stage may hold; 0
-    /// (default): any
+    /// limit on the activations that a stage holds, one per micro-batch and chunk; 0 (default): no
+    /// limit
     pub activations: i64,
-    /// most bytes of a stage, static ones included; 0 (default): any
+    /// limit on the bytes of a stage, static ones included; 0 (default): no limit
     pub bytes: f64,
 }
 
-/// How good a schedule is that a search found.
+/// The quality of the schedule that a search found.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_search_result_t {
     /// in: size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// of the schedule that was found
+    /// of the found schedule
     pub makespan: f64,
     /// no order has a smaller makespan
     pub bound: f64,
-    /// of the best schedule with a name; 0: none keeps to the limits
+    /// of the best named schedule; 0: none satisfies the limits
     pub best_named_makespan: f64,
-    /// 1: no order is better; 0: not known
+    /// 1: proved optimal; 0: not known
     pub is_optimal: i32,
     /// 0
     pub reserved: i32,
-    /// the name of that one; "" if there is none
+    /// the name of that schedule; "" if none
     pub best_named: [c_char; 32],
     /// a schedule's name, "greedy", "repaired" or "exact"
     pub origin: [c_char; 32],
 }
 
-/// Layers that share their weights. Every element of a list must have its struct_size set, all to
-/// the same value.
+/// Layers that share their weights. Set the struct_size of every element of a list, always to the
+/// same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tied_key_t {
     /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// name of the layers, one line; no two elements have the same
+    /// name of the layers, one line; unique in the list
     pub key: *const c_char,
-    /// stages that hold it, in any order, each once; see dsc_tied_plan()
+    /// stages that hold the layers, in any order, each once; see dsc_tied_plan()
     pub stages: *const i32,
-    /// this rank's copy; NULL where its stage holds none
+    /// this rank's copy; NULL if its stage holds none
     pub weights: *const dsc_tensor_t,
     /// 1 or more
     pub n_stages: usize,
-    /// tensors of weights; 0 where its stage holds none, else 1 or more
+    /// entries of weights; 0 if this rank's stage holds none, otherwise 1 or more
     pub n_weights: usize,
 }
 
@@ -1630,7 +1634,7 @@ pub struct dsc_tied_layers_options_t {
     pub ranks: *const i32,
     /// stages of a pipeline; 0 without ranks
     pub n_stages: usize,
-    /// pipelines, which share nothing here; 0 without ranks
+    /// number of pipelines, which are independent here; 0 without ranks
     pub n_pipelines: usize,
     /// 1 (default): copy each key's weights from its first stage to the others
     pub sync: i32,
@@ -1639,16 +1643,16 @@ pub struct dsc_tied_layers_options_t {
 }
 
 extern "C" {
-    /// Gives the name of a result, such as "DSC_ERR_TIMEOUT".
+    /// Returns the name of a result, such as "DSC_ERR_TIMEOUT".
     ///
     /// - `result` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "DSC_UNKNOWN_RESULT" for a value that is no result. Since 0.1.
+    /// Returns a static string; "DSC_UNKNOWN_RESULT" for a value that is not a result. Since 0.1.
     pub fn dsc_result_name(result: dsc_result_t) -> *const c_char;
 
-    /// Gives the text of this thread's latest failing call.
+    /// Returns the error text of this thread's last failed call.
     ///
     /// Collective: no. Blocking: no. Ownership: the library's, per thread. Threads: any. Works
     /// after fork().
@@ -1656,11 +1660,11 @@ extern "C" {
     /// Returns the text, never NULL; empty if no call failed on this thread. Since 0.1.
     pub fn dsc_last_error_message() -> *const c_char;
 
-    /// Tells what is known about this thread's latest failing call: the ranks at fault, the
-    /// operation and its number, and with DSC_ERR_NONFINITE the element.
+    /// Returns details of this thread's last failed call: the ranks at fault, the operation and its
+    /// sequence number, and with DSC_ERR_NONFINITE the element.
     ///
-    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong one is itself a
-    ///   failing call
+    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong struct_size is
+    ///   itself a failed call
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
@@ -1668,16 +1672,16 @@ extern "C" {
     /// DSC_ERR_INVALID_ARG. Since 0.1.
     pub fn dsc_last_error_info(info: *mut dsc_error_info_t) -> dsc_result_t;
 
-    /// Gives the short name of an element type, such as "f32".
+    /// Returns the short name of an element type, such as "f32".
     ///
     /// - `dtype` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "unknown" for a value that is no element type. Since 0.1.
+    /// Returns a static string; "unknown" for a value that is not an element type. Since 0.1.
     pub fn dsc_dtype_name(dtype: dsc_dtype_t) -> *const c_char;
 
-    /// Gives the bytes of one element.
+    /// Returns the bytes of one element.
     ///
     /// - `dtype` (in): element type
     /// - `bytes` (out): 1, 2, 4 or 8
@@ -1687,27 +1691,28 @@ extern "C" {
     /// Returns DSC_OK, or DSC_ERR_INVALID_ARG. Since 0.1.
     pub fn dsc_dtype_bytes(dtype: dsc_dtype_t, bytes: *mut usize) -> dsc_result_t;
 
-    /// Gives the short name of a reduce operation, such as "sum".
+    /// Returns the short name of a reduce operation, such as "sum".
     ///
     /// - `op` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
     /// Returns a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value
-    /// that is no operation. Since 0.1.
+    /// that is not an operation. Since 0.1.
     pub fn dsc_op_name(op: dsc_op_t) -> *const c_char;
 
-    /// Sends log records to a callback, in place of the one before and of the standard error
+    /// Sends log records to a callback, instead of the previous callback and the standard error
     /// stream.
     ///
     /// - `callback` (in): the function; NULL removes it
-    /// - `context` (in): passed on to it; must live until the callback is removed
-    /// - `level` (in): the least urgent level that it receives; records that it does not receive go
-    ///   where they went before
+    /// - `context` (in): passed to the callback; must stay valid until the callback is removed
+    /// - `level` (in): the least urgent level that the callback receives; other records are handled
+    ///   as before
     ///
-    /// Collective: no. Blocking: when a callback is removed or replaced, waits until the old one
-    /// has received the records that were made before, or for 5 s none was delivered, and until a
-    /// call of it that is running has returned (except from inside that callback). Threads: any.
+    /// Collective: no. Blocking: when a callback is removed or replaced, the call waits until the
+    /// old callback has received the earlier records, or until none was delivered for 5 s. It also
+    /// waits for a running call of the old callback to return (except from inside that callback).
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_set_callback(
@@ -1716,20 +1721,21 @@ extern "C" {
         level: dsc_log_level_t,
     ) -> dsc_result_t;
 
-    /// Takes the oldest record from the queue, for languages whose functions cannot be called from
-    /// foreign threads.
+    /// Removes the oldest record from the queue, for languages that cannot run callbacks on other
+    /// threads.
     ///
     /// - `level` (in): the least urgent level to record
-    /// - `text` (out): the record's line; empty when there is none. What does not fit is lost
-    /// - `capacity` (in): bytes of text, at least 2: a record leaves the queue when it is read, so
-    ///   its size cannot be asked for before. 1,024 are always enough
-    /// - `needed` (out): how many the record needs, the final zero included; 1 when there is none
+    /// - `text` (out): the record's line; empty without a record. Text that does not fit is lost
+    /// - `capacity` (in): bytes of text, at least 2. Reading removes the record, so its size cannot
+    ///   be asked for first; 1,024 are always enough
+    /// - `needed` (out): size of the record's line in bytes, the final zero included; 1 without a
+    ///   record
     /// - `text_level` (out): the level of the record
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE when there is none;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE without one; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_read(
         level: dsc_log_level_t,
         text: *mut c_char,
@@ -1741,13 +1747,13 @@ extern "C" {
     /// Writes this rank's trace of all groups of the communicator's world to a file.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
-    /// - `path` (in): the file, which is replaced as a whole; its folder is made where it is
-    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
+    /// - `path` (in): the file, which is replaced as a whole; a missing folder is created. NULL:
+    ///   DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
     ///
-    /// Collective: no. Blocking: for the file system only. Threads: any.
+    /// Collective: no. Blocking: only for the file system. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
-    /// world was made, when path is empty, or when it is a link, a device, a FIFO or a folder,
+    /// world was created, when path is empty, or when it is a link, a device, a FIFO or a folder,
     /// which are never replaced; DSC_ERR_SYSTEM when the file cannot be written;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_dump(
@@ -1755,12 +1761,13 @@ extern "C" {
         path: *const c_char,
     ) -> dsc_result_t;
 
-    /// Gives this rank's trace of all groups of the communicator's world as text.
+    /// Writes this rank's trace of all groups of the communicator's world as JSON text.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
     /// - `text` (out): the trace; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs; the next trace may be longer
+    /// - `needed` (out): size of the text in bytes, the final zero included; the next trace may be
+    ///   longer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1773,17 +1780,17 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
+    /// Requests the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
     /// handlers.
     ///
     /// Collective: no. Blocking: no. Threads: any, and signal handlers.
     ///
-    /// Returns DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made
-    /// with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() says nothing about it: it may
-    /// not be written in a signal handler. Since 0.1.
+    /// Returns DSC_OK when the request was made; DSC_ERR_STATE when no world of this process was
+    /// created with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() does not describe a
+    /// failure of this call, because a signal handler must not write it. Since 0.1.
     pub fn dsc_trace_dump_request() -> dsc_result_t;
 
-    /// Gives the version of the library that is loaded (not of the header).
+    /// Returns the version of the loaded library (not of the header).
     ///
     /// - `major` (out): may be NULL
     /// - `minor` (out): may be NULL
@@ -1798,7 +1805,7 @@ extern "C" {
         patch: *mut i32,
     ) -> dsc_result_t;
 
-    /// Says whether the loaded library offers a feature.
+    /// Returns whether the loaded library has a feature.
     ///
     /// - `name` (in): one of "host", "nccl", "cuda", "pmix", "gloo", "pipeline"
     /// - `available` (out): 1 or 0
@@ -1812,11 +1819,11 @@ extern "C" {
         available: *mut i32,
     ) -> dsc_result_t;
 
-    /// Says which engines and optional libraries there are, where, and why one cannot be used.
+    /// Lists the engines and optional libraries: where they are, and why one cannot be used.
     ///
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
     /// Threads: any.
@@ -1829,7 +1836,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the calling rank's number in a communicator.
+    /// Returns the calling rank's number in a communicator.
     ///
     /// - `comm` (in): communicator
     /// - `rank` (out): 0 to size - 1
@@ -1842,7 +1849,7 @@ extern "C" {
         rank: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of ranks of a communicator.
+    /// Returns the number of ranks of a communicator.
     ///
     /// - `comm` (in): communicator
     /// - `size` (out): 1 or more
@@ -1855,7 +1862,7 @@ extern "C" {
         size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the calling rank's number among the ranks of the world on its host.
+    /// Returns the calling rank's number among the world's ranks on its host.
     ///
     /// - `comm` (in): communicator
     /// - `local_rank` (out): 0 to local size - 1
@@ -1868,11 +1875,11 @@ extern "C" {
         local_rank: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of ranks of the world on the calling rank's host.
+    /// Returns the number of the world's ranks on the calling rank's host.
     ///
     /// - `comm` (in): communicator
-    /// - `local_size` (out): 1 or more: the ranks that the meeting found there, also where a
-    ///   launcher said fewer
+    /// - `local_size` (out): 1 or more: the ranks found there at start-up, even if the launcher
+    ///   reported fewer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1882,7 +1889,7 @@ extern "C" {
         local_size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of ranks of the world that a communicator belongs to.
+    /// Returns the number of ranks of the world that a communicator belongs to.
     ///
     /// - `comm` (in): communicator
     /// - `world_size` (out): 1 or more
@@ -1895,18 +1902,18 @@ extern "C" {
         world_size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the id of a communicator: the same number on all of its ranks, in dsc_error_info_t and
-    /// in traces.
+    /// Returns the id of a communicator: the same number on all of its ranks, in dsc_error_info_t
+    /// and in traces.
     ///
     /// - `comm` (in): communicator
-    /// - `id` (out): 0 for the world; never that of another communicator of the job
+    /// - `id` (out): 0 for the world; unique among the communicators of the job
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_id(comm: *const dsc_comm_t, id: *mut u64) -> dsc_result_t;
 
-    /// Gives the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
+    /// Returns the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
     /// the one that moves host memory.
     ///
     /// - `comm` (in): communicator
@@ -1920,10 +1927,10 @@ extern "C" {
         backend: *mut dsc_backend_t,
     ) -> dsc_result_t;
 
-    /// Gives the GPU that a communicator is bound to.
+    /// Returns the GPU that a communicator is bound to.
     ///
     /// - `comm` (in): communicator
-    /// - `device` (out): its number as CUDA counts in this process; -1: none, the communicator
+    /// - `device` (out): CUDA's number of the device in this process; -1: none, the communicator
     ///   moves host memory only
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -1934,12 +1941,12 @@ extern "C" {
         device: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the name of a communicator; the world's is "world".
+    /// Writes the name of a communicator; the world's is "world".
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text; 32 are always enough
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1952,13 +1959,14 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the host at which the ranks of a job of several hosts met, as MASTER_ADDR has it.
+    /// Writes the host name or address at which the ranks of a multi-host job connected, like
+    /// MASTER_ADDR.
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): the name or address, or 127.0.0.1 for a job of one host; may be NULL with
+    /// - `text` (out): the name or address; 127.0.0.1 for a job on one host; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1971,7 +1979,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the port at which the ranks of a job of several hosts met, as MASTER_PORT has it.
+    /// Returns the port at which the ranks of a multi-host job connected, like MASTER_PORT.
     ///
     /// - `comm` (in): communicator
     /// - `port` (out): 0 to 65535
@@ -1984,12 +1992,12 @@ extern "C" {
         port: *mut i32,
     ) -> dsc_result_t;
 
-    /// Says where rank and world size came from, such as "env" or "pmix".
+    /// Writes the source of rank and world size, such as "env" or "pmix".
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2002,12 +2010,12 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives a report in words of what start-up found and what was missing, for a person to read.
+    /// Writes a summary for people of what start-up found and what was missing.
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2020,13 +2028,13 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the sizes in bytes by which a communicator chooses how data moves, in the form of the
-    /// environment variable DSC_TUNING.
+    /// Writes the size limits by which a communicator chooses its algorithms, in bytes and in the
+    /// form of the environment variable DSC_TUNING.
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2039,10 +2047,10 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Says whether the library has a thread that drives the operations of a communicator.
+    /// Returns whether a library thread drives the operations of a communicator.
     ///
     /// - `comm` (in): communicator
-    /// - `has_progress_thread` (out): 1, or 0: the program calls dsc_comm_progress()
+    /// - `has_progress_thread` (out): 1: it does; 0: the program calls dsc_comm_progress()
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2104,8 +2112,9 @@ extern "C" {
     /// - `group` (out): the new communicator; NULL with color -1 and on failure
     ///
     /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
-    /// until all came. Ownership: the group is the caller's, to be given to dsc_comm_destroy(); it
-    /// keeps what it needs of its parent alive. Threads: one at a time per communicator.
+    /// until all ranks have called it. Ownership: the caller releases the group with
+    /// dsc_comm_destroy(); the group keeps what it needs of its parent alive. Threads: one at a
+    /// time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_MISMATCH;
     /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD; DSC_ERR_PEER_STALLED; DSC_ERR_PEER_LEFT;
@@ -2118,7 +2127,7 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Makes a group of the listed ranks. Every rank of the parent calls it with the same list.
+    /// Creates a group of the listed ranks. Every rank of the parent calls it with the same list.
     ///
     /// - `comm` (in): the parent
     /// - `ranks` (in): ranks of comm, each at most once; their order is the order in the group
@@ -2126,7 +2135,7 @@ extern "C" {
     /// - `options` (in): NULL: defaults; the same on all members
     /// - `group` (out): the new communicator; NULL on a rank that is not listed and on failure
     ///
-    /// Collective: yes, every rank of comm. Blocking: until all came. Ownership: as
+    /// Collective: yes, every rank of comm. Blocking: until all ranks have called it. Ownership: as
     /// dsc_comm_split(). Threads: one at a time per communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH when the lists differ; DSC_OK on a rank that
@@ -2139,22 +2148,22 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Makes a group of the same ranks, in the order of an NCCL communicator of the program's own,
-    /// which carries the group's collectives on device memory.
+    /// Creates a group that uses an NCCL communicator of the program for collectives on device
+    /// memory. The group has the ranks of comm, in the order of the NCCL communicator.
     ///
     /// - `comm` (in): communicator that is bound to a device
-    /// - `library` (in): whose communicator it is: "nccl"
-    /// - `communicator` (in): of that library: an ncclComm_t
+    /// - `library` (in): library of the communicator: "nccl"
+    /// - `communicator` (in): an ncclComm_t of that library
     /// - `options` (in): NULL: defaults; the same on all ranks; its settings do not change
     ///   communicator
     /// - `group` (out): the new communicator; NULL on failure
     ///
-    /// Collective: yes, every rank of comm. Blocking: until all came. Ownership: as
+    /// Collective: yes, every rank of comm. Blocking: until all ranks have called it. Ownership: as
     /// dsc_comm_split(). Threads: one at a time per communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of
     /// other ranks or of another device, and for an unknown library; DSC_ERR_UNSUPPORTED when comm
-    /// is bound to no device; DSC_ERR_BACKEND when NCCL does not know it. Since 0.1.
+    /// is not bound to a device; DSC_ERR_BACKEND when NCCL rejects the communicator. Since 0.1.
     pub fn dsc_comm_adopt(
         comm: *mut dsc_comm_t,
         library: *const c_char,
@@ -2163,12 +2172,12 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Sets the deadline of the operations that start from now on.
+    /// Sets the deadline of operations started from now on.
     ///
     /// - `comm` (in): communicator
     /// - `timeout_ms` (in): milliseconds, 1 or more
     ///
-    /// Collective: no (but give all ranks the same). Blocking: no. Threads: any.
+    /// Collective: no (but use the same value on all ranks). Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_set_timeout(
@@ -2176,11 +2185,11 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Gets the deadline that operations have which start now.
+    /// Returns the deadline of operations started from now on.
     ///
     /// - `comm` (in): communicator
-    /// - `timeout_ms` (out): milliseconds: the world's or its parent's, its own from
-    ///   dsc_comm_options_t, or what dsc_comm_set_timeout() has set
+    /// - `timeout_ms` (out): milliseconds: the value of dsc_comm_set_timeout(), else of
+    ///   dsc_comm_options_t, else of the parent or the world
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2200,8 +2209,8 @@ extern "C" {
     /// Returns DSC_OK, also when it failed before; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_abort(comm: *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Waits until all ranks have called it and all operations are done. Afterwards operations are
-    /// refused (DSC_ERR_STATE), and the communicator can only be destroyed.
+    /// Waits until all ranks have called it and all operations are complete. Afterwards operations
+    /// return DSC_ERR_STATE, and the communicator can only be destroyed.
     ///
     /// - `comm` (in): communicator
     ///
@@ -2217,14 +2226,14 @@ extern "C" {
     /// - `comm` (in): communicator; NULL does nothing
     ///
     /// Collective: no. Blocking: no; operations of other threads and work objects that still run
-    /// end with DSC_ERR_REVOKED. What was put on a stream of a device with work NULL and has not
-    /// run yet is ended, too, and its output is undefined: dsc_comm_finalize() or synchronize the
-    /// stream first. Threads: any.
+    /// end with DSC_ERR_REVOKED. Operations that were queued on a device stream with work NULL and
+    /// have not run yet are ended too, and their output is undefined: call dsc_comm_finalize() or
+    /// synchronize the stream first. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_destroy(comm: *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Tells the first failure of a communicator, or a stalled rank that is being waited for.
+    /// Returns the first failure of a communicator, or a stalled rank that an operation waits for.
     ///
     /// - `comm` (in): communicator
     /// - `info` (inout): struct_size must be set; filled up to that size
@@ -2238,10 +2247,10 @@ extern "C" {
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
 
-    /// Says what happens when an input of a reduction is a NaN or infinite.
+    /// Sets what happens when an input of a reduction is NaN or infinite.
     ///
     /// - `comm` (in): communicator
-    /// - `check` (in): DSC_NONFINITE_CHECK_OFF at first
+    /// - `check` (in): initially DSC_NONFINITE_CHECK_OFF
     ///
     /// Collective: no, but see above. Blocking: no. Threads: any.
     ///
@@ -2251,14 +2260,14 @@ extern "C" {
         check: dsc_nonfinite_check_t,
     ) -> dsc_result_t;
 
-    /// Tells which inputs were NaN or infinite since counting started; the same on all ranks.
+    /// Returns which inputs were NaN or infinite since counting started; the same on all ranks.
     ///
     /// - `comm` (in): communicator; reducers made from it count here too
-    /// - `clear` (in): 1: counting starts again from 0; 0: it goes on
+    /// - `clear` (in): 1: restart counting from 0; 0: continue
     /// - `info` (inout): struct_size must be set; filled up to that size
     ///
-    /// Collective: no. Blocking: no. Threads: any; an operation that ends meanwhile is counted
-    /// before or after.
+    /// Collective: no. Blocking: no. Threads: any; an operation that ends during the call is
+    /// counted in it or in the next one.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_nonfinite_info(
@@ -2267,12 +2276,12 @@ extern "C" {
         info: *mut dsc_nonfinite_info_t,
     ) -> dsc_result_t;
 
-    /// Gives running totals per operation and size class.
+    /// Writes running totals per operation and size class.
     ///
     /// - `comm` (in): communicator
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `needed` (out): number of totals there are
+    /// - `needed` (out): number of totals
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2292,8 +2301,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than that
+    /// of the first release. Since 0.1.
     pub fn dsc_store_options_init(
         options: *mut dsc_store_options_t,
         struct_size: usize,
@@ -2302,22 +2311,22 @@ extern "C" {
     /// Opens a store.
     ///
     /// - `uri` (in): "memory://" (threads that share the handle), "file:///PATH" (processes that
-    ///   share a file system with locks: what a job that died left in the file is never seen;
-    ///   another job that uses it is waited for) or "tcp://HOST:PORT" (processes on any hosts; one
-    ///   of them has serve set, the others try until it is there; port 0 makes a server take a free
-    ///   one)
+    ///   share a file system with locks; data left by a job that died is ignored; if another job is
+    ///   using the file, the call waits for it) or "tcp://HOST:PORT" (processes on any hosts; one
+    ///   of them sets serve, the others retry until it listens; with port 0 a server takes a free
+    ///   port)
     /// - `options` (in): NULL: all defaults
     /// - `store` (out): the store; stays NULL on failure
     ///
-    /// Collective: no. Blocking: until the store is there, at most the time-out. Ownership: options
-    /// are read during the call only; the store lives until dsc_store_destroy(). Threads: any; a
-    /// server has a thread of its own.
+    /// Collective: no. Blocking: until the store is reached, at most the time-out. Ownership:
+    /// options are read during the call only; the store is valid until dsc_store_destroy().
+    /// Threads: any; a server has its own thread.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, no
-    /// address of this host, a token that is no token); DSC_ERR_AUTH (tokens differ or one is
-    /// missing, a file that others could change); DSC_ERR_ADDR_IN_USE (the port is taken, or a job
-    /// with another id is there); DSC_ERR_PROTOCOL (something else answers, or a file of another
-    /// kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, an
+    /// address that is not this host's, an invalid token); DSC_ERR_AUTH (tokens differ or one is
+    /// missing, or other users could change the file); DSC_ERR_ADDR_IN_USE (the port is taken, or a
+    /// job with another id uses it); DSC_ERR_PROTOCOL (another program answers, or the file is of
+    /// another kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
     /// DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_open(
         uri: *const c_char,
@@ -2325,13 +2334,13 @@ extern "C" {
         store: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Makes a store of the caller's functions. It can set, get and wait; the rest is
-    /// DSC_ERR_UNSUPPORTED.
+    /// Creates a store from user-defined functions. It supports set, get and wait; other calls
+    /// return DSC_ERR_UNSUPPORTED.
     ///
-    /// - `callbacks` (in): copied; put and get are needed
+    /// - `callbacks` (in): copied; put and get are required
     /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
     ///
-    /// Collective: no. Blocking: no. Ownership: context is the caller's until destroy was called.
+    /// Collective: no. Blocking: no. Ownership: context must stay valid until destroy is called.
     /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
@@ -2341,13 +2350,13 @@ extern "C" {
         store: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Makes a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
+    /// Creates a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
     ///
     /// - `store` (in): the whole; the part keeps it alive
     /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
     /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: the part is the caller's, to be given to
+    /// Collective: no. Blocking: no. Ownership: the caller releases the part with
     /// dsc_store_destroy(). Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
@@ -2358,34 +2367,35 @@ extern "C" {
         part: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Gives the port at which this process serves the store.
+    /// Returns the port at which this process serves the store.
     ///
     /// - `store` (in): a store that was opened with serve set
     /// - `port` (out): 1 to 65535
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
+    /// Returns DSC_OK; DSC_ERR_STATE if this process is not the server; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_port(
         store: *const dsc_store_t,
         port: *mut i32,
     ) -> dsc_result_t;
 
-    /// Sets a key, whether it is there or not.
+    /// Sets a key, whether it exists or not.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
     /// - `value` (in): bytes of the value; may be NULL when bytes is 0
     /// - `bytes` (in): length of the value, up to 1,048,576
     ///
-    /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
+    /// Collective: no. Blocking: for the exchange with the store, at most the time-out. Threads:
+    /// any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
-    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
-    /// again. Since 0.1.
+    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server has ended, also if another one has replaced
+    /// it); DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() if it has to reconnect.
+    /// Since 0.1.
     pub fn dsc_store_set(
         store: *mut dsc_store_t,
         key: *const c_char,
@@ -2393,17 +2403,17 @@ extern "C" {
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Waits until a key is there and gives its value.
+    /// Waits until a key is set and returns its value.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
     /// - `value` (out): the value; may be NULL with capacity 0
     /// - `capacity` (in): bytes of value
-    /// - `needed` (out): length of the value, which has no final zero: when it is more than
-    ///   capacity, call again with a larger buffer
+    /// - `needed` (out): length of the value, which has no final zero; if it is more than capacity,
+    ///   call again with a larger buffer
     ///
-    /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
+    /// Collective: no. Blocking: until the key is set, at most timeout_ms. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set().
     /// Since 0.1.
@@ -2416,8 +2426,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal
-    /// text.
+    /// Adds to a counter, which is 0 if the key is not set. The value is stored as decimal text.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
@@ -2426,7 +2435,7 @@ extern "C" {
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is no whole number; DSC_ERR_OVERFLOW;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is not an integer; DSC_ERR_OVERFLOW;
     /// DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
     pub fn dsc_store_add(
         store: *mut dsc_store_t,
@@ -2449,8 +2458,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
-    /// Returns DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of
-    /// dsc_store_set(). Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED, whether the key was changed or not; DSC_ERR_UNSUPPORTED;
+    /// those of dsc_store_set(). Since 0.1.
     pub fn dsc_store_compare_set(
         store: *mut dsc_store_t,
         key: *const c_char,
@@ -2463,7 +2472,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Appends to a value; a key that is not there counts as empty.
+    /// Appends to a value; a key that is not set counts as empty.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
@@ -2480,7 +2489,7 @@ extern "C" {
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Says whether all of some keys are there.
+    /// Returns whether all the given keys are set.
     ///
     /// - `store` (in): the store
     /// - `keys` (in): the keys
@@ -2497,17 +2506,17 @@ extern "C" {
         present: *mut i32,
     ) -> dsc_result_t;
 
-    /// Waits until all of some keys are there.
+    /// Waits until all the given keys are set.
     ///
     /// - `store` (in): the store
     /// - `keys` (in): the keys
     /// - `n` (in): number of keys
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
     ///
-    /// Collective: no. Blocking: until the keys are there, at most timeout_ms. Threads: any.
+    /// Collective: no. Blocking: until the keys are set, at most timeout_ms. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the missing keys; those of dsc_store_set(). Since
+    /// 0.1.
     pub fn dsc_store_wait(
         store: *const dsc_store_t,
         keys: *const *const c_char,
@@ -2519,7 +2528,7 @@ extern "C" {
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
-    /// - `deleted` (out): 1 if it was there, else 0; may be NULL
+    /// - `deleted` (out): 1 if it was set, else 0; may be NULL
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
@@ -2530,7 +2539,7 @@ extern "C" {
         deleted: *mut i32,
     ) -> dsc_result_t;
 
-    /// Counts the keys. In a part, those of the whole store are counted.
+    /// Counts the keys. For a part it counts those of the whole store.
     ///
     /// - `store` (in): the store
     /// - `count` (out): number of keys
@@ -2543,12 +2552,13 @@ extern "C" {
         count: *mut i64,
     ) -> dsc_result_t;
 
-    /// Releases a store. A server ends, and processes that wait in it get DSC_ERR_PEER_DEAD.
+    /// Releases a store. If this process is its server, the server ends, and processes that wait
+    /// get DSC_ERR_PEER_DEAD.
     ///
     /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
     ///
     /// Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked.
-    /// Threads: any; a call that another thread is inside of goes on.
+    /// Threads: any; running calls of other threads continue.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
@@ -2560,8 +2570,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than that
+    /// of the first release. Since 0.1.
     pub fn dsc_init_options_init(
         options: *mut dsc_init_options_t,
         struct_size: usize,
@@ -2572,30 +2582,30 @@ extern "C" {
     /// - `options` (in): NULL: all defaults
     /// - `world` (out): the world; stays NULL on failure
     ///
-    /// Collective: yes, every rank of the job. Blocking: until all ranks came or init_timeout_ms
-    /// passed. Ownership: options are read during the call only; the world lives until
-    /// dsc_finalize() or dsc_comm_destroy(). Threads: any; a call while another one runs on the
-    /// same process (without rank_per_thread) waits for it.
+    /// Collective: yes, every rank of the job. Blocking: until all ranks have called it or
+    /// init_timeout_ms passed. Ownership: options are read during the call only; the world is valid
+    /// until dsc_finalize() or dsc_comm_destroy(). Threads: any; a call waits for one that already
+    /// runs in this process (without rank_per_thread).
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are
-    /// impossible or differ, on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come);
-    /// DSC_ERR_ADDR_IN_USE (another job holds the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND;
-    /// DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_AUTH (no token, or another one);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (impossible or differing
+    /// settings, on all ranks); DSC_ERR_TIMEOUT (naming the missing ranks); DSC_ERR_ADDR_IN_USE
+    /// (another job uses the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND; DSC_ERR_PEER_DEAD;
+    /// DSC_ERR_NOSPACE; DSC_ERR_AUTH (token missing or different); DSC_ERR_PROTOCOL;
+    /// DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_init_distributed(
         options: *const dsc_init_options_t,
         world: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Says what dsc_init_distributed() would do here, without joining anybody.
+    /// Reports what dsc_init_distributed() would do here, without connecting to other ranks.
     ///
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
-    /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
-    /// asked. Threads: any.
+    /// Collective: no. Blocking: up to 10 s if a PMIx server or a name server must be asked.
+    /// Threads: any.
     ///
     /// Returns DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
@@ -2606,7 +2616,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the world of this process, or of this thread if it made one with rank_per_thread.
+    /// Returns the world of this process, or of this thread if it created one with rank_per_thread.
     ///
     /// - `world` (out): the world; set to NULL on failure
     ///
@@ -2616,7 +2626,7 @@ extern "C" {
     /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_world(world: *mut *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Says whether dsc_world() has a world to give.
+    /// Returns whether dsc_world() would return a world.
     ///
     /// - `initialized` (out): 1 or 0
     ///
@@ -2625,14 +2635,14 @@ extern "C" {
     /// Returns DSC_OK or DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_is_initialized(initialized: *mut i32) -> dsc_result_t;
 
-    /// Ends the world that dsc_world() gives: waits for all ranks, then releases it.
+    /// Ends the world that dsc_world() returns: waits for all ranks, then releases it.
     ///
     /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it, and
-    /// DSC_ERR_BUSY if another thread is in a call on it (nothing happened then); DSC_ERR_TIMEOUT,
-    /// DSC_ERR_PEER_DEAD and the like if not all ranks came: the world is released all the same;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE without a world or if a batch is open on it, and DSC_ERR_BUSY
+    /// if another thread is in a call on it (in both cases nothing happened); DSC_ERR_TIMEOUT,
+    /// DSC_ERR_PEER_DEAD and similar errors if not all ranks have called it: the world is released
+    /// nevertheless; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
 
     /// Fills mesh options with their defaults.
@@ -2648,10 +2658,10 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a mesh.
+    /// Creates a mesh.
     ///
     /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
-    /// - `sizes` (in): 1 or more each; -1, at most once, stands for what the world size leaves
+    /// - `sizes` (in): 1 or more each; one may be -1: it is computed from the world size
     /// - `n_axes` (in): 1 to 32
     /// - `options` (in): NULL: defaults
     /// - `mesh` (out): the new mesh; NULL on failure
@@ -2668,17 +2678,17 @@ extern "C" {
         mesh: *mut *mut dsc_mesh_t,
     ) -> dsc_result_t;
 
-    /// Makes the mesh of the experts beside that of the dense layers: the same ranks and the same
-    /// order, with cp 1, a tp of its own, ep, and as dp what is left.
+    /// Creates the mesh of the experts for a mesh of the dense layers. It has the same ranks and
+    /// the same order, cp 1, ep and expert_tp; the remaining factor is dp.
     ///
-    /// - `mesh` (in): of the dense layers: with an order, with axes above size 1 only among tp, cp,
-    ///   dp and pp, and with an axis "ep" if ep is above 1
+    /// - `mesh` (in): the mesh of the dense layers. It has an order; only tp, cp, dp and pp may be
+    ///   above size 1; it has an axis "ep" if ep is above 1
     /// - `ep` (in): expert parallel size, 1 or more
     /// - `expert_tp` (in): tensor parallel size of experts, 1 or more; 0: that of the dense layers
     /// - `experts` (out): the new mesh; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: experts is the caller's, independent of mesh.
-    /// Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the caller releases experts; it is independent of
+    /// mesh. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
@@ -2689,7 +2699,7 @@ extern "C" {
         experts: *mut *mut dsc_mesh_t,
     ) -> dsc_result_t;
 
-    /// Releases a mesh. Communicators that were made by it stay.
+    /// Releases a mesh. Communicators made from it stay valid.
     ///
     /// - `mesh` (in): mesh; NULL is allowed
     ///
@@ -2698,7 +2708,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_destroy(mesh: *mut dsc_mesh_t) -> dsc_result_t;
 
-    /// Gives the number of ranks.
+    /// Returns the number of ranks.
     ///
     /// - `mesh` (in): mesh
     /// - `size` (out): 1 or more
@@ -2711,12 +2721,12 @@ extern "C" {
         size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+    /// Writes the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
     ///
     /// - `mesh` (in): mesh
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2729,7 +2739,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the size of an axis.
+    /// Returns the size of an axis.
     ///
     /// - `mesh` (in): mesh
     /// - `axis` (in): its name
@@ -2737,19 +2747,19 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that
-    /// name; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown axis (the error suggests the nearest
+    /// one); DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_axis_size(
         mesh: *const dsc_mesh_t,
         axis: *const c_char,
         size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the coordinates of a rank.
+    /// Writes the coordinates of a rank.
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
-    /// - `coords` (out): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `coords` (out): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -2762,10 +2772,10 @@ extern "C" {
         n_coords: usize,
     ) -> dsc_result_t;
 
-    /// Gives the rank with these coordinates.
+    /// Returns the rank with these coordinates.
     ///
     /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `coords` (in): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
     /// - `rank` (out): rank of the mesh
     ///
@@ -2779,14 +2789,14 @@ extern "C" {
         rank: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives all ranks with these coordinates, ascending.
+    /// Writes all ranks with these coordinates, in ascending order.
     ///
     /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them; -1: any
+    /// - `coords` (in): one per axis, in the order of dsc_mesh_create(); -1: any
     /// - `n_coords` (in): number of axes
     /// - `ranks` (out): the ranks; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
-    /// - `needed` (out): their number, 1 or more
+    /// - `needed` (out): number of these ranks, 1 or more
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2801,13 +2811,13 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the rank that differs from another one only along one axis, a number of steps on. The
-    /// axis is a ring: behind the last comes the first.
+    /// Returns the rank that is a number of steps away along one axis. The axis is a ring: after
+    /// the last coordinate comes the first.
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
     /// - `axis` (in): name of the axis
-    /// - `steps` (in): any number; 1: the next one, -1: the one before
+    /// - `steps` (in): any number; 1: the next rank, -1: the previous one
     /// - `peer` (out): rank of the mesh
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -2821,7 +2831,7 @@ extern "C" {
         peer: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the rank that differs from another one only along one axis, at a place of it:
+    /// Returns the rank that has the given coordinate along one axis and is otherwise like rank:
     /// DeepSpeed's stage_to_global().
     ///
     /// - `mesh` (in): mesh
@@ -2842,17 +2852,17 @@ extern "C" {
         peer: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
+    /// Writes the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
-    /// - `omit` (in): axes to leave out, such as "data-pipe"; those that the mesh lacks are passed
-    ///   over; NULL: none
-    /// - `inner` (in): between an axis and its number, any text; NULL: "_"
-    /// - `outer` (in): between axes, any text; NULL: "-"
+    /// - `omit` (in): axes to omit, such as "data-pipe"; axes that the mesh does not have are
+    ///   ignored; NULL: none
+    /// - `inner` (in): any text between an axis and its number; NULL: "_"
+    /// - `outer` (in): any text between axes; NULL: "-"
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2869,14 +2879,14 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists all groups along some axes.
+    /// Lists all groups along the given axes.
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "tp-dp"
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
+    /// - `group_size` (out): number of ranks of each group
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2891,16 +2901,16 @@ extern "C" {
         group_size: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the one group along some axes that holds a rank, without listing the others.
+    /// Writes the group of one rank along the given axes, without listing the others.
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
     /// - `axes` (in): such as "tp-dp"
     /// - `ranks` (out): the group's ranks; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
-    /// - `needed` (out): ranks of the group
-    /// - `group` (out): its number among those of dsc_mesh_groups(); may be NULL
-    /// - `member` (out): the rank's place in it, from 0; may be NULL
+    /// - `needed` (out): number of ranks of the group
+    /// - `group` (out): number of the group, as listed by dsc_mesh_groups(); may be NULL
+    /// - `member` (out): index of the rank in the group, from 0; may be NULL
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2917,18 +2927,18 @@ extern "C" {
         member: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists one level of the groups along some axes, each seen as a box of several levels, the
-    /// first one fastest.
+    /// Lists one level of hierarchical groups: each group along the given axes is divided into
+    /// several levels, the first one fastest.
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "cp"
-    /// - `sizes` (in): of the levels, 1 or more each; their product is the size of a group
+    /// - `sizes` (in): sizes of the levels, 1 or more each; their product is the size of a group
     /// - `n_levels` (in): 1 or more
-    /// - `level` (in): which one, 0 to n_levels - 1
+    /// - `level` (in): the level to list, 0 to n_levels - 1
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
+    /// - `group_size` (out): number of ranks of each group
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2946,17 +2956,17 @@ extern "C" {
         group_size: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists groups made of some members of each group along some axes.
+    /// Lists groups made of selected members of each group along the given axes.
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "pp"
-    /// - `positions` (in): in each group, from 0, or from the end below 0; one that comes again is
-    ///   left out
+    /// - `positions` (in): positions in each group, from 0, or negative from the end; repeated
+    ///   positions are ignored
     /// - `n_positions` (in): 1 or more
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
+    /// - `group_size` (out): number of ranks of each group
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2987,18 +2997,18 @@ extern "C" {
     ) -> dsc_result_t;
 
     /// Lists every group that Megatron-LM's initialize_model_parallel() or DeepSpeed's
-    /// PipelineParallelGrid makes, in the order in which all ranks make them.
+    /// PipelineParallelGrid creates, in the order of creation.
     ///
     /// - `mesh` (in): mesh of the dense layers
     /// - `options` (in): NULL: defaults
-    /// - `names` (out): of each group, static texts; may be NULL with group_capacity 0
+    /// - `names` (out): name of each group, a static text; may be NULL with group_capacity 0
     /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity +
     ///   1 entries; may be NULL with group_capacity 0
     /// - `group_capacity` (in): entries of names; starts has one more
     /// - `ranks` (out): may be NULL with rank_capacity 0
     /// - `rank_capacity` (in): entries of ranks
     /// - `n_groups` (out): number of groups
-    /// - `n_ranks` (out): ranks of all of them
+    /// - `n_ranks` (out): total number of ranks in them
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -3016,20 +3026,22 @@ extern "C" {
         n_ranks: *mut usize,
     ) -> dsc_result_t;
 
-    /// Makes the communicators of all groups along some axes at once; each rank gets its own.
+    /// Creates the communicators of all groups along the given axes in one call; each rank gets
+    /// that of its group.
     ///
-    /// - `mesh` (in): the same on all ranks, as large as comm
+    /// - `mesh` (in): the mesh, the same on all ranks, as large as comm
     /// - `comm` (in): the parent
     /// - `axes` (in): such as "tp-dp", the same on all ranks
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `group` (out): the new communicator; NULL on failure
     ///
     /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
-    /// until all came. Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
+    /// until all ranks have called it. Ownership: as dsc_comm_split(). Threads: one at a time per
+    /// communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ;
-    /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
-    /// that it lacks. Since 0.1.
+    /// comm keeps working. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or unknown
+    /// axes. Since 0.1.
     pub fn dsc_mesh_comm(
         mesh: *const dsc_mesh_t,
         comm: *mut dsc_comm_t,
@@ -3038,53 +3050,53 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Combines flags of all ranks that live by bitwise AND; works on a revoked communicator too.
+    /// Combines the flags of all surviving ranks with bitwise AND, also on a revoked communicator.
     ///
     /// - `comm` (in): communicator
     /// - `flags` (in): any bits
     /// - `agreed` (out): the same value on all ranks that get DSC_OK; unchanged otherwise
     ///
-    /// Collective: yes, every rank that lives, in the same order as its other calls of this header.
-    /// Blocking: until all of them came. dsc_comm_abort() of this rank ends it, with
-    /// DSC_ERR_REVOKED on all. Threads: one at a time per communicator.
+    /// Collective: yes, every surviving rank, in the same order as its other calls of this header.
+    /// Blocking: until all of them have called it. dsc_comm_abort() on a rank in the call ends it,
+    /// with DSC_ERR_REVOKED on all ranks. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_STATE
     /// (finalized); DSC_ERR_TIMEOUT; DSC_ERR_MISMATCH (others called dsc_comm_shrink());
-    /// DSC_ERR_REVOKED (a rank that was inside aborted); DSC_ERR_PEER_STALLED (the others have gone
-    /// on without this rank, which did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// DSC_ERR_REVOKED (a rank in the call has aborted); DSC_ERR_PEER_STALLED (the others have
+    /// continued without this rank, because it did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_agree(
         comm: *mut dsc_comm_t,
         flags: i32,
         agreed: *mut i32,
     ) -> dsc_result_t;
 
-    /// Makes a working communicator of the ranks that live, in their old order.
+    /// Creates a working communicator of the surviving ranks, in their old order.
     ///
-    /// - `comm` (in): communicator, revoked or not, also one that this function made
+    /// - `comm` (in): communicator, revoked or not, also one that this function created
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `shrunk` (out): the new communicator; NULL on failure
     ///
-    /// Collective: yes, every rank that lives; a rank that is still inside an operation on comm has
-    /// to come out of it first, for which a death is enough and dsc_comm_abort() serves otherwise.
-    /// Blocking: as dsc_comm_agree(). Ownership: the new communicator is the caller's, to be given
-    /// to dsc_comm_destroy(); comm stays the caller's and may be destroyed at once. Threads: one at
-    /// a time per communicator.
+    /// Collective: yes, every surviving rank. A rank that is inside an operation on comm must
+    /// return from it first; the death of a rank ends the operation, otherwise call
+    /// dsc_comm_abort(). Blocking: as dsc_comm_agree(). Ownership: the caller releases both
+    /// communicators with dsc_comm_destroy(); comm may be destroyed at once. Threads: one at a time
+    /// per communicator.
     ///
-    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank
-    /// that could not make its part of the new communicator, on all. Since 0.1.
+    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM on all ranks
+    /// if a rank could not create its part of the new communicator. Since 0.1.
     pub fn dsc_comm_shrink(
         comm: *mut dsc_comm_t,
         options: *const dsc_comm_options_t,
         shrunk: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
+    /// Lists the ranks that were missing in the last dsc_comm_agree() or dsc_comm_shrink().
     ///
-    /// - `comm` (in): the communicator that was given to that call
+    /// - `comm` (in): the communicator that was passed to that call
     /// - `ranks` (out): ranks of comm, in order; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
-    /// - `needed` (out): how many there are; 0 before the first such call
+    /// - `needed` (out): number of these ranks; 0 before the first such call
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -3097,7 +3109,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Fills the description of a tensor: in host memory, all else 0 or NULL.
+    /// Fills the description of a tensor: in host memory, all other fields 0 or NULL.
     ///
     /// - `tensor` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_tensor_t) as the caller compiled it
@@ -3116,8 +3128,8 @@ extern "C" {
     /// - `params` (in): parameters; data is not used
     /// - `n_params` (in): number of parameters, 0 or more
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
-    /// a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on
     /// all ranks (the communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an
@@ -3131,12 +3143,13 @@ extern "C" {
     /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (in): same counts and types on all ranks, else DSC_ERR_MISMATCH, in host memory
-    ///   before any is written; data is written on the other ranks
+    /// - `tensors` (in): tensors with the same counts and types on all ranks, otherwise
+    ///   DSC_ERR_MISMATCH (for host memory before any is written); data is read on the root and
+    ///   written on the other ranks
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `root` (in): rank whose tensors are copied
-    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch. Equal on all ranks
+    /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
+    ///   MiB), as in PyTorch. Equal on all ranks
     ///
     /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
     /// Threads: one at a time per communicator.
@@ -3155,20 +3168,20 @@ extern "C" {
     /// flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout): same counts and types in the same order on all ranks; data is replaced
-    ///   by the result. Their memory must not overlap
+    /// - `tensors` (inout): tensors with the same counts and types in the same order on all ranks;
+    ///   the result replaces data. They must not overlap
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
-    /// - `op` (in): reduction, see dsc_all_reduce(); it must exist for the type of each tensor
-    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch. Equal on all ranks
+    /// - `op` (in): reduction, see dsc_all_reduce(); it must support the type of each tensor
+    /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
+    ///   MiB), as in PyTorch. Equal on all ranks
     ///
-    /// Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads:
-    /// one at a time per communicator.
+    /// Collective: yes. Blocking: until all results are complete. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does
-    /// not have; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which the
-    /// elements are unspecified, but for DSC_ERR_NONFINITE: all tensors are reduced then, and the
-    /// element that is told counts within its buffer. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that does not
+    /// support a type; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after
+    /// which the elements are unspecified. The exception is DSC_ERR_NONFINITE: all tensors are
+    /// reduced, and the index in the error counts from the start of the packed buffer. Since 0.1.
     pub fn dsc_all_reduce_coalesced(
         comm: *mut dsc_comm_t,
         tensors: *const dsc_tensor_t,
@@ -3185,12 +3198,12 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_reduce(
@@ -3212,12 +3225,12 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are copied
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_broadcast(
@@ -3231,23 +3244,23 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Copies type and shape of the root's array to all ranks, which can then allocate it and
-    /// receive its elements by dsc_broadcast().
+    /// Copies type and shape of the root's array to all ranks. They can then allocate it and
+    /// receive its elements with dsc_broadcast().
     ///
     /// - `comm` (in): communicator
     /// - `dtype` (inout): element type; read on the root, written elsewhere
     /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
     ///   on the root, written elsewhere. May be NULL with capacity 0
-    /// - `capacity` (in): entries of shape on the ranks that receive it; not looked at on the root
+    /// - `capacity` (in): entries of shape on the ranks that receive it; ignored on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     /// - `root` (in): rank whose type and shape are copied
     ///
-    /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
-    /// Ownership: see the head of this file. Threads: one thread at a time per communicator
-    /// (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// Collective: yes. Blocking: until the shape has arrived; not allowed in a batch
+    /// (DSC_ERR_STATE). Ownership: see the head of this file. Threads: one thread at a time per
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
-    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the
-    /// operation is over for all ranks and the communicator goes on. Since 0.1.
+    /// Returns DSC_OK or a failure; DSC_TRUNCATED if capacity is less than *ndim, but not 0: the
+    /// operation is complete on all ranks, and the communicator keeps working. Since 0.1.
     pub fn dsc_broadcast_shape(
         comm: *mut dsc_comm_t,
         dtype: *mut dsc_dtype_t,
@@ -3264,12 +3277,12 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: send == recv + rank x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_gather(
@@ -3290,13 +3303,13 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
-    /// left as they are. Ownership: see the head of this file. In place, the other parts of send
-    /// are left as they are. Threads: one thread at a time per communicator (DSC_ERR_BUSY
-    /// otherwise); different communicators at once.
+    /// not changed. Ownership: see the head of this file. In place, the other parts of send are not
+    /// changed. Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce_scatter(
@@ -3320,12 +3333,12 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `root` (in): rank that gets the result
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce(
@@ -3349,12 +3362,12 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank that gets them
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_gather(
@@ -3368,20 +3381,20 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Gives part r of the root's size x count elements to rank r.
+    /// Sends part r of the root's size x count elements to rank r.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): size x count elements on the root; ignored elsewhere
     /// - `recv` (out): count elements. In place on the root: recv == send + root x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
-    /// - `root` (in): rank whose elements are given away
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `root` (in): rank whose elements are sent
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_scatter(
@@ -3402,12 +3415,12 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: recv == send
     /// - `count` (in): elements per pair of ranks, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_to_all(
@@ -3420,22 +3433,22 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Gathers elements of every rank, in rank order, on all ranks; each rank may have another
-    /// number of them.
+    /// Gathers elements of every rank, in rank order, on all ranks; the number of elements may
+    /// differ between ranks.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): counts[rank] elements
-    /// - `recv` (out): the elements of all ranks one after another; in place: send is where they
-    ///   belong in recv
-    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
-    ///   before the call returns
+    /// - `recv` (out): the elements of all ranks one after another; in place: send is this rank's
+    ///   part of recv
+    /// - `counts` (in): numbers of elements, one per rank, 0 or more each; the same on all ranks.
+    ///   Read before the call returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_gather_v(
@@ -3448,22 +3461,21 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks
-    /// before it.
+    /// Combines the elements of all ranks; rank r gets part r, which has counts[r] elements.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): the sum of counts elements
-    /// - `recv` (out): counts[rank] elements; in place: recv is where they stand in send
-    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
-    ///   before the call returns
+    /// - `recv` (out): counts[rank] elements; in place: recv is this rank's part of send
+    /// - `counts` (in): numbers of elements, one per rank, 0 or more each; the same on all ranks.
+    ///   Read before the call returns
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce_scatter_v(
@@ -3477,23 +3489,24 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Sends a block of elements to every rank and gets one from every rank, each of a length of
-    /// its own.
+    /// Sends a block of elements to every rank and receives one from every rank; the lengths may
+    /// all differ.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): the blocks for ranks 0, 1, ... one after another
-    /// - `send_counts` (in): size numbers of elements, 0 or more each. Read before the call returns
+    /// - `send_counts` (in): numbers of elements, one per rank, 0 or more each. Read before the
+    ///   call returns
     /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
-    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] is what rank r gives as
-    ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
-    ///   returns
+    /// - `recv_counts` (in): numbers of elements, one per rank: recv_counts[r] must equal the
+    ///   send_counts entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read
+    ///   before the call returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_to_all_v(
@@ -3510,12 +3523,12 @@ extern "C" {
     /// Waits until all ranks have called it.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): NULL: the host waits; otherwise what follows on this stream of the device
+    /// - `stream` (in): NULL: the host waits; otherwise work queued later on this device stream
     ///   waits
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
-    /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_barrier(
@@ -3524,14 +3537,15 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Waits until all ranks have called it, with a time-out of its own that names every rank that
-    /// did not.
+    /// Waits until all ranks have called it, with its own time-out; the error names every missing
+    /// rank.
     ///
     /// - `comm` (in): communicator
-    /// - `timeout_ms` (in): milliseconds, 1 or more; give all ranks the same
+    /// - `timeout_ms` (in): milliseconds, 1 or more; use the same value on all ranks
     ///
-    /// Collective: yes. Blocking: until all came, at most timeout_ms. Threads: one thread at a time
-    /// per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads: one
+    /// thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
+    /// used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_monitored_barrier(
@@ -3539,20 +3553,20 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Sends count elements to one rank. It completes when the receiver has come with the matching
-    /// call and send may be written again (rendezvous), whatever the size.
+    /// Sends count elements to one rank. It completes when the receiver has made the matching call
+    /// and send may be written again (rendezvous), whatever the size.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): count elements
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the receiving rank; not this rank
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_send(
@@ -3572,12 +3586,12 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the sending rank; not this rank
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_recv(
@@ -3590,13 +3604,13 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
+    /// Opens a batch: operations are only recorded until dsc_batch_end(); their work must be NULL.
     ///
     /// - `comm` (in): communicator
     ///
-    /// Collective: no; ranks may batch as they like, as long as the order of collectives is the
-    /// same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per
-    /// communicator.
+    /// Collective: no; ranks may batch differently, as long as the order of collectives is the
+    /// same; collectives on devices must be batched in the same way on all ranks. Blocking: no.
+    /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
     /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
@@ -3605,15 +3619,16 @@ extern "C" {
     /// Starts the operations of a batch, in the order of their calls, without waiting in between.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object for all of them, whose failure is that of the first
-    ///   operation that failed; NULL: none, the call is as each of them would be
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
+    /// - `work` (out): a new work object for all operations; it reports the first failure among
+    ///   them. NULL: none, and the call blocks as each operation would
     ///
     /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
-    /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
-    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation
-    /// cannot be started for lack of memory, the communicator is revoked. Threads: one thread at a
-    /// time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// is open. If memory for starting an operation runs out, the communicator is revoked.
+    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If memory for
+    /// starting an operation runs out, the communicator is revoked. Threads: one thread at a time
+    /// per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same
+    /// time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_batch_end(
@@ -3627,15 +3642,15 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `bytes` (in): 1 or more; equal on all ranks
-    /// - `kind` (in): DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE: of the GPU that comm is
-    ///   bound to, from NCCL and registered with comm where NCCL can
-    /// - `memory` (out): this rank's memory: zeroed, aligned to a page; NULL on failure
+    /// - `kind` (in): DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE for memory of the GPU that
+    ///   comm is bound to, allocated by NCCL and registered with comm if NCCL supports it
+    /// - `memory` (out): this rank's memory, zeroed and page-aligned; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
     /// dsc_mem_free(). Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks);
-    /// DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
+    /// Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
+    /// available); DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
     /// DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of
     /// an operation. Since 0.1.
     pub fn dsc_mem_alloc(
@@ -3648,21 +3663,23 @@ extern "C" {
     /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
     /// view, beyond the object that it belongs to.
     ///
-    /// - `address` (in): in memory that was allocated for a communicator: that of dsc_mem_alloc(),
-    ///   the buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
+    /// - `address` (in): an address in memory that was allocated for a communicator: by
+    ///   dsc_mem_alloc(), the buckets of a reducer, the blocks of a ring, the buffers of
+    ///   dsc_pipe_run()
     /// - `memory` (out): start of that memory, for dsc_mem_free(); NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: the memory is valid until the object that it
-    /// belongs to has released it and dsc_mem_free() was called. Threads: any, also inside a hook.
+    /// Collective: no. Blocking: no. Ownership: the memory is valid until its object has released
+    /// it and dsc_mem_free() was called. Threads: any, also inside a hook.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as the caller's own;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as memory that the program
+    /// allocated; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_retain(
         address: *const c_void,
         memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
+    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). The memory of other ranks
+    /// stays valid.
     ///
     /// - `memory` (in): start of the memory; NULL does nothing
     ///
@@ -3672,7 +3689,8 @@ extern "C" {
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_free(memory: *mut c_void) -> dsc_result_t;
 
-    /// Makes an operation that multiplies every input by a number as it is read, and sums.
+    /// Creates an operation that multiplies every input by a number when it is read, and sums the
+    /// products.
     ///
     /// - `scale` (in): finite; all ranks use the same
     /// - `op` (out): its number; 0 on failure
@@ -3683,14 +3701,14 @@ extern "C" {
     /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_create_premul(scale: f64, op: *mut dsc_op_t) -> dsc_result_t;
 
-    /// Makes an operation of a function of the caller's, for any element type.
+    /// Creates an operation from a user-defined function, for any element type.
     ///
-    /// - `function` (in): combines elements; in the order of the ranks
-    /// - `context` (in): passed to the function; must live until the operation is destroyed and
-    ///   unused
-    /// - `id` (in): the caller's name for what the function does: ranks whose ids differ get
+    /// - `function` (in): combines elements, in rank order
+    /// - `context` (in): passed to the function; must stay valid until the operation is destroyed
+    ///   and no longer used
+    /// - `id` (in): identifies what the function does: ranks with different ids get
     ///   DSC_ERR_MISMATCH
-    /// - `commutative` (in): 1 if the order of inputs does not matter; it is kept all the same
+    /// - `commutative` (in): 1 if the order of inputs does not matter; rank order is kept anyway
     /// - `op` (out): its number; 0 on failure
     ///
     /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
@@ -3705,17 +3723,17 @@ extern "C" {
         op: *mut dsc_op_t,
     ) -> dsc_result_t;
 
-    /// Forgets an operation; its number is never used again. What runs with it goes on.
+    /// Releases an operation; its number is never used again. Running operations continue.
     ///
     /// - `op` (in): the operation; 0 does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown number; DSC_ERR_REENTRANT;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
 
-    /// Asks whether an operation has completed, without waiting.
+    /// Returns whether an operation has completed, without waiting.
     ///
     /// - `work` (in): operation
     /// - `completed` (out): 1: completed, with success or not (see dsc_work_error_info()); 0: still
@@ -3732,10 +3750,10 @@ extern "C" {
     /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
     ///
     /// - `work` (in): operation
-    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
-    ///   which its own deadline ensures
-    /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
-    ///   on its own stream. NULL: the device's default stream. Not looked at for an operation on
+    /// - `timeout_ms` (in): milliseconds to wait; 0: do not wait; -1: until the operation ends, at
+    ///   the latest at its own deadline
+    /// - `stream` (in): the device stream that waits; the call returns as soon as the operation is
+    ///   queued on its own stream. NULL: the device's default stream. Ignored for an operation on
     ///   host memory
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
@@ -3748,7 +3766,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits on the host until an operation is complete and nobody touches its buffers any more.
+    /// Waits on the host until an operation is complete and its buffers are no longer used.
     ///
     /// - `work` (in): operation
     /// - `timeout_ms` (in): as in dsc_work_wait()
@@ -3762,7 +3780,7 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Tells how an operation ended.
+    /// Returns how an operation ended.
     ///
     /// - `work` (in): operation
     /// - `info` (inout): struct_size must be set; code is DSC_OK after success and DSC_IN_PROGRESS
@@ -3776,14 +3794,14 @@ extern "C" {
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
 
-    /// Gives a descriptor that becomes readable when the operation completes, for poll() and event
-    /// loops.
+    /// Returns a descriptor that becomes readable when the operation completes, for poll() and
+    /// event loops.
     ///
     /// - `work` (in): operation
     /// - `descriptor` (out): the same one on every call
     ///
-    /// Collective: no. Blocking: no. Ownership: the work's; closed by dsc_work_destroy(); only to
-    /// be polled. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the work's; dsc_work_destroy() closes it; only poll
+    /// it. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_SYSTEM; DSC_ERR_FORKED.
     /// Since 0.1.
@@ -3792,7 +3810,7 @@ extern "C" {
         descriptor: *mut i32,
     ) -> dsc_result_t;
 
-    /// Releases a work object. An operation that still runs goes on: its buffers must live until it
+    /// Releases a work object. A running operation continues: its buffers must stay valid until it
     /// completes.
     ///
     /// - `work` (in): operation; NULL does nothing
@@ -3802,18 +3820,18 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_work_destroy(work: *mut dsc_work_t) -> dsc_result_t;
 
-    /// Moves queued operations on from the calling thread, as the library's progress thread would.
+    /// Drives started operations from the calling thread, as the library's progress thread would.
     ///
-    /// - `comm` (in): the operations of this rank in all groups of this communicator's world; NULL:
-    ///   all operations of this process
-    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round and no
-    ///   wait; -1: until one completes, which its own deadline ensures
+    /// - `comm` (in): any communicator of a world: drives the operations of this rank in all groups
+    ///   of that world; NULL: drives the operations of all worlds of this process
+    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round without
+    ///   waiting; -1: until one completes, at the latest at its own deadline
     ///
-    /// Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed;
-    /// one round may copy up to 512 KiB per group and direction of messages. Threads: any, several
-    /// at once, also while another thread is inside a call on comm.
+    /// Collective: no. Blocking: until an operation has completed, none is left, or timeout_ms has
+    /// passed; one round may copy up to 512 KiB of messages per group and direction. Threads: any,
+    /// several at once, also while another thread is inside a call on comm.
     ///
-    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again;
+    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are left: call again;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_progress(
         comm: *mut dsc_comm_t,
@@ -3833,7 +3851,7 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Groups tensors into buckets of about equal bytes; no memory is touched.
+    /// Groups tensors into buckets of about equal size in bytes; only sizes are computed.
     ///
     /// - `counts` (in): elements of each tensor
     /// - `dtypes` (in): dsc_dtype of each tensor
@@ -3842,8 +3860,8 @@ extern "C" {
     /// - `indices` (out): n tensor indices, bucket after bucket
     /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
     ///   indices[starts[b]] to indices[starts[b + 1] - 1]
-    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
-    ///   bucket was filled by; may be NULL
+    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that applied
+    ///   to each bucket; may be NULL
     /// - `n_buckets` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -3886,23 +3904,23 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank
-    /// 0's parameters.
+    /// Creates a reducer: verifies the parameters, plans and allocates the buckets, and copies rank
+    /// 0's parameters to all ranks.
     ///
-    /// - `comm` (in): communicator; the reducer uses a group of its own made from it
-    /// - `params` (in): parameters in forward order; data is written when sync is 1 (on ranks other
-    ///   than 0), else unused
+    /// - `comm` (in): communicator; the reducer creates its own group from it
+    /// - `params` (in): parameters in forward order; if sync is 1, data is read on rank 0 and
+    ///   written on the others; otherwise it is unused
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `reducer` (out): the new reducer; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types
-    /// or devices, or misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options
-    /// differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an
-    /// operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also if an explicit bucket is empty or mixes types or
+    /// devices, or if the buckets omit or repeat a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG
+    /// when options differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of
+    /// an operation. Since 0.1.
     pub fn dsc_bucket_reducer_create(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
@@ -3911,7 +3929,7 @@ extern "C" {
         reducer: *mut *mut dsc_bucket_reducer_t,
     ) -> dsc_result_t;
 
-    /// Says whether the following iterations are reduced.
+    /// Sets whether the following iterations are reduced.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `sync` (in): 1 or 0; a new reducer has 1. The same on all ranks
@@ -3925,7 +3943,7 @@ extern "C" {
         sync: i32,
     ) -> dsc_result_t;
 
-    /// Gives the parameters for which no rank had a gradient.
+    /// Writes the list of parameters for which no rank had a gradient.
     ///
     /// - `reducer` (in): reducer
     /// - `indices` (out): parameters in ascending order; may be NULL with capacity 0
@@ -3943,7 +3961,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives how often the buckets were rebuilt.
+    /// Returns how often the buckets were rebuilt.
     ///
     /// - `reducer` (in): reducer
     /// - `count` (out): rebuilds, 0 or more
@@ -3956,16 +3974,17 @@ extern "C" {
         count: *mut u64,
     ) -> dsc_result_t;
 
-    /// Names the tensors of a model that are no parameters, such as the running means of a
-    /// normalisation.
+    /// Registers tensors of the model that are not parameters (PyTorch's buffers), such as running
+    /// means.
     ///
     /// - `reducer` (in): reducer
-    /// - `buffers` (in): tensors in host memory, on the communicator's device, or some of both; the
-    ///   same counts and types on all ranks
+    /// - `buffers` (in): tensors in host memory, on the communicator's device, or both; with the
+    ///   same sizes and types on all ranks
     /// - `n_buffers` (in): number of buffers, 0 or more
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data
-    /// must stay valid as long as buffers are synchronised. Threads: one at a time per reducer.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data must stay valid while buffers are synchronised. Threads: one at a time per
+    /// reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
@@ -3975,13 +3994,13 @@ extern "C" {
         n_buffers: usize,
     ) -> dsc_result_t;
 
-    /// Makes the buffers equal on all ranks, to be called before a forward pass.
+    /// Makes the buffers equal on all ranks. Call it before a forward pass.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
-    ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches; other types, such as counters, as with
-    ///   DSC_BUFFER_SYNC_BROADCAST
+    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: all ranks get the buffers of rank 0, or, under a
+    ///   join, of the lowest rank that has batches. DSC_BUFFER_SYNC_MEAN: floats become their mean
+    ///   over the ranks, or, under a join, over the ranks that have batches; other types, such as
+    ///   counters, are broadcast
     ///
     /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
     ///
@@ -3998,9 +4017,9 @@ extern "C" {
     /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
     /// - `norm` (out): the norm after scale and before the limit
     ///
-    /// Collective: yes, over the reducer's ranks and shards; under a join, and with a hook that
-    /// leaves gradients different, each rank does it alone and nothing is compared. Blocking: until
-    /// all ranks came. Threads: one at a time per reducer.
+    /// Collective: yes, over the reducer's ranks and shards; under a join, or with a hook after
+    /// which gradients differ between ranks, each rank clips by itself and nothing is compared.
+    /// Blocking: until all ranks have called it. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
     /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
@@ -4018,20 +4037,20 @@ extern "C" {
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no; under a join yes, if the iteration is reduced. Blocking: no; under a join
-    /// until all ranks came. Threads: one at a time per reducer.
+    /// until all ranks have called it. Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), in the capture of a graph while non-finite gradients are
-    /// looked for, or under a join with throw_on_early_end when a rank has no more batches;
+    /// Returns DSC_OK; DSC_ERR_STATE when the previous iteration was not finished (the error names
+    /// the parameters without a gradient), when the stream captures a graph while non-finite checks
+    /// are on, or under a join with throw_on_early_end when a rank has no more batches;
     /// DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_UNSUPPORTED (a
-    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
-    /// iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
+    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or, the first time, its cause
+    /// when an iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_begin(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    /// Adds a gradient to this rank's sum for a parameter, without marking it ready.
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
@@ -4039,8 +4058,8 @@ extern "C" {
     ///   own view
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
-    /// device when its stream gets there. Threads: any, different parameters at once.
+    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only; on a device
+    /// it is read in stream order. Threads: any, different parameters at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
@@ -4055,16 +4074,16 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
-    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
-    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
+    /// - `gradient` (inout): as many elements as the parameter has, of its type. It is read now, on
+    ///   a device until finish, and dsc_bucket_reducer_finish() writes the result to it. NULL or
+    ///   the parameter's view: the gradient is already in the view, and nothing is copied.
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; with
-    /// a hook of several steps for an earlier bucket of slower ranks; on a device NCCL may wait for
-    /// the other ranks the first time, at most the communicator's time-out. Ownership: gradient
-    /// must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads:
-    /// any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no, with
+    /// two exceptions. A hook of several steps may wait for slower ranks to complete an earlier
+    /// bucket; on a device, the first call to NCCL may wait for the other ranks, at most the
+    /// communicator's time-out. Ownership: gradient must stay valid until finish; on a device it
+    /// must also stay unchanged, and its stream valid. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was
     /// replaced); DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this
@@ -4076,7 +4095,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    /// Declares that this rank has no gradient for a parameter: it contributes zeros.
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
@@ -4095,16 +4114,16 @@ extern "C" {
     /// - `index` (in): parameter
     /// - `indices` (in): n_rows row numbers, below the first size of the parameter's shape; may
     ///   repeat
-    /// - `values` (in): n_rows rows of the parameter's type, one after another; a row has as many
-    ///   elements as the other sizes of the shape say
+    /// - `values` (in): n_rows rows of the parameter's type, contiguous; the number of elements per
+    ///   row is the product of the other sizes of the shape
     /// - `n_rows` (in): 0 or more
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: as
     /// dsc_bucket_reducer_mark_ready(). Ownership: the rows are copied. Threads: any, several at
     /// once.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of
-    /// this call is kept), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
+    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (then the whole
+    /// call has no effect), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_mark_sparse(
         reducer: *mut dsc_bucket_reducer_t,
@@ -4114,7 +4133,7 @@ extern "C" {
         n_rows: usize,
     ) -> dsc_result_t;
 
-    /// Gives the result for a sparse gradient.
+    /// Returns the result for a sparse gradient.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `index` (in): parameter with expect_sparse 1
@@ -4122,8 +4141,9 @@ extern "C" {
     /// - `values` (out): n_rows rows
     /// - `n_rows` (out): rows of the result
     ///
-    /// Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next
-    /// iteration is finished or the reducer destroyed. Threads: one at a time per reducer.
+    /// Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid
+    /// until the next iteration is finished or the reducer is destroyed. Threads: one at a time per
+    /// reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_FORKED. Since 0.1.
@@ -4135,16 +4155,16 @@ extern "C" {
         n_rows: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the place of a parameter's gradient in its bucket.
+    /// Returns the address of a parameter's gradient in its bucket.
     ///
     /// - `reducer` (in): reducer
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
-    ///   was given. The address stays the same unless the buckets are rebuilt
-    ///   (dsc_bucket_reducer_rebuilds()). Once a rank has asked for a view they are not rebuilt any
-    ///   more, except by the next dsc_bucket_reducer_begin() where the iteration that was finished
-    ///   before has decided it: mark_ready without memory is an error then, until the view was
-    ///   asked for again
+    ///   is set. The address stays the same unless the buckets are rebuilt
+    ///   (dsc_bucket_reducer_rebuilds()). After any rank has called this, buckets are not rebuilt
+    ///   again, except that a rebuild decided by the last finished iteration still happens at the
+    ///   next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
+    ///   dsc_bucket_reducer_mark_ready() with NULL fails
     ///
     /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
     ///
@@ -4179,35 +4199,36 @@ extern "C" {
     /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
     /// time per reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
-    /// that was passed in is written, the message says which buckets' views hold results already,
-    /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
-    /// rank and parameter, and then the reducer is revoked; where all ranks miss the same ones the
-    /// reducer goes on, and a hook that remembers errors keeps what it has not sent of the buckets
-    /// that had started; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which
-    /// changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked. The error names them and says
+    /// which buckets' views already hold results. No gradient that was passed in is written, and
+    /// the iteration ends. If other ranks had marked these parameters, those ranks get
+    /// DSC_ERR_MISMATCH naming this rank and parameter, and the reducer is revoked. If all ranks
+    /// omitted the same ones, the reducer keeps working, and a hook with error feedback keeps the
+    /// errors of the buckets that had started; DSC_ERR_STATE inside a forward or backward pass of
+    /// dsc_pipe_run(), which changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation.
+    /// Since 0.1.
     pub fn dsc_bucket_reducer_finish(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits until all iterations that were finished are over on the device, and says whether one
-    /// has failed.
+    /// Waits until the device has completed all finished iterations, and reports whether one has
+    /// failed.
     ///
     /// - `reducer` (in): reducer
     /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
     ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
+    /// Collective: no. Blocking: until the device is done; not for host memory. Threads: any.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
-    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED if an earlier call returned it; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_synchronize(
         reducer: *mut dsc_bucket_reducer_t,
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
+    /// Writes the buckets in launch order, in the form of dsc_bucket_plan().
     ///
     /// - `reducer` (in): reducer
     /// - `indices` (out): n_params entries
@@ -4224,12 +4245,12 @@ extern "C" {
         n_buckets: *mut usize,
     ) -> dsc_result_t;
 
-    /// Tells about the reducer and its latest iterations, as a JSON object.
+    /// Describes the reducer and its latest iterations, as a JSON object.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `text` (out): the object, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed size with the zero
+    /// - `text` (out): the JSON object, ended by a zero; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4243,12 +4264,12 @@ extern "C" {
     ) -> dsc_result_t;
 
     /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was
-    /// reduced, and how much of that no computation hid.
+    /// reduced, and how much of the reduction did not overlap with computation.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed size with the zero
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4261,12 +4282,12 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
+    /// Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
     /// - `reducer` (in): reducer
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `needed` (out): number of totals there are
+    /// - `needed` (out): number of totals
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4279,20 +4300,20 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
-    /// until dsc_bucket_reducer_destroy().
+    /// Ends this rank's participation in a reducer but keeps its memory: views stay readable and
+    /// writable until dsc_bucket_reducer_destroy().
     ///
     /// - `reducer` (in): reducer
     ///
-    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
-    /// until iterations that were finished are over there, at most the communicator's time-out.
+    /// Collective: no. Blocking: no; running reductions are revoked on all ranks. On a device:
+    /// until it has completed all finished iterations, at most the communicator's time-out.
     /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
-    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    /// Releases a reducer; closes it first if it is open (dsc_bucket_reducer_close()).
     ///
     /// - `reducer` (in): reducer; NULL does nothing
     ///
@@ -4302,16 +4323,16 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
-    /// Sets a function of the caller's as the hook of a reducer.
+    /// Sets a user-defined function as the hook of a reducer.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `hook` (in): function; NULL: no hook, the reducer's own all-reduce
+    /// - `hook` (in): function; NULL: no hook, the reducer uses its all-reduce
     /// - `context` (in): passed to the function
     /// - `name` (in): for messages and statistics; NULL: "hook"
     ///
     /// Collective: no, but the hook must be the same on all ranks. Blocking: no. Ownership: context
-    /// must stay valid until the hook is removed or the reducer destroyed. Threads: one at a time
-    /// per reducer.
+    /// must stay valid until the hook is removed or the reducer is destroyed. Threads: one at a
+    /// time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since
     /// 0.1.
@@ -4328,10 +4349,11 @@ extern "C" {
     /// - `spec` (in): a name, with options in parentheses as key=value, and for fp16 and bf16 a
     ///   hook inside; the same on all ranks. NULL: no hook
     ///
-    /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per reducer.
+    /// Collective: yes. Blocking: until all ranks have called it. Threads: one at a time per
+    /// reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what
-    /// exists is named); DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown name, option or value (the error lists
+    /// the valid ones); DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that
     /// the hook cannot reduce; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_use_hook(
@@ -4339,13 +4361,13 @@ extern "C" {
         spec: *const c_char,
     ) -> dsc_result_t;
 
-    /// Gives what the built-in hook of a reducer remembers on this rank: errors to feed back,
-    /// approximations, the number of iterations.
+    /// Writes the state of a reducer's built-in hook on this rank: error feedback, approximations,
+    /// the number of iterations.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `state` (out): the bytes; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at state
-    /// - `needed` (out): how many there are; 0: the hook remembers nothing
+    /// - `capacity` (in): bytes of state
+    /// - `needed` (out): size of the state; 0: the hook has none
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4358,16 +4380,16 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Makes the built-in hook of a reducer go on from a saved state.
+    /// Loads a saved state into the built-in hook of a reducer.
     ///
     /// - `reducer` (in): reducer, between finish and begin, with the hook of the saved state
-    /// - `state` (in): bytes of dsc_bucket_reducer_save_hook()
-    /// - `bytes` (in): their number
+    /// - `state` (in): the state, from dsc_bucket_reducer_save_hook()
+    /// - `bytes` (in): size of the state
     ///
     /// Collective: no, but every rank loads its own state. Blocking: no. Ownership: state is read
     /// during the call. Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for bytes of another hook, or damaged ones;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for the state of another hook, or a damaged one;
     /// DSC_ERR_STATE inside an iteration or without a hook; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
     /// Since 0.1.
     pub fn dsc_bucket_reducer_load_hook(
@@ -4376,11 +4398,12 @@ extern "C" {
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Gives the built-in hooks, one per line: name, options with their defaults, and what it does.
+    /// Lists the built-in hooks, one per line: name, options with their defaults, and a
+    /// description.
     ///
     /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed size with the zero
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4413,13 +4436,13 @@ extern "C" {
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `join` (out): the new join; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the reducers are kept alive.
-    /// Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the reducers are kept
+    /// alive. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
-    /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
-    /// when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
-    /// an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE on all ranks if a reducer is inside an
+    /// iteration or under another join on any rank; the text names this rank; DSC_ERR_CONFIG when
+    /// options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_join_create(
         comm: *mut dsc_comm_t,
         reducers: *const *mut dsc_bucket_reducer_t,
@@ -4428,22 +4451,22 @@ extern "C" {
         join: *mut *mut dsc_join_t,
     ) -> dsc_result_t;
 
-    /// Says that this rank has no more batches, and takes part in what the others do until none has
-    /// any.
+    /// Declares that this rank has no more batches, and takes part in the others' operations until
+    /// no rank has any.
     ///
     /// - `join` (in): join
-    /// - `params` (in): n_params tensors that are made equal at the end, usually the parameters; as
-    ///   with dsc_broadcast_coalesced(). NULL with n_params 0: none
+    /// - `params` (in): n_params tensors to make equal at the end, usually the parameters; as for
+    ///   dsc_broadcast_coalesced(). NULL with n_params 0: none
     /// - `n_params` (in): number of tensors, the same on all ranks
-    /// - `last_rank` (out): the rank that came last; may be NULL
+    /// - `last_rank` (out): the last rank to finish; may be NULL
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
-    /// a time per join.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept.
+    /// Threads: one at a time per join.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when it is over already, with throw_on_early_end, or when a
-    /// reducer is inside an iteration; DSC_ERR_MISMATCH when the other ranks do different things;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when the join has ended already, with throw_on_early_end, or
+    /// when a reducer is inside an iteration; DSC_ERR_MISMATCH when the other ranks call different
+    /// operations; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_join_finish(
         join: *mut dsc_join_t,
         params: *const dsc_tensor_t,
@@ -4460,7 +4483,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_join_destroy(join: *mut dsc_join_t) -> dsc_result_t;
 
-    /// Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p
+    /// Writes the samples of one shard: position p of the (shuffled) sequence belongs to shard p
     /// modulo shards.
     ///
     /// - `count` (in): samples, 1 or more
@@ -4503,7 +4526,7 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Lays parameters out in buckets that are divided among shards; no memory is touched.
+    /// Plans buckets for parameters and divides them among shards. Only sizes are computed.
     ///
     /// - `counts` (in): elements of each parameter, in forward order
     /// - `dtypes` (in): dsc_dtype of each parameter
@@ -4581,25 +4604,25 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Shards parameters: verifies that all ranks have the same ones, lays them out, allocates the
+    /// Shards parameters: verifies that they agree on all ranks, plans the layout, allocates the
     /// buffers and copies the values into them.
     ///
-    /// - `comm` (in): communicator; the object uses groups of its own made from it
+    /// - `comm` (in): communicator; the object creates its own groups from it
     /// - `params` (in): parameters in forward order, all in host memory or all on the device of
-    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL stands for zeros; on
-    ///   a device behind what is on the default stream
+    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL means zeros; on a
+    ///   device it is read after the work already queued on the default stream
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults
     /// - `sharded` (out): the new object; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ
-    /// in them; DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for
-    /// types that cannot be averaged, and for parameters on a device where the library has no
-    /// kernels; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming a parameter that differs
+    /// between ranks; DSC_ERR_CONFIG naming an option that differs between ranks;
+    /// DSC_ERR_UNSUPPORTED for types that cannot be averaged, and for parameters on a device where
+    /// the library has no kernels; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the
+    /// failures of an operation. Since 0.1.
     pub fn dsc_sharded_create(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
@@ -4611,26 +4634,26 @@ extern "C" {
     /// Starts an iteration, in which every parameter gets a gradient.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `accumulate` (in): 0: the gradient shards are replaced; 1: what this iteration reduces is
-    ///   added to them, for several micro-batches per step
-    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read the gradient
-    ///   shards, and on which views may be written next
+    /// - `accumulate` (in): 0: this iteration's result replaces the gradient shards; 1: it is added
+    ///   to them, for several micro-batches per step
+    /// - `stream` (in): host memory: NULL; a device: the stream on which the optimizer has read the
+    ///   gradient shards, and on which views may be written next
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), when its gradients were neither used nor dropped
-    /// (dsc_sharded_step_done()), or when there are none to add to; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED (a stream; gradients on a device while dsc_comm_set_nonfinite_check()
-    /// looks for NaNs); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since
-    /// 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when the previous iteration was not finished (the error names
+    /// the parameters without a gradient), when its gradients were neither used nor dropped
+    /// (dsc_sharded_step_done()), or when accumulate is 1 and there are no gradients to add to;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream; gradients on a device with
+    /// dsc_comm_set_nonfinite_check() on); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_begin(
         sharded: *mut dsc_sharded_t,
         accumulate: i32,
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    /// Adds a gradient to this rank's sum for a parameter, without marking it ready.
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
@@ -4655,18 +4678,18 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, copied, in memory of the
-    ///   parameters' kind; NULL or the parameter's view: it stands in the view already
+    /// - `gradient` (in): as many elements as the parameter has, in memory of the parameters' kind;
+    ///   it is copied. NULL or the parameter's view: the gradient is already in the view
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
-    /// - `stream` (in): host memory: NULL; a device: on which the gradient is made
+    /// - `stream` (in): host memory: NULL; a device: the stream that computes the gradient
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in
-    /// stages 2 and 3 the first gradient of a unit may wait for units that were started before, at
-    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced; on a device
-    /// the stream waits instead, and at once. Ownership: host: gradient is read during the call;
-    /// device: it is read in stream order, so its memory may be used again by what is put on the
-    /// stream after the call. Threads: any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no,
+    /// except that in stages 2 and 3 the first gradient of a unit may wait for units that were
+    /// started before: at most 20 ms, or, where max_live_bytes would be exceeded, until they are
+    /// reduced. On a device the call does not wait: the stream does. Ownership: host: gradient is
+    /// read during the call; device: it is read in stream order, so work queued on the stream after
+    /// the call may reuse its memory. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
@@ -4679,7 +4702,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    /// Declares that this rank has no gradient for a parameter: it contributes zeros.
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
@@ -4695,17 +4718,17 @@ extern "C" {
     /// Waits until all units are reduced; this rank's gradient shards then hold the averages.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call, and the
-    ///   optimizer comes on it
+    /// - `stream` (in): host memory: NULL; a device: the stream waits instead of the host; run the
+    ///   optimizer on it
     ///
-    /// Collective: yes. Blocking: until all units are reduced; on a device no, except when
-    /// parameters were not marked. Threads: one at a time per sharded parameters.
+    /// Collective: yes. Blocking: until all units are reduced; on a device only if parameters were
+    /// not marked. Threads: one at a time per sharded parameters.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient
-    /// shards hold nothing of use, and the iteration is over; other ranks that had marked them get
-    /// DSC_ERR_MISMATCH naming this rank and parameter, and then the object is revoked;
-    /// DSC_ERR_NONFINITE naming the unit, on all ranks, while gradients are checked
-    /// (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on working;
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: the error names them, the
+    /// contents of the gradient shards are undefined, and the iteration ends. If other ranks had
+    /// marked them, those ranks get DSC_ERR_MISMATCH naming this rank and parameter, and the object
+    /// is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks, if gradients are checked
+    /// (dsc_comm_set_nonfinite_check()): the iteration ends, and the object keeps working;
     /// DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_finish(
@@ -4713,7 +4736,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Scales all gradients, gives their 2-norm, and limits it.
+    /// Scales all gradients, returns their 2-norm, and limits it.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
     /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
@@ -4721,8 +4744,9 @@ extern "C" {
     /// - `norm` (out): the norm after scale and before the limit
     /// - `stream` (in): host memory: NULL; a device: gradients are read and scaled in its order
     ///
-    /// Collective: yes. Blocking: until all ranks came; on a device until the gradients are there,
-    /// at most the time-out of the communicator. Threads: one at a time per sharded parameters.
+    /// Collective: yes. Blocking: until all ranks have called it; on a device until the gradients
+    /// are ready, at most the communicator's time-out. Threads: one at a time per sharded
+    /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream, or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
@@ -4734,16 +4758,16 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Ends a step: says what the optimizer has done with the shards.
+    /// Ends a step: says whether the optimizer has changed the shards.
     ///
     /// - `sharded` (in): sharded parameters, outside of an iteration
     /// - `changed` (in): 1: the parameter shards have new values; 0: the step was skipped; the same
     ///   on all ranks
-    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read and written
-    ///   the shards and the program has read full parameters
+    /// - `stream` (in): host memory: NULL; a device: the stream on which the optimizer has read and
+    ///   written the shards and the program has read full parameters
     ///
-    /// Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are
-    /// over; on a device no. Threads: one at a time per sharded parameters.
+    /// Collective: yes, every rank calls it at the same point. Blocking: until earlier gathers have
+    /// completed; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures
@@ -4754,17 +4778,18 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Starts to make a unit's parameters available, and those of the units that followed it in the
-    /// step before.
+    /// Starts to gather a unit's parameters, and those of the units that followed it in the
+    /// previous step.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
     ///
-    /// Collective: yes. Blocking: no; where units that were gathered ahead must be given back
-    /// first, until those are there. Threads: one at a time per sharded parameters.
+    /// Collective: yes. Blocking: no, except when units that were gathered ahead must be released
+    /// first: then until their gathers have completed. Threads: one at a time per sharded
+    /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no
-    /// room (the live units are named); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY;
+    /// room (the error names the live units); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation. Since
     /// 0.1.
     pub fn dsc_sharded_unshard(
@@ -4772,17 +4797,17 @@ extern "C" {
         unit: usize,
     ) -> dsc_result_t;
 
-    /// Waits until a unit's parameters are there: after dsc_sharded_step_done(), and in stage 3
-    /// after dsc_sharded_unshard().
+    /// Waits for a unit's parameters, after dsc_sharded_step_done() or, in stage 3, after
+    /// dsc_sharded_unshard().
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call
+    /// - `stream` (in): host memory: NULL; a device: the stream waits instead of the host
     ///
-    /// Collective: no, but it waits for what all ranks have started. Blocking: until the parameters
-    /// are there; on a device no. Threads: one at a time per sharded parameters.
+    /// Collective: no, but it waits for a gather that all ranks must start. Blocking: until the
+    /// parameters are gathered; on a device no. Threads: one at a time per sharded parameters.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded;
+    /// Returns DSC_OK; DSC_ERR_STATE if, in stage 3, the unit is not unsharded;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and
     /// the failures of an operation. Since 0.1.
     pub fn dsc_sharded_wait(
@@ -4791,14 +4816,15 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives back the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
+    /// Releases the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): host memory: NULL; a device: on which the parameters were read
+    /// - `stream` (in): host memory: NULL; a device: the stream on which the parameters were read
     ///
-    /// Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a
-    /// gather of the unit is over; on a device no. Threads: one at a time per sharded parameters.
+    /// Collective: no, but all ranks must unshard and reshard units in the same order. Blocking:
+    /// until a running gather of the unit has completed; on a device no. Threads: one at a time per
+    /// sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
@@ -4809,25 +4835,24 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the place of a parameter in its bucket.
+    /// Returns the address of a parameter in its bucket.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, contiguous; the same address on every
-    ///   call, except in stage 3 on a device, where it may be another one after each
-    ///   dsc_sharded_unshard()
+    ///   call, except that in stage 3 on a device it may change with each dsc_sharded_unshard()
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not there; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_param_view(
         sharded: *mut dsc_sharded_t,
         index: usize,
         view: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the place of a parameter's full gradient.
+    /// Returns the address of a parameter's full gradient.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
@@ -4844,7 +4869,7 @@ extern "C" {
         view: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives where each parameter stands, as dsc_shard_plan() does.
+    /// Writes the location of each parameter, in the form of dsc_shard_plan().
     ///
     /// - `sharded` (in): sharded parameters
     /// - `units` (out): n_params entries: unit of each parameter
@@ -4867,7 +4892,7 @@ extern "C" {
         shards: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives this rank's shards of parameters and gradients, one per bucket, in the order of
+    /// Writes this rank's shards of parameters and gradients, one per bucket, in the order of
     /// buckets.
     ///
     /// - `sharded` (in): sharded parameters
@@ -4886,7 +4911,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives which parts of which parameters this rank's shards hold, in the order of the shards.
+    /// Writes the parts of parameters that this rank's shards hold, in the order of the shards.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `list` (out): the parts; list[0].struct_size must be set; may be NULL with capacity 0
@@ -4904,7 +4929,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the bytes that this rank holds.
+    /// Returns the bytes that this rank holds.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `memory` (inout): struct_size must be set; filled
@@ -4917,13 +4942,13 @@ extern "C" {
         memory: *mut dsc_sharded_memory_info_t,
     ) -> dsc_result_t;
 
-    /// Gives running totals of the operations of all groups that the object uses, in the form of
+    /// Writes running totals of the operations of all groups that the object uses, in the form of
     /// dsc_comm_stats().
     ///
     /// - `sharded` (in): sharded parameters
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `needed` (out): number of totals there are
+    /// - `needed` (out): number of totals
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4936,50 +4961,51 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
-    /// what is there, stay readable and writable until dsc_sharded_destroy().
+    /// Ends this rank's participation in sharded parameters but keeps their memory: shards, and
+    /// views of gathered units, stay readable and writable until dsc_sharded_destroy().
     ///
     /// - `sharded` (in): sharded parameters
     ///
-    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
-    /// seconds; other operations that run are revoked on all ranks. Threads: any.
+    /// Collective: no. Blocking: until running gathers of parameters have completed, at most two
+    /// seconds; other running operations are revoked on all ranks. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_close(sharded: *mut dsc_sharded_t) -> dsc_result_t;
 
-    /// Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+    /// Releases sharded parameters; closes them first if they are open (dsc_sharded_close()).
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
     /// Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards,
-    /// also for what is still on streams. Threads: any.
+    /// also for work still queued on streams. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
 
-    /// Tells all ranks type and shapes of tensors that the root has, so that they can allocate them
-    /// and receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's
-    /// broadcast_data (core/tensor_parallel/data.py).
+    /// Copies the type and shapes of the root's tensors to all ranks. They can then allocate the
+    /// tensors and receive them with dsc_broadcast_coalesced(). Both calls together are Megatron-
+    /// LM's broadcast_data (core/tensor_parallel/data.py).
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout): n_tensors descriptions with their names. On the root complete, with
-    ///   data; one whose dtype is 0 says that the root has none of that name, which fails on all
-    ///   ranks; one without shape has one dimension. Elsewhere only struct_size and name are read
+    /// - `tensors` (inout): n_tensors descriptions with names. On the root they are complete, with
+    ///   data; dtype 0 means that the root has no tensor of that name, and then the call fails on
+    ///   all ranks; a tensor without shape has one dimension. On other ranks only struct_size and
+    ///   name are read
     /// - `n_tensors` (in): number of tensors, 0 or more
-    /// - `dtype` (in): element type that all of them must have, the same on all ranks
+    /// - `dtype` (in): element type of all tensors, the same on all ranks
     /// - `root` (in): rank that has the tensors
-    /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
-    ///   than the root are; not looked at on the root, where it may be NULL
+    /// - `shapes` (out): room for n_tensors x 16 sizes, to which the call writes the shapes;
+    ///   ignored on the root, where it may be NULL
     ///
-    /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
+    /// Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes
     /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
     /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
-    /// if the root has no tensor of a key, one of another type or of more than 16 dimensions,
-    /// without data, too large, or on another device; in these cases the communicator keeps
-    /// working; DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch;
-    /// and the failures of an operation. Since 0.1.
+    /// if a tensor of the root is missing, has another type or more than 16 dimensions, has no
+    /// data, is too large, or is on another device; in these cases the communicator keeps working;
+    /// DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch; and the
+    /// failures of an operation. Since 0.1.
     pub fn dsc_broadcast_shapes(
         comm: *mut dsc_comm_t,
         tensors: *mut dsc_tensor_t,
@@ -5007,21 +5033,22 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the sequence
     /// - `options` (in): the sizes of the whole tensor
-    /// - `send` (in): what goes in, row-major
-    /// - `recv` (out): what comes out, row-major; must not overlap send, except that a group of one
-    ///   rank takes recv == send
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, row-major
+    /// - `recv` (out): output, row-major; must not overlap send, except that a group of one rank
+    ///   takes recv == send
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
-    /// Collective: yes, all ranks call the same one with the same sizes and parts (DSC_ERR_MISMATCH
-    /// naming them, before anything is written). Blocking: see the head of collectives.h.
-    /// Ownership: see the head of collectives.h. Threads: one at a time per communicator.
+    /// Collective: yes, all ranks make the same call with the same sizes and parts
+    /// (DSC_ERR_MISMATCH naming them, before anything is written). Blocking: see the head of
+    /// collectives.h. Ownership: see the head of collectives.h. Threads: one at a time per
+    /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
-    /// divide and for parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if
-    /// libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded
-    /// during a stream capture. Since 0.1.
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of
+    /// the number of ranks and for parts with another sum; the error gives both numbers;
+    /// DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the
+    /// kernels would have to be loaded during a stream capture. Since 0.1.
     pub fn dsc_sequence_to_heads(
         comm: *mut dsc_comm_t,
         options: *const dsc_sequence_heads_options_t,
@@ -5037,9 +5064,9 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the sequence
     /// - `options` (in): the sizes of the whole tensor, as for dsc_sequence_to_heads()
-    /// - `send` (in): what goes in, row-major
-    /// - `recv` (out): what comes out, row-major
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, row-major
+    /// - `recv` (out): output, row-major
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
@@ -5057,20 +5084,20 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Makes a ring, for any number of passes one after another.
+    /// Creates a ring, for any number of passes one after another.
     ///
     /// - `comm` (in): the ranks that divide the sequence; rank r sends to rank r + 1, the last one
     ///   to rank 0
     /// - `block_bytes` (in): size of the longest block, 1 or more; equal on all ranks
-    /// - `grad_bytes` (in): size of the longest block's gradients; 0: the ring has no passes with
-    ///   gradients. Equal on all ranks
+    /// - `grad_bytes` (in): size of the gradients of the longest block; 0: the ring has no passes
+    ///   with gradients. Equal on all ranks
     /// - `ring` (out): the new ring; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
-    /// dsc_ring_destroy(). Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases
+    /// the ring with dsc_ring_destroy(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
-    /// when they differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// when they differ between ranks; comm keeps working; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
     /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_ring_create(
         comm: *mut dsc_comm_t,
@@ -5085,32 +5112,33 @@ extern "C" {
     /// - `block` (in): this rank's block, for example its keys and then its values; not written
     /// - `count` (in): elements of this rank's block; 0 is valid
     /// - `counts` (in): elements of each rank's block, one entry per rank, equal on all ranks;
-    ///   counts[rank] is count. NULL: every block has count elements
+    ///   counts[rank] must be count. NULL: every block has count elements
     /// - `dtype` (in): element type of the blocks
-    /// - `grad` (out): where the sum of the gradients of this rank's block is written, count
-    ///   elements of grad_dtype, at the end of the pass; must not overlap block. Not looked at if
-    ///   grad_dtype is 0
-    /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
-    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients. A floating type on
-    ///   a device
-    /// - `stream` (in): the stream of a pass on a device, which block and grad are on then; NULL:
-    ///   the default stream. With CUDA's per-thread default stream all calls of a pass come from
-    ///   one thread. In memory of the host it is not looked at. With a count of 0 it says where the
-    ///   pass is: on the device unless it is NULL (cudaStreamLegacy for the default stream)
+    /// - `grad` (out): count elements of grad_dtype: at the end of the pass, the sum of the
+    ///   gradients of this rank's block; must not overlap block. Ignored if grad_dtype is 0
+    /// - `grad_dtype` (in): element type of gradients and of their sums. Each addition rounds to
+    ///   it, so use f32 for blocks of 16-bit floats; 0: a pass without gradients. On a device it
+    ///   must be a floating-point type
+    /// - `stream` (in): for a pass on a device: its stream. block and grad must then be in memory
+    ///   of the device. NULL: the default stream. With CUDA's per-thread default stream, make all
+    ///   calls of a pass from one thread. Ignored for host memory. If count is 0, the stream
+    ///   decides where the pass runs: on the device unless it is NULL (pass cudaStreamLegacy for
+    ///   the default stream)
     ///
-    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership:
-    /// block and grad are none of the ring's own memory, and must stay valid and untouched until
-    /// dsc_ring_next() has given source -1, the next pass has begun or the ring is destroyed, on a
-    /// device in the order of the stream; so must the stream. Threads: one at a time per ring.
+    /// Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called
+    /// it. Ownership: block and grad must not be memory of the ring. They, and the stream, must
+    /// stay valid and untouched until dsc_ring_next() returns source -1, the next pass begins or
+    /// the ring is destroyed (on a device: in stream order). Threads: one at a time per ring.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
-    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no
-    /// device, and for gradients on a device that are no floats or that libdsc was built without
-    /// kernels for; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
-    /// counts, types and places of ranks that differ, or the steps at which they left the pass
-    /// before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all
-    /// ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's (the
+    /// error gives both sizes); DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream if comm is not
+    /// bound to a device, and for gradients on a device if they are not floats or libdsc was built
+    /// without kernels; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
+    /// counts, types and kinds of memory of ranks that differ, or the steps at which they left the
+    /// previous pass: the ring is revoked, and comm keeps working; DSC_ERR_NOSPACE or
+    /// DSC_ERR_BACKEND on all ranks if one rank has no memory for the first pass;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation. Since
+    /// 0.1.
     pub fn dsc_ring_begin(
         ring: *mut dsc_ring_t,
         block: *const c_void,
@@ -5122,27 +5150,27 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits for the next block of the pass and gives it.
+    /// Waits for the next block of the pass and returns it.
     ///
     /// - `ring` (in): ring
-    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
-    ///   has the time-out besides that the communicator had when the ring was made. On a device the
-    ///   host waits only in the first pass, until the messages are connected
-    /// - `source` (out): rank whose block it is; -1: none is left
+    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block has arrived. Every message
+    ///   also has the time-out that the communicator had when the ring was created. On a device the
+    ///   host waits only in the first pass, until NCCL has connected the ranks
+    /// - `source` (out): rank that the block belongs to; -1: no block is left
     /// - `block` (out): first element of the block, to read only; NULL if source is -1
     /// - `count` (out): elements of the block; 0 if source is -1
-    /// - `grad` (out): where the block's gradients go, count elements; NULL in a pass without
-    ///   gradients and if source is -1. The argument may be NULL in such a pass
+    /// - `grad` (out): address for the block's gradients, count elements; NULL in a pass without
+    ///   gradients and if source is -1. The argument itself may be NULL in a pass without gradients
     ///
-    /// Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until
-    /// it will be, in the order of the stream. Ownership: block and grad are the ring's, and stay
-    /// until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one at a
-    /// time per ring.
+    /// Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on
+    /// a device no, the stream waits. Ownership: block and grad belong to the ring and are valid
+    /// until the following call of this function, dsc_ring_begin() or dsc_ring_destroy(). Threads:
+    /// one at a time per ring.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
-    /// can be made again; DSC_ERR_STATE if no pass is open or its stream is being captured;
+    /// may be repeated; DSC_ERR_STATE if no pass is open or its stream is being captured;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of
-    /// an operation, after which the ring takes no further pass. Since 0.1.
+    /// an operation, after which the ring cannot be used for another pass. Since 0.1.
     pub fn dsc_ring_next(
         ring: *mut dsc_ring_t,
         timeout_ms: i32,
@@ -5152,15 +5180,15 @@ extern "C" {
         grad: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits until the device is done with what the calls before have put on the stream, and says
+    /// Waits until the device has completed the work of earlier calls on the stream, and reports
     /// whether a pass has failed.
     ///
     /// - `ring` (in): ring
     /// - `timeout_ms` (in): milliseconds to wait; -1: the time-out that the communicator had when
-    ///   the ring was made
+    ///   the ring was created
     ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one
-    /// at a time per ring.
+    /// Collective: no. Blocking: until the device is done; not for host memory. Threads: one at a
+    /// time per ring.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring;
     /// DSC_ERR_STATE if the stream of an open pass is being captured; DSC_ERR_INVALID_ARG;
@@ -5174,22 +5202,22 @@ extern "C" {
     ///
     /// - `ring` (in): ring; NULL does nothing
     ///
-    /// Collective: no. Blocking: until nothing of this rank moves any more, and on a device until
-    /// the streams of the passes are done with the ring, for at most twice the time-out: then its
-    /// memory there is never freed, and the log says so. Threads: any; with a call inside the ring
-    /// it is released when that call returns.
+    /// Collective: no. Blocking: until this rank's transfers have stopped, and on a device until
+    /// the streams of the passes no longer use the ring, at most twice the time-out. If that
+    /// passes, the memory on the device is never freed, and the log says so. Threads: any; if
+    /// another thread is in a call on the ring, the ring is released when that call returns.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;
 
-    /// Tells which tokens of a sequence a rank holds.
+    /// Returns which tokens of a sequence a rank holds.
     ///
     /// - `order` (in): a dsc_sequence_order
     /// - `count` (in): tokens of the sequence
     /// - `ranks` (in): number of ranks, 1 or more
     /// - `rank` (in): rank, 0 to ranks - 1
     /// - `begins` (out): two entries: first tokens of the rank's two ranges, in the order in which
-    ///   it holds them; the second one is empty with DSC_SEQUENCE_ORDER_CONTIGUOUS
+    ///   it holds them; with DSC_SEQUENCE_ORDER_CONTIGUOUS the second range is empty
     /// - `lengths` (out): two entries: numbers of tokens of the two ranges
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -5204,13 +5232,13 @@ extern "C" {
         lengths: *mut usize,
     ) -> dsc_result_t;
 
-    /// Tells what a rank computes of a causal attention with the block of one rank.
+    /// Returns which part of a causal attention a rank computes with the block of one rank.
     ///
     /// - `order` (in): a dsc_sequence_order
     /// - `count` (in): tokens of the sequence
     /// - `ranks` (in): number of ranks, 1 or more
-    /// - `rank` (in): rank whose queries these are, 0 to ranks - 1
-    /// - `source` (in): rank whose keys these are, 0 to ranks - 1
+    /// - `rank` (in): rank that holds the queries, 0 to ranks - 1
+    /// - `source` (in): rank that holds the keys, 0 to ranks - 1
     /// - `work` (out): the result; its struct_size must be set
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -5240,30 +5268,29 @@ extern "C" {
 
     /// Computes the loss of each token.
     ///
-    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in the order of the
-    ///   ranks
+    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in rank order
     /// - `logits` (in): tokens rows of this rank's columns, one row after the other, in host memory
     /// - `targets` (in): tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all
     ///   ranks
     /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
-    /// - `vocab` (in): columns on all ranks together, 1 or more, 2 or more with label smoothing;
-    ///   may be less than the number of ranks
+    /// - `vocab` (in): columns over all ranks, 1 or more, 2 or more with label smoothing; may be
+    ///   less than the number of ranks
     /// - `dtype` (in): of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
     /// - `options` (in): NULL: defaults
-    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; on all ranks
-    ///   the same bits, if their C libraries compute the same logarithms
+    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; the same bits
+    ///   on all ranks if their C libraries compute the same logarithms
     /// - `state` (out): 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the
     ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
     ///   vocabulary; NULL if not needed
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept; the outputs
-    /// overlap neither the inputs nor each other. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept; the
+    /// outputs must not overlap the inputs or each other. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
-    /// wrong target, whose position is named; DSC_ERR_UNSUPPORTED for other types and for memory of
-    /// a device; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if
-    /// ranks differ in targets, tokens, vocab, dtype or options; and the failures of an operation.
-    /// On failure the outputs are as before.. Since 0.1.
+    /// wrong target (the error gives its position); DSC_ERR_UNSUPPORTED for other types and for
+    /// device memory; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH
+    /// if ranks differ in targets, tokens, vocab, dtype or options; and the failures of an
+    /// operation. On failure the outputs are not changed.. Since 0.1.
     pub fn dsc_vocab_cross_entropy_forward(
         comm: *mut dsc_comm_t,
         logits: *const c_void,
@@ -5276,10 +5303,10 @@ extern "C" {
         state: *mut f64,
     ) -> dsc_result_t;
 
-    /// Computes the gradients of this rank's logits from the logits themselves; no rank is asked.
+    /// Computes the gradients of this rank's logits, without communication.
     ///
     /// - `comm` (in): communicator of the forward call, also after it has failed
-    /// - `logits` (in): as given to dsc_vocab_cross_entropy_forward(), unchanged
+    /// - `logits` (in): as passed to dsc_vocab_cross_entropy_forward(), unchanged
     /// - `targets` (in): likewise
     /// - `tokens` (in): likewise
     /// - `vocab` (in): likewise
@@ -5289,12 +5316,12 @@ extern "C" {
     /// - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the
     ///   loss; NULL: 1 for all
     /// - `gradient` (out): gradients of the logits, in their shape and type; may be the logits,
-    ///   otherwise it overlaps no input
+    ///   otherwise it must not overlap an input
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for memory of a
-    /// device; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for device
+    /// memory; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_vocab_cross_entropy_backward(
         comm: *const dsc_comm_t,
         logits: *const c_void,
@@ -5308,8 +5335,7 @@ extern "C" {
         gradient: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Fills options with their defaults: no experts yet (to be set), one slot per token, no
-    /// capacity.
+    /// Fills options with their defaults: one slot per token, no capacity; experts must be set.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_moe_plan_options_t) as the caller compiled it
@@ -5322,22 +5348,23 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a plan from the experts that the router chose for this rank's tokens.
+    /// Creates a plan from the experts that the router chose for this rank's tokens.
     ///
-    /// - `comm` (in): communicator over whose ranks the experts are divided
+    /// - `comm` (in): communicator whose ranks hold the experts
     /// - `options` (in): options, not NULL: the number of experts has no default
-    /// - `expert_ids` (in): tokens x top_k numbers of experts in memory of the host, -1 for a slot
-    ///   that goes nowhere; may name an expert twice for a token
+    /// - `expert_ids` (in): tokens x top_k numbers of experts, in host memory; -1 for a slot that
+    ///   is not sent; an expert may occur twice for a token
     /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
-    /// - `weights` (in): tokens x top_k router weights in memory of the host, for
-    ///   DSC_MOE_DROP_LIGHTEST; otherwise not read, may be NULL
+    /// - `weights` (in): tokens x top_k router weights, in host memory, for DSC_MOE_DROP_LIGHTEST;
+    ///   otherwise ignored and may be NULL
     /// - `plan` (out): the new plan; NULL after a failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
-    /// dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases
+    /// the plan with dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per
+    /// communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
-    /// wrong expert or a weight that is NaN, whose position is named; DSC_ERR_OVERFLOW;
+    /// wrong expert or a NaN weight (the error gives its position); DSC_ERR_OVERFLOW;
     /// DSC_ERR_NOMEM; DSC_ERR_UNSUPPORTED; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks
     /// differ in options; and the failures of an operation. Since 0.1.
     pub fn dsc_moe_plan_create(
@@ -5349,7 +5376,7 @@ extern "C" {
         plan: *mut *mut dsc_moe_plan_t,
     ) -> dsc_result_t;
 
-    /// Tells the sizes of a plan.
+    /// Returns the sizes of a plan.
     ///
     /// - `plan` (in): plan
     /// - `info` (inout): struct_size must be set
@@ -5366,9 +5393,8 @@ extern "C" {
     ///
     /// - `plan` (in): plan
     /// - `rows` (out): one number per local expert
-    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
-    ///   NULL
-    /// - `needed` (out): the needed size
+    /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+    /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5386,9 +5412,8 @@ extern "C" {
     /// - `plan` (in): plan
     /// - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry
     ///   e * n + s
-    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
-    ///   NULL
-    /// - `needed` (out): the needed size
+    /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+    /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5400,14 +5425,13 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists the permutation: where the row of each slot stands among the rows that this rank
-    /// sends.
+    /// Lists the permutation: the position of each slot's row among the rows that this rank sends.
     ///
     /// - `plan` (in): plan
-    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that goes nowhere or was dropped
-    /// - `capacity` (in): entries that fit in positions; 0: only the needed size is given,
-    ///   positions may be NULL
-    /// - `needed` (out): the needed size
+    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that is not sent or was dropped
+    /// - `capacity` (in): entries of positions; 0: only needed is written, and positions may be
+    ///   NULL
+    /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5422,19 +5446,20 @@ extern "C" {
     /// Sends each token to its experts.
     ///
     /// - `plan` (in): plan
-    /// - `tokens` (in): the plan's tokens x hidden elements; in memory of the host read before the
-    ///   call returns
+    /// - `tokens` (in): the plan's tokens x hidden elements; host memory is read before the call
+    ///   returns
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
-    /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
+    /// - `payload` (in): format of the rows on the way; DSC_MOE_PAYLOAD_F8E4M3 is not allowed for
+    ///   f64
     /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
     ///   describes
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): NULL to block, else the new work object; see the head of this file
     ///
-    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device
-    /// memory until they are on the stream. Ownership: rows, and in memory of a device tokens, must
-    /// stay valid until completion. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete; for device
+    /// memory until the operation is queued on the stream. Ownership: rows, and for device memory
+    /// also tokens, must stay valid until completion. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
     /// destroyed. Since 0.1.
@@ -5453,8 +5478,8 @@ extern "C" {
     /// its rows.
     ///
     /// - `plan` (in): plan of the forward call
-    /// - `row_gradients` (in): the plan's rows x hidden elements; those of padding are not read as
-    ///   numbers. Must stay untouched until completion
+    /// - `row_gradients` (in): the plan's rows x hidden elements; the values of padding do not
+    ///   matter. Must stay untouched until completion
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `token_gradients` (out): the plan's tokens x hidden elements; 0 for tokens without a row
@@ -5475,19 +5500,18 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Sends the rows of the experts back, and sums those of each token with their weights.
+    /// Sends the experts' rows back, and computes the weighted sum of the rows of each token.
     ///
     /// - `plan` (in): plan
-    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); those
-    ///   of padding are not read as numbers. Must stay untouched until completion
+    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); the
+    ///   values of padding do not matter. Must stay untouched until completion
     /// - `weights` (in): tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must
     ///   stay untouched until completion. NULL: all are 1
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `out` (out): tokens x hidden elements; 0 for tokens without a row
-    /// - `returned` (out): tokens x top_k x hidden elements: the rows as they came back, without
-    ///   their weights, 0 for slots without a row; for the gradient of the weights. NULL if not
-    ///   needed
+    /// - `returned` (out): tokens x top_k x hidden elements: the returned rows, not weighted, 0 for
+    ///   slots without a row; needed for the gradient of the weights. NULL if not needed
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
@@ -5507,21 +5531,20 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Computes the gradients of dsc_moe_combine(): those of the rows, where the experts are, and
-    /// those of the weights, where the tokens are.
+    /// Computes the gradients of dsc_moe_combine(): those of the rows, on the ranks of the experts,
+    /// and those of the weights, on the ranks of the tokens.
     ///
     /// - `plan` (in): plan of the forward call
     /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
-    /// - `weights` (in): as in dsc_moe_combine(); in memory of the host read before the call
-    ///   returns
-    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. Not
-    ///   looked at, may be NULL, if weight_gradients is NULL
+    /// - `weights` (in): as in dsc_moe_combine(); host memory is read before the call returns
+    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion.
+    ///   Ignored, and may be NULL, if weight_gradients is NULL
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `row_gradients` (out): the plan's rows x hidden elements: weight x gradient of out,
     ///   rounded once
-    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: products of
-    ///   the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
+    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: dot products
+    ///   of the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
     ///   without a row. NULL if not needed
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
@@ -5543,46 +5566,45 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Frees a plan. A call that it has in progress goes on; memory of a device is freed behind
-    /// what the plan has put on streams.
+    /// Releases a plan. A call in progress continues; device memory is freed after the plan's work
+    /// queued on streams.
     ///
-    /// - `plan` (in): plan; NULL: nothing happens
+    /// - `plan` (in): plan; NULL does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_moe_plan_destroy(plan: *mut dsc_moe_plan_t) -> dsc_result_t;
 
-    /// Adds up the inputs of all ranks and a residual, and normalizes each row.
+    /// Sums the inputs of all ranks and a residual, and normalizes each row.
     ///
     /// - `comm` (in): communicator
-    /// - `input` (in): tokens x hidden elements, rows one after the other, in host memory as all
-    ///   others
-    /// - `residual` (in): tokens x hidden elements, expected to be the same on all ranks, which is
-    ///   not compared; NULL: none
-    /// - `weight` (in): hidden elements, likewise; NULL: all are 1
+    /// - `input` (in): tokens x hidden elements, rows one after the other; all buffers must be in
+    ///   host memory
+    /// - `residual` (in): tokens x hidden elements; must be the same on all ranks, which is not
+    ///   checked; NULL: none
+    /// - `weight` (in): hidden elements; must also be the same on all ranks; NULL: all are 1
     /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
     /// - `hidden` (in): elements of a row, 1 or more; the same on all ranks
     /// - `dtype` (in): of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
-    /// - `epsilon` (in): added to the mean of the squares, without a unit of its own; a normal
-    ///   positive number of the type of the computation: 1.17549e-38 to 3.40282e+38, for
-    ///   DSC_DTYPE_F64 2.22507e-308 to 1.79769e+308. So a row of zeros gives zeros. The same on all
-    ///   ranks
+    /// - `epsilon` (in): added to the mean of the squares; a normal positive number of the type of
+    ///   the computation: 1.17549e-38 to 3.40282e+38, for DSC_DTYPE_F64 2.22507e-308 to
+    ///   1.79769e+308. So the result of a row of zeros is zeros. The same on all ranks
     /// - `residual_out` (out): tokens x hidden elements: the rows before they are normalized, h';
     ///   in place: residual_out == residual or residual_out == input; NULL if not needed
     /// - `output` (out): tokens x hidden elements: the normalized rows, y; in place: output ==
     ///   input
     ///
-    /// Collective: yes. Blocking: until all rows are there; each block waits for the other ranks at
-    /// most as long as an operation of the communicator may take, and statistics and traces show it
-    /// as an all_reduce. Ownership: nothing is kept. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all rows are complete; each block has the communicator's
+    /// time-out, and statistics and traces show it as an all_reduce. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED for other types and for memory of a device; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in
-    /// tokens, hidden, dtype, epsilon, or in whether they have a residual or a weight; and the
-    /// failures of an operation, after which the outputs are unspecified, but for
-    /// DSC_ERR_NONFINITE: all rows are there then. Since 0.1.
+    /// DSC_ERR_UNSUPPORTED for other types and for device memory; DSC_ERR_OVERFLOW; DSC_ERR_STATE
+    /// in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in tokens, hidden,
+    /// dtype, epsilon, or in whether they pass a residual or a weight; and the failures of an
+    /// operation, after which the outputs are unspecified (after DSC_ERR_NONFINITE they are
+    /// complete). Since 0.1.
     pub fn dsc_all_reduce_rms_norm(
         comm: *mut dsc_comm_t,
         input: *const c_void,
@@ -5596,11 +5618,11 @@ extern "C" {
         output: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
+    /// Returns the seed of one layer. It depends only on seed and layer, never on stages or ranks.
     ///
-    /// - `seed` (in): of the run, any; DeepSpeed's base_seed is 1234 by default
+    /// - `seed` (in): seed of the run, any value; DeepSpeed's base_seed is 1234 by default
     /// - `layer` (in): index of the layer in the whole model
-    /// - `method` (in): in small letters; NULL: "split_mix"
+    /// - `method` (in): name of the method, in lower case; NULL: "split_mix"
     /// - `layer_seed` (out): the seed of the layer
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -5614,11 +5636,11 @@ extern "C" {
         layer_seed: *mut u64,
     ) -> dsc_result_t;
 
-    /// Gives the seed of a region on one rank, with Megatron's numbers
+    /// Returns the seed of a region on one rank, with Megatron's numbers
     /// (megatron/core/tensor_parallel).
     ///
-    /// - `seed` (in): of the run, or of the stage
-    /// - `region` (in): which one
+    /// - `seed` (in): seed of the run, or of the stage
+    /// - `region` (in): the region
     /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
     /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
     /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
@@ -5651,27 +5673,28 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// The step of a mapping in the forward pass: moves activations.
+    /// Performs the forward step of a mapping: moves activations.
     ///
     /// - `comm` (in): the ranks that divide the tensor
     /// - `options` (in): the mapping, the shape, the parts and the chunk
-    /// - `send` (in): what goes in, in the shape of the table above: with chunks the whole buffer,
-    ///   of which this call reads its chunk
-    /// - `recv` (out): what comes out, with chunks the whole buffer. In place (recv == send): sums
-    ///   and identities. With outer 1 also an all-gather with send == recv + own part, a reduce-
-    ///   scatter and a slice with recv == send + own part. Otherwise in and out must not overlap
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, in the shape of the table above; with chunks the whole buffer, of
+    ///   which this call reads its chunk
+    /// - `recv` (out): output; with chunks the whole buffer. In place (recv == send): sums and
+    ///   identities; with outer 1 also an all-gather with send == recv + own part, and a reduce-
+    ///   scatter or slice with recv == send + own part. Otherwise send and recv must not overlap
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
-    /// Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the
-    /// shapes, before anything is written); identities and slices are local. Blocking: see the head
-    /// of collectives.h. Ownership: options and their lists are used during the call only; buffers
-    /// as collectives.h says. Threads: one at a time per communicator.
+    /// Collective: yes, all ranks pass the same step of a mapping and the same sizes
+    /// (DSC_ERR_MISMATCH naming the shapes, before anything is written); identities and slices are
+    /// local. Blocking: see the head of collectives.h. Ownership: options and their lists are used
+    /// during the call only; buffers as collectives.h says. Threads: one at a time per
+    /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
-    /// divide; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE
-    /// if the kernels would have to be loaded during a stream capture. Since 0.1.
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of
+    /// the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels;
+    /// DSC_ERR_STATE if the kernels would have to be loaded during a stream capture. Since 0.1.
     pub fn dsc_tensor_map_forward(
         comm: *mut dsc_comm_t,
         options: *const dsc_tensor_map_options_t,
@@ -5682,13 +5705,13 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// The step of a mapping in the backward pass: moves gradients of activations.
+    /// Performs the backward step of a mapping: moves gradients of activations.
     ///
     /// - `comm` (in): the ranks that divide the tensor
     /// - `options` (in): as in the forward pass
-    /// - `send` (in): what goes in, in the shape of the table above
-    /// - `recv` (out): what comes out
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, in the shape of the table above
+    /// - `recv` (out): output
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
@@ -5706,7 +5729,7 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Divides a range as evenly as possible: the first count % parts parts are one longer.
+    /// Divides a range as evenly as possible: the first count % parts parts have one more element.
     ///
     /// - `count` (in): elements of the range
     /// - `parts` (in): 1 or more
@@ -5740,24 +5763,21 @@ extern "C" {
 
     /// Cuts a list of layers into consecutive parts, one per stage.
     ///
-    /// - `weights` (in): of each layer, finite and 0 or more, in any unit; may be NULL for the
-    ///   uniform methods
+    /// - `weights` (in): weight of each layer, finite and 0 or more, in any unit; may be NULL for
+    ///   the uniform methods
     /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
     ///   for the others
     /// - `n_parts` (in): 1 to 2^31 - 1
-    /// - `options` (in): NULL: defaults; limits of memory are for "bottleneck" only
+    /// - `options` (in): NULL: defaults; memory limits are for "bottleneck" only
     /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
     ///   boundaries[p + 1] - 1
     ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any. Cost: "bottleneck"
-    /// takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes per
-    /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
-    /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the known ones are listed),
-    /// and when no partition keeps the limits (the first layer or part that cannot is named);
-    /// DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that searches, and when
-    /// sums do not fit; DSC_ERR_NOMEM. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the error lists the valid
+    /// ones), and when no partition is within the limits (the error names the first layer or part
+    /// that is not); DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that
+    /// searches, and when a sum does not fit; DSC_ERR_NOMEM. Since 0.1.
     pub fn dsc_pipe_partition(
         weights: *const f64,
         n_layers: usize,
@@ -5766,17 +5786,17 @@ extern "C" {
         boundaries: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the name of an instruction's op, such as "forward" or "send_activation".
+    /// Returns the name of an instruction's op, such as "forward" or "send_activation".
     ///
     /// - `op` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "unknown" for a value that is no op. Since 0.1.
+    /// Returns a static string; "unknown" for a value that is not an op. Since 0.1.
     pub fn dsc_pipe_op_name(op: dsc_pipe_op_t) -> *const c_char;
 
-    /// Fills schedule options with their defaults. name, stages and micro_batches have none and
-    /// must be set; stage is 0.
+    /// Fills schedule options with their defaults. name, stages and micro_batches have no defaults
+    /// and must be set; stage is 0.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_pipe_schedule_options_t) as the caller compiled it
@@ -5789,41 +5809,38 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes the schedule of one stage, or of the whole pipeline.
+    /// Creates the schedule of one stage, or of the whole pipeline.
     ///
-    /// - `options` (in): what to make; chunks is 1 for schedules without chunks, 2 for those in a
-    ///   V, 1 or more for interleaved_1f1b and looped_bfs (default 2)
+    /// - `options` (in): the schedule to create. chunks is 1 for schedules without chunks, 2 for
+    ///   schedules in a V, and 1 or more for interleaved_1f1b and looped_bfs (default 2)
     /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: options are copied; the schedule is the caller's,
-    /// to be given to dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three.
-    /// For the others time grows with stages x chunks x micro-batches (about 0.1 microseconds each,
-    /// so up to seconds) if there is a stage, and memory with the instructions of this stage.
-    /// v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
-    /// DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-batches).
+    /// Collective: no. Blocking: no. Ownership: options are copied; the caller releases the
+    /// schedule with dsc_pipe_schedule_destroy(). Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
-    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the
-    /// order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name; the error suggests the
+    /// nearest one); DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model
+    /// (2^21 where the order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_create(
         options: *const dsc_pipe_schedule_options_t,
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Makes a schedule from the order in which each stage computes.
+    /// Creates a schedule from the order in which each stage computes.
     ///
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
-    ///   merge_backward, messages; name is what it will be called, NULL for "custom"
-    /// - `operations` (in): those of stage 0, then those of stage 1, and so on
+    ///   merge_backward, messages; name becomes the schedule's name, NULL for "custom"
+    /// - `operations` (in): those of stage 0, then stage 1, and so on
     /// - `starts` (in): stages + 1 entries: stage s has operations[starts[s]] to
     ///   operations[starts[s + 1] - 1]
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation for one that is wrong,
-    /// missing, or can never run, with the stages that wait for each other in a circle;
-    /// DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation if an operation is wrong,
+    /// missing, or can never run; in the last case it also names the cycle of stages that wait for
+    /// each other; DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_pipe_schedule_create_custom(
         options: *const dsc_pipe_schedule_options_t,
         operations: *const dsc_pipe_compute_t,
@@ -5831,14 +5848,13 @@ extern "C" {
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
+    /// Creates the schedule of another stage of the same pipeline, or of the whole pipeline.
     ///
     /// - `schedule` (in): any schedule
     /// - `stage` (in): 0 to stages - 1; -1: the whole pipeline
     /// - `other` (out): the new schedule, at its first instruction; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order
-    /// is shared.
+    /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
@@ -5848,7 +5864,7 @@ extern "C" {
         other: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Says what a schedule is.
+    /// Returns the properties of a schedule.
     ///
     /// - `schedule` (in): schedule
     /// - `info` (inout): struct_size must be set
@@ -5861,12 +5877,12 @@ extern "C" {
         info: *mut dsc_pipe_schedule_info_t,
     ) -> dsc_result_t;
 
-    /// Gives a schedule's name.
+    /// Writes a schedule's name.
     ///
     /// - `schedule` (in): schedule
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5879,19 +5895,19 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the order in which a stage computes, without loads, messages and buffers.
+    /// Writes the order in which a stage computes, without loads, messages and buffers.
     ///
     /// - `schedule` (in): any schedule of the pipeline
-    /// - `stage` (in): 0 to stages - 1, whatever stage the schedule is of
+    /// - `stage` (in): 0 to stages - 1; it need not be the schedule's stage
     /// - `first` (in): number of the first operation wanted, 0 or more
     /// - `operations` (out): those from first on; may be NULL with capacity 0
     /// - `capacity` (in): entries of operations
-    /// - `needed` (out): how many operations the stage has in all
+    /// - `needed` (out): total number of operations of the stage
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
-    /// a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
+    /// a schedule that is too large to list; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_order(
         schedule: *const dsc_pipe_schedule_t,
         stage: i32,
@@ -5901,10 +5917,10 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the next instruction.
+    /// Returns the next instruction.
     ///
     /// - `schedule` (in): schedule
-    /// - `instruction` (inout): struct_size must be set; written unless the schedule is at its end
+    /// - `instruction` (inout): struct_size must be set; written unless the schedule has ended
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
@@ -5925,7 +5941,7 @@ extern "C" {
     /// DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_reset(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
 
-    /// Gives the number of steps.
+    /// Returns the number of steps.
     ///
     /// - `schedule` (in): schedule
     /// - `steps` (out): 1 or more
@@ -5939,13 +5955,13 @@ extern "C" {
         steps: *mut i64,
     ) -> dsc_result_t;
 
-    /// Says what a step computes.
+    /// Returns what a step computes.
     ///
     /// - `schedule` (in): schedule
     /// - `step` (in): 0 to steps - 1
     /// - `micro_batch` (out): the micro-batch; -1 when this stage computes nothing in this step
-    /// - `is_forward` (out): 1: a forward pass (and "data_parallel", whose steps do both); 0: a
-    ///   backward pass. Also told for a step that computes nothing
+    /// - `is_forward` (out): 1: a forward pass (or a step of "data_parallel", which does both); 0:
+    ///   a backward pass. Also set for a step that computes nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5958,7 +5974,7 @@ extern "C" {
         is_forward: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of micro-batches that this stage must be able to hold at once.
+    /// Returns the number of micro-batches that this stage must be able to hold at the same time.
     ///
     /// - `schedule` (in): schedule
     /// - `buffers` (out): 1 or more
@@ -5994,8 +6010,8 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage
-    /// has.
+    /// Fills run options with their defaults: no inputs and no outputs, as for a pipeline of one
+    /// stage.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_pipe_run_options_t) as the caller compiled it
@@ -6008,11 +6024,11 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Tells how much memory a run takes on this rank, for options->memory.
+    /// Returns how much memory a run needs on this rank, for options->memory.
     ///
-    /// - `schedule` (in): the stage's schedule; its position becomes the start
+    /// - `schedule` (in): the stage's schedule; it is reset to its first instruction
     /// - `options` (in): shapes of the run; NULL for a pipeline of one stage
-    /// - `bytes` (out): size of options->memory at any address; 0 where nothing is exchanged
+    /// - `bytes` (out): size for options->memory at any address; 0 if nothing is exchanged
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
@@ -6028,18 +6044,18 @@ extern "C" {
     /// Runs a schedule from its first to its last instruction: calls the callbacks, and sends and
     /// receives activations and gradients between them.
     ///
-    /// - `schedule` (in): the stage's schedule; its position becomes the end
+    /// - `schedule` (in): the stage's schedule; afterwards it is at its end
     /// - `comm` (in): communicator of the pipeline's stages
-    /// - `callbacks` (in): what to call; used during the call only
+    /// - `callbacks` (in): the callbacks; used during the call only
     /// - `options` (in): shapes; NULL for a pipeline of one stage
-    /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, the same on all
-    ///   ranks that ask for it; may be NULL, also on some ranks only
+    /// - `mean_loss` (out): mean of the losses that the last stage's forward passes wrote, the same
+    ///   on all ranks that ask for it; may be NULL on some or all ranks
     ///
-    /// Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for
-    /// mean_loss; on devices until all is on their streams. Each message has the communicator's
-    /// time-out. Ownership: everything that is passed in must live until it returns,
-    /// options->memory on a device until the run has ended there (after a run that failed: until
-    /// the schedule is destroyed). Threads: one at a time per communicator and schedule;
+    /// Collective: yes. Blocking: until all stages have run, or only this one if all ranks pass
+    /// NULL for mean_loss; on devices until everything is queued on the streams. Each message has
+    /// the communicator's time-out. Ownership: all arguments must stay valid until the call
+    /// returns; options->memory on a device until the run has ended there (after a failed run:
+    /// until the schedule is destroyed). Threads: one at a time per communicator and schedule;
     /// dsc_comm_abort() from any thread ends it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
@@ -6069,17 +6085,16 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Computes when every operation of a pipeline runs, and what memory that takes.
+    /// Computes when every operation of a pipeline runs, and how much memory that takes.
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
-    /// - `report` (out): what was found; NULL on failure
+    /// - `report` (out): the result; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
-    /// dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per
-    /// operation of all stages.
+    /// Collective: no. Blocking: no. Ownership: the caller releases the report with
+    /// dsc_pipe_report_destroy(). Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the wrong cost; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_simulate(
@@ -6088,7 +6103,7 @@ extern "C" {
         report: *mut *mut dsc_pipe_report_t,
     ) -> dsc_result_t;
 
-    /// Gives the time at which all stages have computed and reduced.
+    /// Returns the time at which all stages have computed and reduced.
     ///
     /// - `report` (in): report
     /// - `makespan` (out): in the unit of the costs
@@ -6101,7 +6116,7 @@ extern "C" {
         makespan: *mut f64,
     ) -> dsc_result_t;
 
-    /// Gives what each stage does.
+    /// Writes the times and memory of each stage.
     ///
     /// - `report` (in): report
     /// - `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with
@@ -6120,7 +6135,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives all operations, stage after stage, in the order of time.
+    /// Writes all operations, stage after stage, in the order of time.
     ///
     /// - `report` (in): report
     /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
@@ -6139,8 +6154,8 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives a chain of operations from the start to the end of which none could be later without
-    /// making the makespan longer.
+    /// Writes the critical path: a chain of operations none of which can be delayed without
+    /// lengthening the makespan.
     ///
     /// - `report` (in): report
     /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
@@ -6181,19 +6196,18 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Finds the best schedule for given costs and limits of memory.
+    /// Finds the best schedule for given costs and memory limits.
     ///
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name
-    ///   must be NULL or "auto", and the rest as dsc_pipe_schedule_options_init() left it
+    ///   must be NULL or "auto", and the other options must have their defaults
     /// - `costs` (in): NULL: defaults
     /// - `search` (in): limits; NULL: none
-    /// - `result` (inout): how good the schedule is; struct_size must be set; may be NULL
+    /// - `result` (inout): the quality of the schedule; struct_size must be set; may be NULL
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some
-    /// hundred simulations, so milliseconds to some seconds.
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order satisfies the limits;
     /// DSC_ERR_OVERFLOW for more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_search(
@@ -6208,10 +6222,10 @@ extern "C" {
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
-    /// - `picture` (in): which form
+    /// - `picture` (in): picture format
     /// - `text` (out): the picture; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -6226,15 +6240,15 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Writes the schedule of a whole pipeline down.
+    /// Writes the schedule of a whole pipeline as text.
     ///
     /// - `schedule` (in): any schedule of the pipeline
-    /// - `format` (in): which one
+    /// - `format` (in): text format
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+    /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot
     /// express, with the reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
@@ -6247,13 +6261,13 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Makes a schedule from text.
+    /// Creates a schedule from text.
     ///
     /// - `text` (in): need not end with a zero byte
     /// - `bytes` (in): of text
-    /// - `format` (in): which one
-    /// - `options` (in): stage (default 0), and merge_backward and messages for a text without
-    ///   messages; the rest must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
+    /// - `format` (in): text format
+    /// - `options` (in): stage (default 0); for a text without messages also merge_backward and
+    ///   messages. The other options must have their defaults; NULL: all defaults
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
@@ -6269,8 +6283,8 @@ extern "C" {
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Checks instructions of all stages that another program made, by following them as blocking
-    /// sends and receives would.
+    /// Checks the instructions that another program made for all stages, by simulating them with
+    /// blocking sends and receives.
     ///
     /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
     ///   the rest are unused
@@ -6281,28 +6295,29 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an
-    /// operation that comes twice, too early or not at all, of a message without another end or
-    /// with a wrong peer, of a buffer that is in use; or the circle in which stages wait for each
-    /// other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong. It names stage and step of an
+    /// operation that is repeated, too early or missing, of a message without a counterpart or with
+    /// a wrong peer, or of a buffer that is in use; or it names the cycle of stages that wait for
+    /// each other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_validate(
         options: *const dsc_pipe_schedule_options_t,
         instructions: *const dsc_pipe_instruction_t,
         starts: *const usize,
     ) -> dsc_result_t;
 
-    /// Finds which stages hold which key; no rank is asked.
+    /// Finds which stages hold which key, without communication.
     ///
-    /// - `keys` (in): key of each entry: of a layer that shares weights
-    /// - `layers` (in): layer of each entry, below boundaries[n_parts]; no layer has one key twice
+    /// - `keys` (in): key of each entry; an entry is a layer that shares weights
+    /// - `layers` (in): layer of each entry, below boundaries[n_parts]; a layer has each key at
+    ///   most once
     /// - `n_entries` (in): entries of keys and layers, 0 or more
-    /// - `boundaries` (in): n_parts + 1 entries, as dsc_pipe_partition() gives them
+    /// - `boundaries` (in): n_parts + 1 entries, as written by dsc_pipe_partition()
     /// - `n_parts` (in): 1 to 2^31 - 1
     /// - `entries` (out): n_entries entries, of which n_keys are written: the first entry with each
     ///   key, in the order of the keys' bytes
     /// - `starts` (out): n_entries + 1 entries, of which n_keys + 1 are written: key k is on
     ///   stages[starts[k]] to stages[starts[k + 1] - 1]
-    /// - `stages` (out): n_entries entries: rising for each key, so that the first one is the
+    /// - `stages` (out): n_entries entries, ascending for each key. The first stage of a key is the
     ///   owner, the only stage that counts the weights in a norm
     /// - `n_keys` (out): number of different keys
     ///
@@ -6334,22 +6349,22 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Ties layers: checks that all ranks mean the same, makes a group for each set of stages that
-    /// share something, and copies each key's weights from its first stage to the others.
+    /// Ties layers: checks that all ranks agree, creates a group for each set of stages that share
+    /// weights, and copies each key's weights from its first stage to the others.
     ///
-    /// - `comm` (in): communicator; the object uses groups of its own made from it
+    /// - `comm` (in): communicator; the object creates its own groups from it
     /// - `keys` (in): all keys
     /// - `n_keys` (in): 0 or more
     /// - `options` (in): NULL: defaults
     /// - `tied` (out): the new object; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED naming the rank, on all ranks;
-    /// DSC_ERR_MISMATCH naming the ranks, when they differ in keys, stages, options, or the weights
-    /// of a key, on all ranks: comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures
-    /// of an operation. Since 0.1.
+    /// DSC_ERR_MISMATCH on all ranks, naming the ranks that differ in keys, stages, options, or the
+    /// weights of a key; comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_tied_layers_create(
         comm: *mut dsc_comm_t,
         keys: *const dsc_tied_key_t,
@@ -6358,20 +6373,20 @@ extern "C" {
         tied: *mut *mut dsc_tied_layers_t,
     ) -> dsc_result_t;
 
-    /// Sums the gradients of tied weights over the stages that hold them, in place; nothing is
-    /// divided.
+    /// Sums the gradients of tied weights over the stages that hold them, in place, without
+    /// division.
     ///
     /// - `tied` (in): tied layers
-    /// - `grads` (in): one for each weight of this rank, in the order of the keys and weights as
-    ///   they were given here; counts as the weights', types the same on all stages; in one kind of
-    ///   memory, not overlapping
+    /// - `grads` (in): one for each weight of this rank, in the order of the keys and weights that
+    ///   this rank passed at creation. Counts are those of the weights; types are the same on all
+    ///   stages; all are in one kind of memory and do not overlap
     /// - `n_grads` (in): number of this rank's weights, 0 or more
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: yes, over the ranks of a pipeline that share something. Blocking: until the sums
-    /// are there; on a device: no, and what fails there later is told by the next call. Ownership:
-    /// nothing is kept, but on a device the gradients must stay until the stream has come so far.
-    /// Threads: one at a time per tied layers.
+    /// Collective: yes, over the ranks of a pipeline that share weights. Blocking: until the sums
+    /// are complete; on a device: no, and the next call reports a later failure. Ownership: nothing
+    /// is kept; on a device the gradients must stay valid until the stream has completed the call's
+    /// work. Threads: one at a time per tied layers.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after
@@ -6384,17 +6399,17 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the stage that owns a key's weights, and whether this rank counts them in a norm.
+    /// Returns the stage that owns a key's weights, and whether this rank counts them in a norm.
     ///
     /// - `tied` (in): tied layers
-    /// - `key` (in): a key, of this stage or not
+    /// - `key` (in): any key, also one that this stage does not hold
     /// - `stage` (out): the first stage that holds it
-    /// - `counts` (out): 1 on the ranks of that stage, else 0: a norm over all stages then has each
-    ///   weight once; may be NULL
+    /// - `counts` (out): 1 on the ranks of that stage, otherwise 0; so a norm over all stages
+    ///   counts each weight once; may be NULL
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, for an unknown key with the known ones;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown key (the error lists the known ones);
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_tied_layers_owner(
         tied: *const dsc_tied_layers_t,
