@@ -1,6 +1,6 @@
 /**
  * @file broadcast_data.h
- * @brief Named tensors of one rank for all, such as a batch that the first tensor-parallel rank has loaded.
+ * @brief Broadcasts named tensors, such as a batch that the first tensor-parallel rank has loaded.
  */
 #ifndef DSC_BROADCAST_DATA_H
 #define DSC_BROADCAST_DATA_H
@@ -14,38 +14,38 @@ extern "C" {
 #endif
 
 /**
- * @brief Tells all ranks type and shapes of tensors that the root has, so that they can allocate them and
- * receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's broadcast_data
+ * @brief Copies the type and shapes of the root's tensors to all ranks. They can then allocate the tensors
+ * and receive them with dsc_broadcast_coalesced(). Both calls together are Megatron-LM's broadcast_data
  * (core/tensor_parallel/data.py).
  *
- * All ranks give the same names, the keys, in the same order. Elsewhere than on the root the call fills
- * dtype, ndim, shape and count of each tensor, and shape then points into shapes; the caller sets data, and
- * device where that is not -1, and passes the same list on:
+ * All ranks pass the same names (the keys) in the same order. On ranks other than the root the call fills in
+ * dtype, ndim, shape and count of each tensor; shape then points into shapes. The caller sets data, and
+ * device if it is not -1, and passes the list on:
  *
  *     dsc_broadcast_shapes(comm, tensors, n, DSC_DTYPE_I64, 0, shapes);
  *     for (size_t i = 0; rank != 0 && i < n; ++i) tensors[i].data = malloc(8 * tensors[i].count);
  *     dsc_broadcast_coalesced(comm, tensors, n, 0, SIZE_MAX);
  *
- * A buffer_bytes of SIZE_MAX sends all in one broadcast. Sizes may be 0; Megatron-LM ends a shape at the
- * first 0 and takes four dimensions. The root's tensors are checked before anything is sent, including what
- * dsc_broadcast_coalesced() needs of them, and if they are wrong all ranks get the root's failure.
+ * A buffer_bytes of SIZE_MAX sends everything in one broadcast. Sizes may be 0; Megatron-LM, in contrast,
+ * ends a shape at the first 0 and supports four dimensions. The root's tensors are checked before anything is
+ * sent, also for dsc_broadcast_coalesced(); if they are wrong, all ranks get the root's error.
  *
  * @param[in] comm communicator
- * @param[in,out] tensors n_tensors descriptions with their names. On the root complete, with data; one whose
- * dtype is 0 says that the root has none of that name, which fails on all ranks; one without shape has one
- * dimension. Elsewhere only struct_size and name are read
+ * @param[in,out] tensors n_tensors descriptions with names. On the root they are complete, with data; dtype 0
+ * means that the root has no tensor of that name, and then the call fails on all ranks; a tensor without
+ * shape has one dimension. On other ranks only struct_size and name are read
  * @param[in] n_tensors number of tensors, 0 or more
- * @param[in] dtype element type that all of them must have, the same on all ranks
+ * @param[in] dtype element type of all tensors, the same on all ranks
  * @param[in] root rank that has the tensors
- * @param[out] shapes room for n_tensors times 16 sizes, where the shapes of the ranks other than the root
- * are; not looked at on the root, where it may be NULL
+ * @param[out] shapes room for n_tensors x 16 sizes, to which the call writes the shapes; ignored on the root,
+ * where it may be NULL
  *
- * Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes and to their
+ * Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes and to their
  * names as long as the caller uses them. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the first difference;
- * DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks if the root has no tensor of a
- * key, one of another type or of more than 16 dimensions, without data, too large, or on another device; in
- * these cases the communicator keeps working; DSC_ERR_INVALID_ARG for an argument of this rank alone;
+ * DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks if a tensor of the root is
+ * missing, has another type or more than 16 dimensions, has no data, is too large, or is on another device;
+ * in these cases the communicator keeps working; DSC_ERR_INVALID_ARG for an argument of this rank alone;
  * DSC_ERR_STATE in a batch; and the failures of an operation
  * @since 0.1
  */

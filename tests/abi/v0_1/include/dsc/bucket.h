@@ -1,6 +1,6 @@
 /**
  * @file bucket.h
- * @brief Pure planning: which tensor goes into which bucket.
+ * @brief Plans which tensor goes into which bucket, without communication.
  */
 #ifndef DSC_BUCKET_H
 #define DSC_BUCKET_H
@@ -13,8 +13,8 @@ extern "C" {
 
 /** @brief Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init(). */
 typedef struct dsc_bucket_plan_options {
-  size_t struct_size;           /**< size of this struct as the caller compiled it */
-  const int32_t* devices;       /**< device of each tensor, any numbers; NULL (default): all the same */
+  size_t struct_size;     /**< size of this struct as the caller compiled it */
+  const int32_t* devices; /**< device of each tensor, any numbers; NULL (default): all on the same device */
   const uint8_t* expect_sparse; /**< 0 or 1, by tensor index (not by position); NULL (default): none */
   const size_t* order;  /**< the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1,
                            2, ... */
@@ -34,15 +34,15 @@ typedef struct dsc_bucket_plan_options {
 DSC_API dsc_result_t dsc_bucket_plan_options_init(dsc_bucket_plan_options_t* options, size_t struct_size);
 
 /**
- * @brief Groups tensors into buckets of about equal bytes; no memory is touched.
+ * @brief Groups tensors into buckets of about equal size in bytes; only sizes are computed.
  *
- * The rules are those of PyTorch 2.7's bucket assignment. Tensors are taken in order. Every (dtype, device)
- * has a bucket of its own that is being filled, and its own position in limits. A tensor is added first. When
- * the bucket then holds at least as many bytes as the limit at that position, it is closed and the position
- * moves on; it stays at the last limit. A tensor is never split. A tensor with expect_sparse gets a bucket of
- * its own with limit 0. Without order the buckets are sorted by their smallest index; with it they are in the
- * order in which they were closed. Unfilled buckets come last, by the position of their first tensor (PyTorch
- * leaves that order open).
+ * The rules are those of PyTorch 2.7's bucket assignment. Tensors are taken in order. Each pair of dtype and
+ * device has one open bucket and its own position in limits. A tensor is added to the open bucket; if the
+ * bucket then holds at least as many bytes as the limit at that position, it is closed, and the position
+ * advances, but not beyond the last limit. Tensors are never split. A tensor with expect_sparse gets a
+ * separate bucket with limit 0. Without order, buckets are sorted by their smallest index; with order, they
+ * are in the order in which they were closed. Unfilled buckets come last, by the position of their first
+ * tensor (PyTorch does not define this order).
  *
  * @param[in] counts elements of each tensor
  * @param[in] dtypes ::dsc_dtype of each tensor
@@ -51,8 +51,8 @@ DSC_API dsc_result_t dsc_bucket_plan_options_init(dsc_bucket_plan_options_t* opt
  * @param[out] indices n tensor indices, bucket after bucket
  * @param[out] starts n + 1 entries, of which n_buckets + 1 are written: bucket b is indices[starts[b]] to
  * indices[starts[b + 1] - 1]
- * @param[out] bucket_limits n entries, of which n_buckets are written: the limit that each bucket was filled
- * by; may be NULL
+ * @param[out] bucket_limits n entries, of which n_buckets are written: the limit that applied to each bucket;
+ * may be NULL
  * @param[out] n_buckets number of buckets
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.

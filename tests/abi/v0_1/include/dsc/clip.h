@@ -1,6 +1,6 @@
 /**
  * @file clip.h
- * @brief What limits the norm of gradients, in a reducer and in sharded parameters.
+ * @brief Options for limiting the norm of gradients, in a reducer and in sharded parameters.
  */
 #ifndef DSC_CLIP_H
 #define DSC_CLIP_H
@@ -14,14 +14,11 @@ extern "C" {
 /** @brief Options of dsc_bucket_reducer_clip() and dsc_sharded_clip(). Fill with dsc_clip_options_init(). */
 typedef struct dsc_clip_options {
   size_t struct_size; /**< size of this struct as the caller compiled it */
-  dsc_comm_t*
-      shards; /**< ranks that hold other parts of the same model, as in tensor or pipeline parallelism:
-                 the norm is over all of them; NULL (default): this rank holds the whole model */
-  const uint8_t*
-      counted;      /**< by parameter: 0 leaves it out of the norm, because another rank of shards counts it,
-                       as for tied parameters; it is scaled all the same. NULL (default): all count */
-  double max_norm;  /**< gradients are scaled down so that their norm is at most this; infinity (default): not
-                       limited */
+  dsc_comm_t* shards; /**< ranks with the other parts of the model (tensor, pipeline parallelism); the norm is
+                         over all of them. NULL (default): this rank has the whole model */
+  const uint8_t* counted; /**< for each parameter, 0: not in the norm, because another rank of shards counts
+                             it (tied parameters); it is still scaled. NULL (default): all are counted */
+  double max_norm;  /**< gradients with a larger norm are scaled down to it; infinity (default): no limit */
   double scale;     /**< factor for all gradients, applied first, such as 1 / loss scale; default 1 */
   dsc_norm_t norm;  /**< default DSC_NORM_TWO */
   int32_t reserved; /**< 0 */

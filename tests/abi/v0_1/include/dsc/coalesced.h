@@ -1,6 +1,6 @@
 /**
  * @file coalesced.h
- * @brief Operations on lists of tensors: they are compared, copied and reduced together.
+ * @brief Operations on lists of tensors: compare, copy and reduce them together.
  */
 #ifndef DSC_COALESCED_H
 #define DSC_COALESCED_H
@@ -18,8 +18,8 @@ extern "C" {
  * @param[in] params parameters; data is not used
  * @param[in] n_params number of parameters, 0 or more
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at a time per
- * communicator.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept. Threads: one at a
+ * time per communicator.
  * @return DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on all ranks (the
  * communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an operation
  * @since 0.1
@@ -29,14 +29,14 @@ DSC_API dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t
 /**
  * @brief Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
  *
- * Tensors on a device are read and written behind the work that is on its default stream.
+ * Tensors on a device are read and written after the work already queued on its default stream.
  *
  * @param[in] comm communicator
- * @param[in] tensors same counts and types on all ranks, else DSC_ERR_MISMATCH, in host memory before any is
- * written; data is written on the other ranks
+ * @param[in] tensors tensors with the same counts and types on all ranks, otherwise DSC_ERR_MISMATCH (for
+ * host memory before any is written); data is read on the root and written on the other ranks
  * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
  * @param[in] root rank whose tensors are copied
- * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
+ * @param[in] buffer_bytes a buffer is sent when it holds this many bytes; 0: 262,144,000 (250 MiB), as in
  * PyTorch. Equal on all ranks
  *
  * Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept. Threads: one at a time
@@ -50,26 +50,27 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
 /**
  * @brief Reduces tensors over all ranks in place, packed into buffers per type, two of them in flight.
  *
- * As dsc_all_reduce() of each tensor in fewer operations, with the same bits in memory of the host: for what
- * a model has left to sum after its backward pass, such as gradients of layer norms under sequence
- * parallelism and of tied embeddings. Tensors on a device are read and written behind the work that is on its
- * default stream. Lists that differ in length, types, counts or packing are DSC_ERR_MISMATCH, with lengths
- * and first counts, in host memory before anything is written; dsc_comm_verify_params() names the tensor.
+ * It works like dsc_all_reduce() of each tensor, in fewer operations; in host memory the results have the
+ * same bits. Use it for sums that remain after the backward pass, such as gradients of layer norms under
+ * sequence parallelism and of tied embeddings. Tensors on a device are read and written after the work
+ * already queued on its default stream. Lists that differ in length, types, counts or packing are
+ * DSC_ERR_MISMATCH, for host memory before anything is written. The error has the lengths and first counts;
+ * dsc_comm_verify_params() finds the tensor.
  *
  * @param[in] comm communicator
- * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the
- * result. Their memory must not overlap
+ * @param[in,out] tensors tensors with the same counts and types in the same order on all ranks; the result
+ * replaces data. They must not overlap
  * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
- * @param[in] op reduction, see dsc_all_reduce(); it must exist for the type of each tensor
- * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
+ * @param[in] op reduction, see dsc_all_reduce(); it must support the type of each tensor
+ * @param[in] buffer_bytes a buffer is sent when it holds this many bytes; 0: 262,144,000 (250 MiB), as in
  * PyTorch. Equal on all ranks
  *
- * Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads: one at a time
- * per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does not have;
+ * Collective: yes. Blocking: until all results are complete. Ownership: nothing is kept. Threads: one at a
+ * time per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that does not support a type;
  * DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which the elements are
- * unspecified, but for DSC_ERR_NONFINITE: all tensors are reduced then, and the element that is told counts
- * within its buffer
+ * unspecified. The exception is DSC_ERR_NONFINITE: all tensors are reduced, and the index in the error counts
+ * from the start of the packed buffer
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_all_reduce_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,

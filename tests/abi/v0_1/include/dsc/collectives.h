@@ -3,53 +3,53 @@
  * @brief Operations on all ranks of a communicator, and point-to-point messages.
  *
  * **Order.** All ranks of a communicator call its collectives in the same order; messages between two ranks
- * have an order of their own per direction.
+ * are ordered separately, per direction.
  *
- * **Blocking and work.** With work NULL a call on host memory returns when this rank's buffers are final and
- * no other rank will touch them; a call on device memory only puts the operation on the stream, as NCCL does.
- * With work the call returns at once, and *work is a new work object that stands for the operation (see
- * work.h); it is the caller's, to be given to dsc_work_destroy(), and stays NULL on failure. The arguments
- * are checked before anything happens; an argument error has no effect on other ranks.
+ * **Blocking and work.** If work is NULL, a call on host memory returns when this rank's buffers are final
+ * and no other rank will touch them; a call on device memory only queues the operation on the stream, as NCCL
+ * does. If work is not NULL, the call returns at once, and *work is a new work object for the operation (see
+ * work.h). The caller releases it with dsc_work_destroy(); it stays NULL on failure. Arguments are checked
+ * before anything else happens, so an argument error has no effect on other ranks.
  *
- * **Devices.** In a communicator that is bound to a GPU (dsc_comm_device()) the memory of a call's buffers
- * says what moves them: NCCL for memory of that device and managed memory, else the engine of the host,
- * pinned memory included. Buffers of both kinds in one call, or of another device, are DSC_ERR_INVALID_ARG;
- * ranks that pass different kinds to one operation get DSC_ERR_MISMATCH. In a call without any buffer (a
- * barrier, empty blocks) a stream that is not NULL chooses the device.
+ * **Devices.** In a communicator that is bound to a GPU (dsc_comm_device()), the kind of the buffers' memory
+ * decides who moves the data: NCCL for memory of that device and for managed memory, the host engine for all
+ * other memory, including pinned memory. Buffers of both kinds in one call, or of another device, are
+ * DSC_ERR_INVALID_ARG. Ranks that pass different kinds to one operation get DSC_ERR_MISMATCH. In a call
+ * without buffers (a barrier, empty blocks), a stream that is not NULL selects the device.
  *
- * The stream is a cudaStream_t or CUstream, NULL for the default stream, and counts for memory of the device:
- * with work NULL the operation is put on it and the call returns without waiting for the device; otherwise
- * the operation runs on a stream of the library's, behind what is on the given one, and dsc_work_wait() makes
- * another stream wait for it. For host memory the stream is not looked at; in a communicator without a device
- * one that is not NULL is DSC_ERR_UNSUPPORTED. The first operations may block until NCCL has connected the
- * ranks; after that all calls may be captured into a CUDA graph.
+ * The stream is a cudaStream_t or CUstream; NULL is the default stream. It matters only for device memory. If
+ * work is NULL, the operation is queued on this stream, and the call returns without waiting for the device.
+ * Otherwise the operation runs on a separate stream, after the work already queued on the given stream, and
+ * dsc_work_wait() makes another stream wait for it. For host memory the stream is ignored; in a communicator
+ * without a device, a stream that is not NULL is DSC_ERR_UNSUPPORTED. The first operations may block until
+ * NCCL has connected the ranks; after that all calls may be captured into a CUDA graph.
  *
- * Each call on device memory is compared with those of the other ranks of this host when it is made: a rank
- * that sees a difference starts nothing, and the communicator is revoked. Messages use a connection for each
- * pair of ranks and direction, made at the first message, so that they wait for no other operation. Not
- * offered for device memory (DSC_ERR_UNSUPPORTED, saying why): bitwise operations except on bool, operations
- * of dsc_op_create_user(), and 8-bit floats where NCCL or the device cannot sum them.
+ * Each call on device memory is compared with the calls of the other ranks of this host: a rank that sees a
+ * difference starts nothing, and the communicator is revoked. Each pair of ranks has one connection per
+ * direction for messages, made at the first message, so that messages do not wait for other operations. Not
+ * supported for device memory (DSC_ERR_UNSUPPORTED, with the reason): bitwise operations except on bool,
+ * operations of dsc_op_create_user(), and 8-bit floats where NCCL or the device cannot sum them.
  *
- * **Buffers** belong to the caller, have any alignment, and must stay valid and untouched until completion.
- * Counts are elements; a count of 0 takes part in the order and touches no memory (pointers may be NULL).
- * Memory from dsc_mem_alloc() is moved without copying. Send and receive buffers may be the same memory only
- * as the words "in place" allow; otherwise they must not overlap (DSC_ERR_INVALID_ARG).
+ * **Buffers** belong to the caller, may have any alignment, and must stay valid and untouched until
+ * completion. Counts are numbers of elements. A call with count 0 still takes its place in the order but
+ * touches no memory (pointers may be NULL). Memory from dsc_mem_alloc() is moved without copying. Send and
+ * receive buffers may overlap only as described by "in place"; otherwise overlap is DSC_ERR_INVALID_ARG.
  *
  * **Failures.** DSC_ERR_INVALID_ARG, DSC_ERR_BAD_HANDLE, DSC_ERR_BUSY, DSC_ERR_UNSUPPORTED, DSC_ERR_OVERFLOW,
  * DSC_ERR_FORKED, DSC_ERR_REENTRANT, DSC_ERR_STATE: nothing happened. DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD,
  * DSC_ERR_PEER_STALLED, DSC_ERR_PEER_LEFT, DSC_ERR_MISMATCH, DSC_ERR_CALLBACK (a function of op.h failed),
- * DSC_ERR_PROTOCOL (a rank wrote nonsense into shared memory): the communicator is revoked on all ranks and
- * the contents of the output are unspecified (not written at all for DSC_ERR_MISMATCH). DSC_ERR_NOMEM: if
- * memory ran out during the operation, the communicator is revoked too, which dsc_comm_error_info() tells;
- * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator goes
- * on. DSC_ERR_REVOKED: it was revoked before.
+ * DSC_ERR_PROTOCOL (a rank wrote invalid data into shared memory): the communicator is revoked on all ranks,
+ * and the contents of the output are unspecified (for DSC_ERR_MISMATCH it is not written). DSC_ERR_NOMEM: if
+ * memory ran out during the operation, the communicator is revoked too, and dsc_comm_error_info() says so;
+ * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator keeps
+ * working. DSC_ERR_REVOKED: the communicator was revoked before.
  *
- * **Threads.** One thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators at
- * once.
+ * **Threads.** One thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
+ * used at the same time.
  *
- * **Results** are the same bits on all ranks, in every run, whatever the size, the alignment or the
- * algorithm: inputs are combined in rank order; 8-bit and 16-bit floats accumulate in f32 and are rounded
- * once to nearest even. This is for host memory; on devices NCCL chooses the order.
+ * **Results** in host memory have the same bits on all ranks and in every run, whatever the size, the
+ * alignment or the algorithm. Inputs are combined in rank order; 8-bit and 16-bit floats accumulate in f32
+ * and are rounded once to nearest even. On devices NCCL chooses the order.
  */
 #ifndef DSC_COLLECTIVES_H
 #define DSC_COLLECTIVES_H
@@ -68,7 +68,7 @@ extern "C" {
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -86,7 +86,7 @@ DSC_API dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are copied
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -97,23 +97,23 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
                                    dsc_dtype_t dtype, int32_t root, void* stream, dsc_work_t** work);
 
 /**
- * @brief Copies type and shape of the root's array to all ranks, which can then allocate it and receive its
- * elements by dsc_broadcast().
+ * @brief Copies type and shape of the root's array to all ranks. They can then allocate it and receive its
+ * elements with dsc_broadcast().
  * @param[in] comm communicator
  * @param[in,out] dtype element type; read on the root, written elsewhere
  * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; read on the root,
  * written elsewhere. May be NULL with capacity 0
- * @param[in] capacity entries of shape on the ranks that receive it; not looked at on the root
+ * @param[in] capacity entries of shape on the ranks that receive it; ignored on the root
  * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
  * @param[in] root rank whose type and shape are copied
  *
- * With a capacity of 0 a rank other than the root gets only type and number of sizes, which is DSC_OK. As the
- * operation is over then, asking first needs a second one by all ranks; 32 entries are always enough.
+ * With capacity 0, a rank other than the root gets only the type and the number of sizes, and DSC_OK. The
+ * operation is then complete, so all ranks must call it again to get the sizes. 32 entries are always enough.
  *
- * Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
- * Ownership, threads, failures: see the head of this file.
- * @return DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the operation is
- * over for all ranks and the communicator goes on
+ * Collective: yes. Blocking: until the shape has arrived; not allowed in a batch (DSC_ERR_STATE). Ownership,
+ * threads, failures: see the head of this file.
+ * @return DSC_OK or a failure; DSC_TRUNCATED if capacity is less than *ndim, but not 0: the operation is
+ * complete on all ranks, and the communicator keeps working
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, int64_t* shape,
@@ -126,7 +126,7 @@ DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, i
  * @param[out] recv size x count elements; in place: send == recv + rank x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -144,11 +144,11 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file. In place, the other
- * parts of send are left as they are.
+ * parts of send are not changed.
  * @return DSC_OK or a failure
  * @since 0.1
  */
@@ -164,7 +164,7 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] root rank that gets the result
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -184,7 +184,7 @@ DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank that gets them
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -195,14 +195,14 @@ DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, 
                                 dsc_dtype_t dtype, int32_t root, void* stream, dsc_work_t** work);
 
 /**
- * @brief Gives part r of the root's size x count elements to rank r.
+ * @brief Sends part r of the root's size x count elements to rank r.
  * @param[in] comm communicator
  * @param[in] send size x count elements on the root; ignored elsewhere
  * @param[out] recv count elements. In place on the root: recv == send + root x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
- * @param[in] root rank whose elements are given away
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] root rank whose elements are sent
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -219,7 +219,7 @@ DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv,
  * @param[out] recv size x count elements; in place: recv == send
  * @param[in] count elements per pair of ranks, 0 or more
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -230,15 +230,15 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
                                     dsc_dtype_t dtype, void* stream, dsc_work_t** work);
 
 /**
- * @brief Gathers elements of every rank, in rank order, on all ranks; each rank may have another number of
- * them.
+ * @brief Gathers elements of every rank, in rank order, on all ranks; the number of elements may differ
+ * between ranks.
  * @param[in] comm communicator
  * @param[in] send counts[rank] elements
- * @param[out] recv the elements of all ranks one after another; in place: send is where they belong in recv
- * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
- * returns
+ * @param[out] recv the elements of all ranks one after another; in place: send is this rank's part of recv
+ * @param[in] counts numbers of elements, one per rank, 0 or more each; the same on all ranks. Read before the
+ * call returns
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -249,19 +249,18 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
                                       dsc_dtype_t dtype, void* stream, dsc_work_t** work);
 
 /**
- * @brief Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks before
- * it.
+ * @brief Combines the elements of all ranks; rank r gets part r, which has counts[r] elements.
  * @param[in] comm communicator
  * @param[in] send the sum of counts elements
- * @param[out] recv counts[rank] elements; in place: recv is where they stand in send
- * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
- * returns
+ * @param[out] recv counts[rank] elements; in place: recv is this rank's part of send
+ * @param[in] counts numbers of elements, one per rank, 0 or more each; the same on all ranks. Read before the
+ * call returns
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
- * In place, the other parts of send are left as they are.
+ * In place, the other parts of send are not changed.
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -272,15 +271,16 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
                                           dsc_work_t** work);
 
 /**
- * @brief Sends a block of elements to every rank and gets one from every rank, each of a length of its own.
+ * @brief Sends a block of elements to every rank and receives one from every rank; the lengths may all
+ * differ.
  * @param[in] comm communicator
  * @param[in] send the blocks for ranks 0, 1, ... one after another
- * @param[in] send_counts size numbers of elements, 0 or more each. Read before the call returns
+ * @param[in] send_counts numbers of elements, one per rank, 0 or more each. Read before the call returns
  * @param[out] recv the blocks of ranks 0, 1, ... one after another; must not overlap send
- * @param[in] recv_counts size numbers of elements: recv_counts[r] is what rank r gives as send_counts for
- * this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
+ * @param[in] recv_counts numbers of elements, one per rank: recv_counts[r] must equal the send_counts entry
+ * of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -294,7 +294,7 @@ DSC_API dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const 
 /**
  * @brief Waits until all ranks have called it.
  * @param[in] comm communicator
- * @param[in] stream NULL: the host waits; otherwise what follows on this stream of the device waits
+ * @param[in] stream NULL: the host waits; otherwise work queued later on this device stream waits
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, threads, failures: see the head of this file.
@@ -304,33 +304,33 @@ DSC_API dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const 
 DSC_API dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** work);
 
 /**
- * @brief Waits until all ranks have called it, with a time-out of its own that names every rank that did not.
+ * @brief Waits until all ranks have called it, with its own time-out; the error names every missing rank.
  * @param[in] comm communicator
- * @param[in] timeout_ms milliseconds, 1 or more; give all ranks the same
+ * @param[in] timeout_ms milliseconds, 1 or more; use the same value on all ranks
  *
- * For finding out who is missing, before a long phase or in a debugger. The text of DSC_ERR_TIMEOUT and
- * dsc_comm_error_info() list the missing ranks and what each did last; the communicator is revoked, as with
- * every time-out. Collective: yes. Blocking: until all came, at most timeout_ms. Threads, failures: see the
- * head of this file.
+ * Use it to find missing ranks, before a long phase or in a debugger. The text of DSC_ERR_TIMEOUT and
+ * dsc_comm_error_info() list the missing ranks and what each did last. The communicator is revoked, as after
+ * every time-out. Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads,
+ * failures: see the head of this file.
  * @return DSC_OK or a failure
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms);
 
 /**
- * @brief Sends count elements to one rank. It completes when the receiver has come with the matching call and
- * send may be written again (rendezvous), whatever the size.
+ * @brief Sends count elements to one rank. It completes when the receiver has made the matching call and send
+ * may be written again (rendezvous), whatever the size.
  * @param[in] comm communicator
  * @param[in] send count elements
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the receiving rank; not this rank
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
- * The n-th send to a rank meets that rank's n-th receive from this one; another count or type is
- * DSC_ERR_MISMATCH at both ends. Collective: no. Blocking, ownership, threads, failures: see the head of this
- * file.
+ * The n-th send to a rank matches that rank's n-th receive from this one; a different count or type is
+ * DSC_ERR_MISMATCH on both ranks. Collective: no. Blocking, ownership, threads, failures: see the head of
+ * this file.
  * @return DSC_OK or a failure
  * @since 0.1
  */
@@ -344,7 +344,7 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the sending rank; not this rank
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * See dsc_send(). Collective: no. Blocking, ownership, threads, failures: see the head of this file.
@@ -355,15 +355,16 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
                               void* stream, dsc_work_t** work);
 
 /**
- * @brief Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
+ * @brief Opens a batch: operations are only recorded until dsc_batch_end(); their work must be NULL.
  * @param[in] comm communicator
  *
- * A batch is what NCCL calls a group (ncclGroupStart()): for messages that would wait for each other, and for
- * one work object instead of many. Between the two calls comm takes operations of this file only
- * (DSC_ERR_STATE for others, and for another batch); the calls of recovery.h drop the batch. The arguments of
- * operations are checked at once; one that is refused is not in the batch. The state is the communicator's,
- * not the thread's. Collective: no; ranks may batch as they like, as long as the order of collectives is the
- * same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per communicator.
+ * A batch is what NCCL calls a group (ncclGroupStart()). Use it for messages that would otherwise wait for
+ * each other, or to get one work object instead of many. Between the two calls comm accepts only operations
+ * of this file (DSC_ERR_STATE for others, and for a second batch); the calls of recovery.h discard the batch.
+ * Arguments of operations are checked at once; a refused operation is not in the batch. The batch belongs to
+ * the communicator, not to the thread. Collective: no; ranks may batch differently, as long as the order of
+ * collectives is the same; collectives on devices must be batched in the same way on all ranks. Blocking: no.
+ * Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1
@@ -373,13 +374,13 @@ DSC_API dsc_result_t dsc_batch_begin(dsc_comm_t* comm);
 /**
  * @brief Starts the operations of a batch, in the order of their calls, without waiting in between.
  * @param[in] comm communicator
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
- * @param[out] work a new work object for all of them, whose failure is that of the first operation that
- * failed; NULL: none, the call is as each of them would be
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
+ * @param[out] work a new work object for all operations; it reports the first failure among them. NULL: none,
+ * and the call blocks as each operation would
  *
- * The batch is closed in any case but wrong arguments. Collective: as its operations. Blocking, ownership,
- * threads, failures: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation cannot be
- * started for lack of memory, the communicator is revoked.
+ * The batch is closed, except after an argument error. Collective: as its operations. Blocking, ownership,
+ * threads, failures: see the head of this file. DSC_ERR_STATE: no batch is open. If memory for starting an
+ * operation runs out, the communicator is revoked.
  * @return DSC_OK or a failure
  * @since 0.1
  */

@@ -1,23 +1,25 @@
 /**
  * @file context_parallel.h
- * @brief Attention over a sequence that the ranks divide: exchange of sequence and heads, blocks of keys and
- * values that go around a ring, and the order of tokens that makes a causal mask the same work for all ranks.
+ * @brief Attention over a sequence that is split over ranks: exchange of sequence and heads, a ring for
+ * blocks of keys and values, and an order of tokens that balances the work of a causal mask.
  *
- * The products of the attention stay with the caller.
+ * The program computes the attention itself.
  *
  * **Sequence and heads.** dsc_sequence_to_heads() is the all-to-all of DeepSpeed-Ulysses (Jacobs et al.,
- * arXiv 2309.14509): before the attention each rank has some tokens with all heads, within it all tokens with
- * some heads.
+ * arXiv 2309.14509): outside the attention each rank has some tokens with all heads; inside it, all tokens
+ * with some heads.
  *
- * **Ring.** With a ring each rank keeps its queries, and the keys and values of all ranks come by, one block
- * a step: ring attention (Liu, Zaharia, Abbeel, arXiv 2310.01889). The caller combines the steps by the
+ * **Ring.** In a ring each rank keeps its queries and receives the keys and values of all ranks, one block
+ * per step: ring attention (Liu, Zaharia, Abbeel, arXiv 2310.01889). The program combines the steps with the
  * maximum and the sum of the exponentials of each row (Milakov and Gimelshein, arXiv 1805.02867). In the
- * backward pass the gradients of each block travel behind it, and come home as the sum over all ranks.
+ * backward pass the gradients of each block travel after it, and return to its rank as the sum over all
+ * ranks.
  *
- * **Order.** With a causal mask and contiguous parts the first rank has almost nothing to do and the last one
- * almost everything. In zig-zag order the sequence has 2 n chunks and rank r of n holds chunks r and 2 n - 1
- * - r: then all ranks have the same work at each step. So do the context parallelism of Megatron-LM
- * (get_batch_on_this_cp_rank) and of Llama 3 (arXiv 2407.21783, section 3.3.2), and zigzag_ring_flash_attn.
+ * **Order.** With a causal mask and contiguous parts, the first rank has almost no work and the last one
+ * almost all. In zig-zag order the sequence has 2 n chunks, and rank r of n holds chunks r and 2 n - 1 - r.
+ * Then all ranks have the same work at each step. The context parallelism of Megatron-LM
+ * (get_batch_on_this_cp_rank) and of Llama 3 (arXiv 2407.21783, section 3.3.2), and zigzag_ring_flash_attn,
+ * use this order.
  */
 #ifndef DSC_CONTEXT_PARALLEL_H
 #define DSC_CONTEXT_PARALLEL_H
@@ -28,8 +30,8 @@
 extern "C" {
 #endif
 
-/** @brief Blocks that go around the ranks of a communicator. Thread-safety: one thread at a time, destroy
- * from any. */
+/** @brief Passes blocks around the ranks of a communicator. Thread-safety: one thread at a time, destroy from
+ * any. */
 typedef struct dsc_ring dsc_ring_t;
 
 /** @brief How ranks divide a sequence. */
@@ -42,14 +44,16 @@ enum dsc_sequence_order {
   DSC_SEQUENCE_ORDER_FORCE32 = 0x7fffffff
 };
 
-/** @brief Says which queries of a rank see which keys of a block, as positions in what the two ranks hold. */
+/** @brief Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
+ * ranks. */
 typedef struct dsc_sequence_causal_range {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  size_t query_begin;  /**< first of this rank's queries that see something */
-  size_t query_count;  /**< number of these queries; 0: none sees any of the keys */
-  size_t key_begin;    /**< first of the block's keys that they see */
+  size_t query_begin;  /**< first of this rank's queries that attend to a key of the block */
+  size_t query_count;  /**< number of these queries; 0: none */
+  size_t key_begin;    /**< first of the block's keys that they attend to */
   size_t key_count;    /**< number of these keys */
-  int32_t is_diagonal; /**< 1: query i sees the keys up to i; 0: all of these queries see all of these keys */
+  int32_t is_diagonal; /**< 1: query i attends to the keys up to i; 0: all these queries attend to all these
+                          keys */
   int32_t reserved;    /**< 0 */
 } dsc_sequence_causal_range_t;
 
@@ -59,12 +63,12 @@ typedef struct dsc_sequence_heads_options {
   size_t struct_size;           /**< size of this struct as the caller compiled it */
   const size_t* sequence_parts; /**< one size per rank, whose sum is sequence; a size may be 0. NULL
                                    (default): equal parts */
-  const size_t* head_parts; /**< one size per rank, whose sum is heads; a size may be 0, as with fewer heads
-                               of keys than ranks. NULL (default): equal parts */
-  size_t batch;             /**< number of sequences; default 1 */
+  const size_t* head_parts;     /**< one size per rank, whose sum is heads; a size may be 0, for example with
+                                   fewer key heads than ranks. NULL (default): equal parts */
+  size_t batch;                 /**< number of sequences; default 1 */
   size_t sequence; /**< tokens of each whole sequence; without sequence_parts a multiple of the number
                       of ranks */
-  size_t heads;    /**< all heads; without head_parts a multiple of the number of ranks */
+  size_t heads;    /**< total number of heads; without head_parts a multiple of the number of ranks */
   size_t head_dim; /**< elements of a head */
 } dsc_sequence_heads_options_t;
 
@@ -84,34 +88,36 @@ DSC_API dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_
  * @brief Exchanges the divided dimension of [batch, sequence, heads, head_dim]: each rank's tokens with all
  * heads become all tokens with each rank's heads.
  *
- * | call | send | recv |
- * |---|---|---|
- * | dsc_sequence_to_heads() | [batch, sequence / n, heads, head_dim] | [batch, sequence, heads / n, head_dim]
- * | | dsc_heads_to_sequence() | [batch, sequence, heads / n, head_dim] | [batch, sequence / n, heads,
- * head_dim] |
+ * With n ranks:
  *
- * Each is the gradient of the other one. Before the attention, queries, keys and values go from the sequence
- * to the heads; after it, its result goes back. Their gradients go the opposite ways. Nothing has to be
- * transposed: memory of dsc_mem_alloc() is read where it lies on one host; elsewhere the library packs both
- * ends, in memory of up to the size of send and recv together; on devices kernels do that in stream order.
- * For the layout [sequence, batch, heads, head_dim] use dsc_tensor_map_forward() with
+ * - dsc_sequence_to_heads(): send is [batch, sequence / n, heads, head_dim], recv is [batch, sequence, heads
+ * / n, head_dim].
+ * - dsc_heads_to_sequence(): send is [batch, sequence, heads / n, head_dim], recv is [batch, sequence / n,
+ * heads, head_dim].
+ *
+ * Each call is the gradient of the other one. Before the attention, queries, keys and values are exchanged
+ * from sequence to heads; after it, the result is exchanged back. Gradients take the opposite way. The
+ * program need not transpose anything. On one host, memory of dsc_mem_alloc() is read in place; otherwise the
+ * library packs both ends, in memory of up to the size of send and recv together. On devices kernels pack in
+ * stream order. For the layout [sequence, batch, heads, head_dim] use dsc_tensor_map_forward() with
  * DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN.
  *
  * @param[in] comm the ranks that divide the sequence
  * @param[in] options the sizes of the whole tensor
- * @param[in] send what goes in, row-major
- * @param[out] recv what comes out, row-major; must not overlap send, except that a group of one rank takes
- * recv == send
- * @param[in] dtype a ::dsc_dtype
+ * @param[in] send input, row-major
+ * @param[out] recv output, row-major; must not overlap send, except that a group of one rank takes recv ==
+ * send
+ * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
- * Collective: yes, all ranks call the same one with the same sizes and parts (DSC_ERR_MISMATCH naming them,
+ * Collective: yes, all ranks make the same call with the same sizes and parts (DSC_ERR_MISMATCH naming them,
  * before anything is written). Blocking, ownership, failures: see the head of collectives.h. Threads: one at
  * a time per communicator.
- * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not divide and for
- * parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if libdsc was built without
- * kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream capture
+ * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of the number of
+ * ranks and for parts with another sum; the error gives both numbers; DSC_ERR_UNSUPPORTED on a device if
+ * libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream
+ * capture
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
@@ -123,9 +129,9 @@ DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_
  * each rank's tokens with all heads.
  * @param[in] comm the ranks that divide the sequence
  * @param[in] options the sizes of the whole tensor, as for dsc_sequence_to_heads()
- * @param[in] send what goes in, row-major
- * @param[out] recv what comes out, row-major
- * @param[in] dtype a ::dsc_dtype
+ * @param[in] send input, row-major
+ * @param[out] recv output, row-major
+ * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
@@ -138,23 +144,23 @@ DSC_API dsc_result_t dsc_heads_to_sequence(dsc_comm_t* comm, const dsc_sequence_
                                            dsc_work_t** work);
 
 /**
- * @brief Makes a ring, for any number of passes one after another.
+ * @brief Creates a ring, for any number of passes one after another.
  *
- * It has a channel of its own, so that its messages wait for no other operation of comm. The first pass in
- * memory of the host, and the first one on the device that comm is bound to, take memory of dsc_mem_alloc()
- * there, for two blocks and three sums of gradients (none in a group of one rank).
+ * The ring has its own channel, so its messages do not wait for other operations of comm. The first pass in
+ * host memory allocates memory for two blocks and three sums of gradients, as dsc_mem_alloc() does (none in a
+ * group of one rank). So does the first pass on the device that comm is bound to, in its memory.
  *
  * @param[in] comm the ranks that divide the sequence; rank r sends to rank r + 1, the last one to rank 0
  * @param[in] block_bytes size of the longest block, 1 or more; equal on all ranks
- * @param[in] grad_bytes size of the longest block's gradients; 0: the ring has no passes with gradients.
+ * @param[in] grad_bytes size of the gradients of the longest block; 0: the ring has no passes with gradients.
  * Equal on all ranks
  * @param[out] ring the new ring; NULL on failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until dsc_ring_destroy().
- * Threads: one at a time per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes when they
- * differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures
- * of an operation
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases the ring with
+ * dsc_ring_destroy(). Threads: one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes when they differ
+ * between ranks; comm keeps working; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an
+ * operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_t grad_bytes,
@@ -163,98 +169,98 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
 /**
  * @brief Begins a pass, in which each rank gets the block of every rank.
  *
- * All ranks compare the pass first. Then the first block is on its way. A pass may be left early, if all
- * ranks do so after the same step: the next begin waits for what is on its way, and drops it.
+ * First all ranks compare the arguments of the pass. Then the transfer of the first block starts. A pass may
+ * be left early if all ranks leave it after the same step: the next begin waits for running transfers and
+ * discards them.
  *
- * **On a device** the pass happens in the order of the stream: each message follows what is on the stream
- * when the call that starts it is made, dsc_ring_next() lets the stream wait for the next block and for the
- * sum at the end, and zeros and sums are put there, too. The host waits only for the other ranks here, and in
- * the first pass on devices until the messages are connected. What the caller does with a block belongs on
- * the stream, or the stream has to wait for it before the following call. A pass is behind all earlier ones
- * of the ring, also on another stream. A stream that is captured is refused.
+ * **On a device** the pass runs in stream order. Each message is ordered after the work that is queued on the
+ * stream when the call that starts it is made. dsc_ring_next() makes the stream wait for the next block, and
+ * at the end for the sum; zeroing and sums are queued on the stream too. In this call the host waits only for
+ * the other ranks, and in the first pass on a device until NCCL has connected the ranks. Queue the work that
+ * uses a block on the stream, or make the stream wait for that work before the following call. A pass is
+ * ordered after all earlier passes of the ring, also on another stream. A stream that is being captured is
+ * refused.
  *
  * @param[in] ring ring
  * @param[in] block this rank's block, for example its keys and then its values; not written
  * @param[in] count elements of this rank's block; 0 is valid
- * @param[in] counts elements of each rank's block, one entry per rank, equal on all ranks; counts[rank] is
- * count. NULL: every block has count elements
+ * @param[in] counts elements of each rank's block, one entry per rank, equal on all ranks; counts[rank] must
+ * be count. NULL: every block has count elements
  * @param[in] dtype element type of the blocks
- * @param[out] grad where the sum of the gradients of this rank's block is written, count elements of
- * grad_dtype, at the end of the pass; must not overlap block. Not looked at if grad_dtype is 0
- * @param[in] grad_dtype element type of gradients and of their sums: each addition rounds to it, so f32 suits
- * blocks of 16-bit floats; 0: a pass without gradients. A floating type on a device
- * @param[in] stream the stream of a pass on a device, which block and grad are on then; NULL: the default
- * stream. With CUDA's per-thread default stream all calls of a pass come from one thread. In memory of the
- * host it is not looked at. With a count of 0 it says where the pass is: on the device unless it is NULL
- * (cudaStreamLegacy for the default stream)
+ * @param[out] grad count elements of grad_dtype: at the end of the pass, the sum of the gradients of this
+ * rank's block; must not overlap block. Ignored if grad_dtype is 0
+ * @param[in] grad_dtype element type of gradients and of their sums. Each addition rounds to it, so use f32
+ * for blocks of 16-bit floats; 0: a pass without gradients. On a device it must be a floating-point type
+ * @param[in] stream for a pass on a device: its stream. block and grad must then be in memory of the device.
+ * NULL: the default stream. With CUDA's per-thread default stream, make all calls of a pass from one thread.
+ * Ignored for host memory. If count is 0, the stream decides where the pass runs: on the device unless it is
+ * NULL (pass cudaStreamLegacy for the default stream)
  *
- * Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership: block and grad
- * are none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
- * -1, the next pass has begun or the ring is destroyed, on a device in the order of the stream; so must the
- * stream. Threads: one at a time per ring.
- * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with both numbers;
- * DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no device, and for gradients on a
- * device that are no floats or that libdsc was built without kernels for; DSC_ERR_STATE if the stream is
- * being captured; DSC_ERR_MISMATCH naming the counts, types and places of ranks that differ, or the steps at
- * which they left the pass before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND
- * on all ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and
- * the failures of an operation
+ * Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called it. Ownership:
+ * block and grad must not be memory of the ring. They, and the stream, must stay valid and untouched until
+ * dsc_ring_next() returns source -1, the next pass begins or the ring is destroyed (on a device: in stream
+ * order). Threads: one at a time per ring.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's (the error gives both
+ * sizes); DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream if comm is not bound to a device, and for
+ * gradients on a device if they are not floats or libdsc was built without kernels; DSC_ERR_STATE if the
+ * stream is being captured; DSC_ERR_MISMATCH naming the counts, types and kinds of memory of ranks that
+ * differ, or the steps at which they left the previous pass: the ring is revoked, and comm keeps working;
+ * DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all ranks if one rank has no memory for the first pass;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t count, const size_t* counts,
                                     dsc_dtype_t dtype, void* grad, dsc_dtype_t grad_dtype, void* stream);
 
 /**
- * @brief Waits for the next block of the pass and gives it.
+ * @brief Waits for the next block of the pass and returns it.
  *
- * The first call gives the rank's own block, at once, call i + 1 the block of rank (rank - i) mod n, and call
- * n + 1 the source -1: the pass is over, and the sum of the gradients of this rank's block is in grad of
- * dsc_ring_begin(). The next block is on its way while the caller computes.
+ * The first call returns this rank's block at once. Call i + 1 returns the block of rank (rank - i) mod n.
+ * Call n + 1 returns source -1: the pass has ended, and grad of dsc_ring_begin() holds the sum of the
+ * gradients of this rank's block. The next block is transferred while the caller computes.
  *
- * In a pass with gradients the caller writes to *grad, or adds to it, the gradients of the block that its own
- * queries cause: it is zeroed, and may be left so. The following call adds it to what came from the ranks
- * before. The sum for the block of rank r is taken in the order of ranks r, r + 1, to r - 1.
+ * In a pass with gradients, *grad is zeroed. The caller writes or adds to it the gradients of the block from
+ * this rank's queries, or leaves the zeros. The following call adds *grad to the sum of the previous ranks.
+ * The sum for the block of rank r is taken in the order of ranks r, r + 1, to r - 1.
  *
- * On a device all of that is so in the order of the stream of dsc_ring_begin(), and the call returns without
- * waiting for the device. A failure of a message that comes later is told by the following calls, after the
- * last one by dsc_ring_synchronize().
+ * On a device all this happens in the order of the stream of dsc_ring_begin(), and the call returns without
+ * waiting for the device. If a message fails later, the following calls report it; after the last call
+ * dsc_ring_synchronize() does.
  *
  * @param[in] ring ring
- * @param[in] timeout_ms milliseconds, 0 or more; -1: until the block is there. Every message has the
- * time-out besides that the communicator had when the ring was made. On a device the host waits only in the
- * first pass, until the messages are connected
- * @param[out] source rank whose block it is; -1: none is left
+ * @param[in] timeout_ms milliseconds, 0 or more; -1: until the block has arrived. Every message also has the
+ * time-out that the communicator had when the ring was created. On a device the host waits only in the first
+ * pass, until NCCL has connected the ranks
+ * @param[out] source rank that the block belongs to; -1: no block is left
  * @param[out] block first element of the block, to read only; NULL if source is -1
  * @param[out] count elements of the block; 0 if source is -1
- * @param[out] grad where the block's gradients go, count elements; NULL in a pass without gradients and if
- * source is -1. The argument may be NULL in such a pass
+ * @param[out] grad address for the block's gradients, count elements; NULL in a pass without gradients and if
+ * source is -1. The argument itself may be NULL in a pass without gradients
  *
- * Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until it will be, in
- * the order of the stream. Ownership: block and grad are
- * the ring's, and stay until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one
- * at a time per ring.
- * @return DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call can be made
- * again; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG;
+ * Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on a device no,
+ * the stream waits. Ownership: block and grad belong to the ring and are valid until the following call of
+ * this function, dsc_ring_begin() or dsc_ring_destroy(). Threads: one at a time per ring.
+ * @return DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call may be
+ * repeated; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation, after which the ring
- * takes no further pass
+ * cannot be used for another pass
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t* source, const void** block,
                                    size_t* count, void** grad);
 
 /**
- * @brief Waits until the device is done with what the calls before have put on the stream, and says whether a
+ * @brief Waits until the device has completed the work of earlier calls on the stream, and reports whether a
  * pass has failed.
  *
- * To be asked before the results of the last pass on a device are relied on, since dsc_ring_next() does not
- * wait there.
+ * Call it before you rely on the results of the last pass on a device, since dsc_ring_next() does not wait
+ * for the device.
  *
  * @param[in] ring ring
  * @param[in] timeout_ms milliseconds to wait; -1: the time-out that the communicator had when the ring was
- * made
+ * created
  *
- * Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one at a time per
- * ring.
+ * Collective: no. Blocking: until the device is done; not for host memory. Threads: one at a time per ring.
  * @return DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring; DSC_ERR_STATE if the
  * stream of an open pass is being captured; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
  * DSC_ERR_FORKED
@@ -266,28 +272,29 @@ DSC_API dsc_result_t dsc_ring_synchronize(dsc_ring_t* ring, int32_t timeout_ms);
  * @brief Releases a ring.
  * @param[in] ring ring; NULL does nothing
  *
- * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes
- * on. Collective: no. Blocking: until nothing of this rank moves any more, and on a device until the streams
- * of the passes are done with the ring, for at most twice the time-out: then its memory there is never freed,
- * and the log says so. Threads: any; with a call inside the ring it is released when that call returns.
+ * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT, and comm keeps
+ * working. Collective: no. Blocking: until this rank's transfers have stopped, and on a device until the
+ * streams of the passes no longer use the ring, at most twice the time-out. If that passes, the memory on the
+ * device is never freed, and the log says so. Threads: any; if another thread is in a call on the ring, the
+ * ring is released when that call returns.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_destroy(dsc_ring_t* ring);
 
 /**
- * @brief Tells which tokens of a sequence a rank holds.
+ * @brief Returns which tokens of a sequence a rank holds.
  *
- * Any count is divided, as evenly as dsc_tensor_map_part() does: DSC_SEQUENCE_ORDER_CONTIGUOUS into one part
- * per rank, DSC_SEQUENCE_ORDER_ZIGZAG into two chunks per rank. The work of all ranks is the same if 2 x
- * ranks divides count.
+ * Any count can be divided, as evenly as by dsc_tensor_map_part(): DSC_SEQUENCE_ORDER_CONTIGUOUS makes one
+ * part per rank, DSC_SEQUENCE_ORDER_ZIGZAG two chunks per rank. All ranks have the same work if count is a
+ * multiple of 2 x ranks.
  *
  * @param[in] order a ::dsc_sequence_order
  * @param[in] count tokens of the sequence
  * @param[in] ranks number of ranks, 1 or more
  * @param[in] rank rank, 0 to ranks - 1
  * @param[out] begins two entries: first tokens of the rank's two ranges, in the order in which it holds them;
- * the second one is empty with DSC_SEQUENCE_ORDER_CONTIGUOUS
+ * with DSC_SEQUENCE_ORDER_CONTIGUOUS the second range is empty
  * @param[out] lengths two entries: numbers of tokens of the two ranges
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -298,17 +305,17 @@ DSC_API dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t coun
                                          int32_t rank, size_t* begins, size_t* lengths);
 
 /**
- * @brief Tells what a rank computes of a causal attention with the block of one rank.
+ * @brief Returns which part of a causal attention a rank computes with the block of one rank.
  *
- * In zig-zag order: with its own block, the diagonal; with that of a lower rank, all queries and the first
- * half of the keys; with that of a higher rank, the second half of the queries and all keys. In contiguous
- * order: the diagonal; everything; nothing.
+ * In zig-zag order it is the diagonal for its own block; all queries and the first half of the keys for the
+ * block of a lower rank; the second half of the queries and all keys for that of a higher rank. In contiguous
+ * order it is the diagonal, everything and nothing, in the same three cases.
  *
  * @param[in] order a ::dsc_sequence_order
  * @param[in] count tokens of the sequence
  * @param[in] ranks number of ranks, 1 or more
- * @param[in] rank rank whose queries these are, 0 to ranks - 1
- * @param[in] source rank whose keys these are, 0 to ranks - 1
+ * @param[in] rank rank that holds the queries, 0 to ranks - 1
+ * @param[in] source rank that holds the keys, 0 to ranks - 1
  * @param[out] work the result; its struct_size must be set
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.

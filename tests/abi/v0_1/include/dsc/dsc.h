@@ -7,7 +7,7 @@
 
 /* clang-format off: the order is that of a first reading. */
 
-/* What everything else uses. */
+/* Used by everything else. */
 #include <dsc/error.h>
 #include <dsc/log.h>
 #include <dsc/trace.h>
@@ -40,7 +40,7 @@
 /* Sharded parameters (ZeRO, FSDP). */
 #include <dsc/sharded.h>
 
-/* Models that ranks divide: tensor, context and expert parallelism. */
+/* Models split over ranks: tensor, context and expert parallelism. */
 #include <dsc/broadcast_data.h>
 #include <dsc/context_parallel.h>
 #include <dsc/cross_entropy.h>

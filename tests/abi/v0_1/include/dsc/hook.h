@@ -1,9 +1,9 @@
 /**
  * @file hook.h
- * @brief Communication hooks: what reduces a bucket in place of the reducer's own all-reduce.
+ * @brief Communication hooks: functions that reduce a bucket instead of the reducer's all-reduce.
  *
- * A hook sees every complete bucket in launch order, the same on all ranks, and makes the mean of its
- * gradients over all ranks, for instance in a compressed form. Built-in ones are chosen by a text such as
+ * A hook gets every complete bucket in launch order, the same on all ranks, and computes the mean of its
+ * gradients over all ranks, for example in a compressed form. Built-in hooks are chosen by a text such as
  * "bf16(powersgd(rank=4, start_iteration=100))"; dsc_bucket_hooks() lists them.
  */
 #ifndef DSC_HOOK_H
@@ -15,62 +15,62 @@
 extern "C" {
 #endif
 
-/** @brief A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
- * valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
+/** @brief A complete bucket, as passed to a hook. Everything is valid during the call. The memory of buffer
+ * stays valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
  * dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
  * work of its last step is done. */
 typedef struct dsc_bucket {
   size_t struct_size; /**< size of this struct as the library compiled it */
-  dsc_comm_t* comm; /**< the reducer's group: the hook's operations go here, in the order of its calls; valid
-                       until the hook is removed */
-  void* buffer;     /**< count elements: the gradients one after another, undivided. The hook leaves the mean
-                       here */
-  void* stream;     /**< of a device: the gradients are there behind it, and what is put on it comes before
-                       the end of the iteration; NULL in host memory */
+  dsc_comm_t* comm; /**< the reducer's group, for the hook's operations, which run in the order of its calls;
+                       valid until the hook is removed */
+  void* buffer; /**< count elements: the gradients one after another, not divided. The hook writes the mean
+                   here */
+  void* stream; /**< on a device: work on this stream runs after the gradients are ready and before the
+                   iteration ends; NULL for host memory */
   const size_t* params;  /**< n_params indices of parameters */
-  const size_t* offsets; /**< element of buffer at which each of them starts */
-  const size_t* counts;  /**< elements of each of them */
-  char* error;     /**< empty: a hook that fails may write here why, ended by a zero, for the errors of all
-                      ranks */
+  const size_t* offsets; /**< first element of each in buffer */
+  const size_t* counts;  /**< number of elements of each */
+  char* error;     /**< a hook that fails may write the reason here, ended by a zero; the errors of all ranks
+                      contain it */
   size_t n_params; /**< parameters in the bucket */
   size_t index;    /**< number of the bucket, from 0 in launch order */
-  size_t count;    /**< elements of buffer, on a device also those between parameters */
+  size_t count;    /**< elements of buffer; on a device with the padding between parameters */
   size_t error_capacity; /**< bytes at error */
   dsc_dtype_t dtype;     /**< element type */
   int32_t is_last;       /**< 1: the last bucket of the iteration */
-  int32_t divisor;       /**< ranks that take part: the mean is the sum over it */
-  int32_t step;          /**< 0: the bucket has just become complete; s + 1: the work of step s is done */
+  int32_t divisor;       /**< number of ranks that take part; the mean is the sum divided by it */
+  int32_t step;          /**< 0: the bucket has become complete; s + 1: the work of step s is done */
 } dsc_bucket_t;
 
 /**
- * @brief Does one step of reducing a bucket.
+ * @brief Performs one step of reducing a bucket.
  *
- * It may call the operations of bucket->comm. If it returns a work, it is called again with the next step
- * when that is done: before a later bucket is launched, or in dsc_bucket_reducer_finish(). On a device the
- * host does not wait for an operation there: the next step's stream comes behind it. All ranks must make the
- * same calls in the same order.
+ * It may start operations on bucket->comm. If it returns a work object, it is called again with the next step
+ * when that work is done: before a later bucket is launched, or in dsc_bucket_reducer_finish(). On a device
+ * the host does not wait for the operation: the next step's stream is ordered after it. All ranks must make
+ * the same calls in the same order.
  *
- * @param[in] context as given to dsc_bucket_reducer_set_hook()
+ * @param[in] context as passed to dsc_bucket_reducer_set_hook()
  * @param[in] bucket the bucket
- * @param[out] work an operation to wait for, which the library destroys; NULL (as it comes in): buffer holds
+ * @param[out] work an operation to wait for; the library destroys it. NULL (the initial value): buffer holds
  * the result
  *
- * @return 0; anything else ends the iteration with DSC_ERR_CALLBACK on this rank, and the reducer on all; the
- * errors say what the hook has written to bucket->error
+ * @return 0; any other value ends the iteration with DSC_ERR_CALLBACK on this rank and revokes the reducer on
+ * all; the errors contain the text of bucket->error
  */
 typedef int32_t (*dsc_bucket_hook_fn)(void* context, const dsc_bucket_t* bucket, dsc_work_t** work);
 
 /**
- * @brief Sets a function of the caller's as the hook of a reducer.
+ * @brief Sets a user-defined function as the hook of a reducer.
  * @param[in] reducer reducer, between finish and begin
- * @param[in] hook function; NULL: no hook, the reducer's own all-reduce
+ * @param[in] hook function; NULL: no hook, the reducer uses its all-reduce
  * @param[in] context passed to the function
  * @param[in] name for messages and statistics; NULL: "hook"
  *
- * Averages are the hook's: the option average has no effect. The function is called by the threads that mark
- * gradients and finish iterations, one at a time, and on a device without waiting for it. Collective: no, but
- * the hook must be the same on all ranks. Blocking: no. Ownership: context must stay valid until the hook is
- * removed or the reducer destroyed. Threads: one at a time per reducer.
+ * The hook computes the average: the reducer's option average has no effect. The threads that mark gradients
+ * and finish iterations call the function, one at a time; on a device they do not wait for the device.
+ * Collective: no, but the hook must be the same on all ranks. Blocking: no. Ownership: context must stay
+ * valid until the hook is removed or the reducer is destroyed. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -83,12 +83,12 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, 
  * @param[in] spec a name, with options in parentheses as key=value, and for fp16 and bf16 a hook inside; the
  * same on all ranks. NULL: no hook
  *
- * All but "allreduce" work on gradients of f32. On a device "allreduce", "fp16" and "bf16" are done there, in
- * stream order; all others compute on the host, with a copy of each bucket, and cannot be captured in a
- * graph. Hooks with steps after the first wait, when a bucket is launched, for the operations of the buckets
- * before, and those that compute on the host for the gradients of these. Collective: yes. Blocking: until all
- * ranks came. Threads: one at a time per reducer.
- * @return DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what exists is named);
+ * All hooks except "allreduce" need f32 gradients. On a device "allreduce", "fp16" and "bf16" run on the
+ * device, in stream order. All others compute on the host, with a copy of each bucket, and cannot be captured
+ * in a graph. Before it launches a bucket, a hook of several steps waits for the operations of earlier
+ * buckets; one that computes on the host also waits for their gradients. Collective: yes. Blocking: until all
+ * ranks have called it. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG for an unknown name, option or value (the error lists the valid ones);
  * DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that the hook cannot reduce;
  * DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -96,15 +96,15 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, 
 DSC_API dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, const char* spec);
 
 /**
- * @brief Gives what the built-in hook of a reducer remembers on this rank: errors to feed back,
- * approximations, the number of iterations.
+ * @brief Writes the state of a reducer's built-in hook on this rank: error feedback, approximations, the
+ * number of iterations.
  * @param[in] reducer reducer, between finish and begin
  * @param[out] state the bytes; may be NULL with capacity 0
- * @param[in] capacity bytes at state
- * @param[out] needed how many there are; 0: the hook remembers nothing
+ * @param[in] capacity bytes of state
+ * @param[out] needed size of the state; 0: the hook has none
  *
- * The bytes are for the same hook, parameters, buckets and number of ranks. Collective: no. Blocking: no.
- * Threads: one at a time per reducer.
+ * The state can be loaded with the same hook, parameters, buckets and number of ranks. Collective: no.
+ * Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration or without a hook; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
@@ -113,29 +113,29 @@ DSC_API dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer,
                                                   size_t* needed);
 
 /**
- * @brief Makes the built-in hook of a reducer go on from a saved state.
+ * @brief Loads a saved state into the built-in hook of a reducer.
  *
- * A reducer that rebuilds its buckets later forgets it: load after the first iteration was finished, or turn
+ * A later rebuild of the buckets discards the state: load it after the first iteration is finished, or turn
  * rebuilding off.
  *
  * @param[in] reducer reducer, between finish and begin, with the hook of the saved state
- * @param[in] state bytes of dsc_bucket_reducer_save_hook()
- * @param[in] bytes their number
+ * @param[in] state the state, from dsc_bucket_reducer_save_hook()
+ * @param[in] bytes size of the state
  *
  * Collective: no, but every rank loads its own state. Blocking: no. Ownership: state is read during the call.
  * Threads: one at a time per reducer.
- * @return DSC_OK; DSC_ERR_INVALID_ARG for bytes of another hook, or damaged ones; DSC_ERR_STATE inside an
- * iteration or without a hook; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_INVALID_ARG for the state of another hook, or a damaged one; DSC_ERR_STATE inside
+ * an iteration or without a hook; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer, const void* state,
                                                   size_t bytes);
 
 /**
- * @brief Gives the built-in hooks, one per line: name, options with their defaults, and what it does.
+ * @brief Lists the built-in hooks, one per line: name, options with their defaults, and a description.
  * @param[out] text the lines, ended by a zero; may be NULL with capacity 0
- * @param[in] capacity bytes at text
- * @param[out] needed needed size with the zero
+ * @param[in] capacity bytes of text
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG

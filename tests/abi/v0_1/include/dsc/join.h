@@ -1,6 +1,6 @@
 /**
  * @file join.h
- * @brief Uneven inputs: ranks that have run out of batches take part in the others' reductions with zeros.
+ * @brief Uneven inputs: ranks that have run out of batches contribute zeros to the others' reductions.
  */
 #ifndef DSC_JOIN_H
 #define DSC_JOIN_H
@@ -11,13 +11,14 @@
 extern "C" {
 #endif
 
-/** @brief Ranks with different numbers of batches. Thread-safety: one thread at a time, destroy from any. */
+/** @brief Joins ranks with different numbers of batches. Thread-safety: one thread at a time, destroy from
+ * any. */
 typedef struct dsc_join dsc_join_t;
 
 /** @brief Options of dsc_join_create(). Fill with dsc_join_options_init(). */
 typedef struct dsc_join_options {
   size_t struct_size;         /**< size of this struct as the caller compiled it */
-  int32_t divide_by_initial;  /**< 1 (default): means are over all ranks, of which those without batches give
+  int32_t divide_by_initial;  /**< 1 (default): means are over all ranks, and those without batches contribute
                                  zeros; 0: over the ranks that still have batches */
   int32_t throw_on_early_end; /**< 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE;
                                  default 0 */
@@ -37,9 +38,9 @@ DSC_API dsc_result_t dsc_join_options_init(dsc_join_options_t* options, size_t s
 /**
  * @brief Puts reducers under a join.
  *
- * From then on dsc_bucket_reducer_begin() of an iteration that is reduced, and
- * dsc_bucket_reducer_sync_buffers(), are collective: they tell the ranks that have run out of batches what
- * comes. A rank that has run out calls dsc_join_finish(). Algorithm: the Join context manager of PyTorch.
+ * From then on dsc_bucket_reducer_begin() of a reduced iteration, and dsc_bucket_reducer_sync_buffers(), are
+ * collective: they announce the next operations to the ranks that have run out of batches. Such a rank calls
+ * dsc_join_finish(). The algorithm is that of PyTorch's Join context manager.
  *
  * @param[in] comm communicator of the reducers
  * @param[in] reducers n_reducers reducers that were made from it, in the same order on all ranks
@@ -47,34 +48,34 @@ DSC_API dsc_result_t dsc_join_options_init(dsc_join_options_t* options, size_t s
  * @param[in] options NULL: defaults; the same on all ranks
  * @param[out] join the new join; NULL on failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: the reducers are kept alive. Threads: one at a
- * time per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or under another join,
- * on all ranks when it is so on one, which the text names;
- * DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
- * an operation
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: the reducers are kept alive. Threads:
+ * one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE on all ranks if a reducer is inside an iteration or
+ * under another join on any rank; the text names this rank; DSC_ERR_CONFIG when options differ between ranks;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_join_create(dsc_comm_t* comm, dsc_bucket_reducer_t* const* reducers,
                                      size_t n_reducers, const dsc_join_options_t* options, dsc_join_t** join);
 
 /**
- * @brief Says that this rank has no more batches, and takes part in what the others do until none has any.
+ * @brief Declares that this rank has no more batches, and takes part in the others' operations until no rank
+ * has any.
  *
- * Then the tensors of the rank that came last, of several the highest, are copied to all ranks, and the
- * reducers are as before the join.
+ * Then the tensors of the last rank to finish (the highest rank if several did) are copied to all ranks, and
+ * the reducers leave the join.
  *
  * @param[in] join join
- * @param[in] params n_params tensors that are made equal at the end, usually the parameters; as with
+ * @param[in] params n_params tensors to make equal at the end, usually the parameters; as for
  * dsc_broadcast_coalesced(). NULL with n_params 0: none
  * @param[in] n_params number of tensors, the same on all ranks
- * @param[out] last_rank the rank that came last; may be NULL
+ * @param[out] last_rank the last rank to finish; may be NULL
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at a time per
- * join.
- * @return DSC_OK; DSC_ERR_STATE when it is over already, with throw_on_early_end, or when a reducer is inside
- * an iteration; DSC_ERR_MISMATCH when the other ranks do different things; DSC_ERR_INVALID_ARG;
- * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept. Threads: one at a
+ * time per join.
+ * @return DSC_OK; DSC_ERR_STATE when the join has ended already, with throw_on_early_end, or when a reducer
+ * is inside an iteration; DSC_ERR_MISMATCH when the other ranks call different operations;
+ * DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_join_finish(dsc_join_t* join, const dsc_tensor_t* params, size_t n_params,

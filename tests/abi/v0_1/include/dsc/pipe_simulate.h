@@ -1,7 +1,6 @@
 /**
  * @file pipe_simulate.h
- * @brief What a pipeline schedule costs in time and memory, and how it looks; without a GPU or a second
- * process.
+ * @brief Simulates, searches and draws pipeline schedules, without a GPU or a second process.
  */
 #ifndef DSC_PIPE_SIMULATE_H
 #define DSC_PIPE_SIMULATE_H
@@ -15,31 +14,31 @@ extern "C" {
 /**
  * @brief What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
  *
- * Times are in one unit of the caller's choice, sizes in bytes. A list has n entries: 1 for all parts of the
- * model, or one for each part in the order in which data flows through them. All values are finite and 0 or
- * more, overlap as below.
+ * Times are in a unit that the caller chooses, sizes in bytes. A list has n entries: one for all parts of the
+ * model, or one for each part in the order of data flow. All values are finite and 0 or more; for overlap see
+ * below.
  */
 typedef struct dsc_pipe_costs {
   size_t struct_size;            /**< size of this struct as the caller compiled it */
   const double* forward;         /**< time of a forward pass; NULL: 1 */
   const double* backward_input;  /**< time of the first half of a backward pass; NULL: 1 */
   const double* backward_weight; /**< time of the second half; a whole backward pass takes both; NULL: 1 */
-  const double* message_bytes; /**< what a part gives to the next one, and gets back as gradients; NULL: 0 */
+  const double* message_bytes; /**< activations that a part sends, and gradients that it gets back; NULL: 0 */
   const double* activation_bytes; /**< held for a micro-batch from its forward to the end of its backward
                                      pass; NULL: 0 */
   const double* static_bytes;     /**< weights, their gradients and the optimizer's state; NULL: 0 */
   const double* gradient_bytes;   /**< reduced over data-parallel ranks at the end; NULL: 0, no reduction */
   size_t n;       /**< entries of every list that is not NULL: 1, or stages x chunks; default 1 */
-  double overlap; /**< what a forward and a backward pass at once take, as a part of their sum: above 0, at
-                     most 1; default 1 */
+  double overlap; /**< time of a forward and a backward pass that run together, as a fraction of their sum:
+                     above 0, at most 1; default 1 */
   double latency; /**< of a message between stages; default 0 */
   double bytes_per_time;        /**< of a link between two stages, in each direction; default 0: unlimited */
-  double bucket_bytes;          /**< gradients that are reduced at once; default 0: all of a part */
+  double bucket_bytes;          /**< gradients reduced in one operation; default 0: all of a part */
   double reduce_latency;        /**< of an all-reduce; default 0 */
   double reduce_bytes_per_time; /**< of gradients in an all-reduce; default 0: unlimited */
 } dsc_pipe_costs_t;
 
-/** @brief What a simulation found; it never changes. Thread-safety: any thread, several at once. */
+/** @brief The result of a simulation; it never changes. Thread-safety: any thread, several at once. */
 typedef struct dsc_pipe_report dsc_pipe_report_t;
 
 /** @brief What a stage does in a simulation. */
@@ -50,18 +49,18 @@ typedef struct dsc_pipe_stage_stats {
   double end;               /**< when its last one ends */
   double idle;              /**< of the whole makespan: makespan - busy */
   double own_window_idle;   /**< of its own window: end - start - busy */
-  double reduced;           /**< when its last all-reduce ends; 0: there is none */
-  double peak_bytes;        /**< static bytes and the most bytes of activations held at once */
-  int64_t peak_activations; /**< largest number of activations, one per micro-batch and chunk, held at once */
+  double reduced;           /**< when its last all-reduce ends; 0: it has none */
+  double peak_bytes;        /**< static bytes plus the largest bytes of activations */
+  int64_t peak_activations; /**< most activations held at a time, one per micro-batch and chunk */
 } dsc_pipe_stage_stats_t;
 
 /** @brief An operation in a simulation. */
 typedef struct dsc_pipe_span {
   size_t struct_size;  /**< in the first element: size of this struct as the caller compiled it */
   double start;        /**< when it starts */
-  double end;          /**< when it ends; two that run at once have the same times */
-  int32_t stage;       /**< where */
-  dsc_pipe_op_t op;    /**< what it does */
+  double end;          /**< when it ends; two that run together have the same times */
+  int32_t stage;       /**< stage that runs it */
+  dsc_pipe_op_t op;    /**< kind of operation */
   int32_t chunk;       /**< 0 to chunks - 1 */
   int32_t micro_batch; /**< 0 to micro_batches - 1 */
 } dsc_pipe_span_t;
@@ -69,32 +68,32 @@ typedef struct dsc_pipe_span {
 /** @brief Limits of a search for a schedule. Fill with dsc_pipe_search_options_init(). */
 typedef struct dsc_pipe_search_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  int64_t activations; /**< largest number of activations, one per micro-batch and chunk, that a stage may
-                          hold; 0 (default): any */
-  double bytes;        /**< most bytes of a stage, static ones included; 0 (default): any */
+  int64_t activations; /**< limit on the activations that a stage holds, one per micro-batch and chunk; 0
+                          (default): no limit */
+  double bytes;        /**< limit on the bytes of a stage, static ones included; 0 (default): no limit */
 } dsc_pipe_search_options_t;
 
-/** @brief How good a schedule is that a search found. */
+/** @brief The quality of the schedule that a search found. */
 typedef struct dsc_pipe_search_result {
   size_t struct_size;         /**< in: size of this struct as the caller compiled it */
-  double makespan;            /**< of the schedule that was found */
+  double makespan;            /**< of the found schedule */
   double bound;               /**< no order has a smaller makespan */
-  double best_named_makespan; /**< of the best schedule with a name; 0: none keeps to the limits */
-  int32_t is_optimal;         /**< 1: no order is better; 0: not known */
+  double best_named_makespan; /**< of the best named schedule; 0: none satisfies the limits */
+  int32_t is_optimal;         /**< 1: proved optimal; 0: not known */
   int32_t reserved;           /**< 0 */
-  char best_named[32];        /**< the name of that one; "" if there is none */
+  char best_named[32];        /**< the name of that schedule; "" if none */
   char origin[32];            /**< a schedule's name, "greedy", "repaired" or "exact" */
 } dsc_pipe_search_result_t;
 
-/** @brief A form of picture. */
+/** @brief A picture format. */
 typedef int32_t dsc_pipe_picture_t;
 
 /** @brief Values of ::dsc_pipe_picture_t. */
 enum dsc_pipe_picture {
   DSC_PIPE_PICTURE_TEXT = 1,     /**< a line per stage, for a terminal */
-  DSC_PIPE_PICTURE_COLOR = 2,    /**< the same with colour, by ANSI escape sequences */
-  DSC_PIPE_PICTURE_SVG = 3,      /**< a drawing by itself, as of an .svg file */
-  DSC_PIPE_PICTURE_PERFETTO = 4, /**< for ui.perfetto.dev; a unit is a microsecond */
+  DSC_PIPE_PICTURE_COLOR = 2,    /**< the same with colours, as ANSI escape sequences */
+  DSC_PIPE_PICTURE_SVG = 3,      /**< a drawing for an .svg file */
+  DSC_PIPE_PICTURE_PERFETTO = 4, /**< for ui.perfetto.dev; one unit is shown as one microsecond */
   DSC_PIPE_PICTURE_FORCE32 = 0x7fffffff
 };
 
@@ -110,30 +109,31 @@ enum dsc_pipe_picture {
 DSC_API dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_size);
 
 /**
- * @brief Computes when every operation of a pipeline runs, and what memory that takes.
+ * @brief Computes when every operation of a pipeline runs, and how much memory that takes.
  *
  * Every stage runs its operations in the schedule's order, each as soon as it has its input. A message waits
- * for its link, takes bytes / bytes_per_time on it and latency after that, while both stages go on computing;
- * its receiver starts when it is there. An activation is held from the start of its forward pass to the end
- * of the half that gives gradients of weights. Gradients of a part become whole evenly through the last
- * operation that adds to them, and are reduced bucket by bucket.
+ * for its link, uses it for bytes / bytes_per_time, and arrives latency later; both stages keep computing
+ * meanwhile. An activation is held from the start of its forward pass to the end of the half that computes
+ * gradients of weights. Gradients of a part become ready at an even rate during the last operation that adds
+ * to them, and are reduced bucket by bucket.
  *
  * @param[in] schedule any schedule of the pipeline
  * @param[in] costs NULL: defaults
- * @param[out] report what was found; NULL on failure
+ * @param[out] report the result; NULL on failure
  *
- * Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
- * dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per operation of all
- * stages.
- * @return DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
- * more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * Collective: no. Blocking: no. Ownership: the caller releases the report with dsc_pipe_report_destroy().
+ * Threads: any.
+ *
+ * Cost: about 0.1 microseconds and 60 bytes per operation of all stages.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG naming the wrong cost; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more
+ * than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_simulate(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
                                        dsc_pipe_report_t** report);
 
 /**
- * @brief Gives the time at which all stages have computed and reduced.
+ * @brief Returns the time at which all stages have computed and reduced.
  * @param[in] report report
  * @param[out] makespan in the unit of the costs
  *
@@ -144,7 +144,7 @@ DSC_API dsc_result_t dsc_pipe_simulate(const dsc_pipe_schedule_t* schedule, cons
 DSC_API dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, double* makespan);
 
 /**
- * @brief Gives what each stage does.
+ * @brief Writes the times and memory of each stage.
  * @param[in] report report
  * @param[out] stages one entry per stage; stages[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stages
@@ -158,10 +158,10 @@ DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc
                                             size_t capacity, size_t* needed);
 
 /**
- * @brief Gives all operations, stage after stage, in the order of time.
+ * @brief Writes all operations, stage after stage, in the order of time.
  *
- * The first call, also with capacity 0, simulates once more and keeps the operations in the report, about as
- * much time and memory as dsc_pipe_simulate() and 40 bytes per operation besides. Later calls copy only.
+ * The first call, also with capacity 0, simulates again and keeps the operations in the report. It takes
+ * about the time and memory of dsc_pipe_simulate(), plus 40 bytes per operation. Later calls only copy.
  *
  * @param[in] report report
  * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
@@ -177,11 +177,11 @@ DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, d
                                               size_t capacity, size_t* needed);
 
 /**
- * @brief Gives a chain of operations from the start to the end of which none could be later without making
- * the makespan longer.
+ * @brief Writes the critical path: a chain of operations none of which can be delayed without lengthening the
+ * makespan.
  *
- * The first call, also with capacity 0, simulates once more, as for dsc_pipe_report_timeline(), and keeps the
- * chain in the report. Later calls copy only.
+ * The first call, also with capacity 0, simulates again, as for dsc_pipe_report_timeline(), and keeps the
+ * chain in the report. Later calls only copy.
  *
  * @param[in] report report
  * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
@@ -218,24 +218,25 @@ DSC_API dsc_result_t dsc_pipe_report_destroy(dsc_pipe_report_t* report);
 DSC_API dsc_result_t dsc_pipe_search_options_init(dsc_pipe_search_options_t* options, size_t struct_size);
 
 /**
- * @brief Finds the best schedule for given costs and limits of memory.
+ * @brief Finds the best schedule for given costs and memory limits.
  *
- * Looks at all schedules with a name, at orders that greedy rules find in simulated time, at small changes of
- * the best one, and for up to 36 operations of all stages at every order that there is (branch and bound, up
- * to 3 million steps). Operations are in a loop, and with more than one chunk also in a zigzag. The same
- * arguments give the same schedule everywhere, so every rank may look for it by itself.
+ * It tries all named schedules, orders that greedy rules find in simulated time, and small changes of the
+ * best one. For up to 36 operations over all stages it also searches all orders (branch and bound, up to 3
+ * million steps). It uses the placement LOOP, and with more than one chunk also ZIGZAG. The same arguments
+ * give the same schedule everywhere, so every rank may search by itself.
  *
  * @param[in] options stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name must be NULL
- * or "auto", and the rest as dsc_pipe_schedule_options_init() left it
+ * or "auto", and the other options must have their defaults
  * @param[in] costs NULL: defaults
  * @param[in] search limits; NULL: none
- * @param[in,out] result how good the schedule is; struct_size must be set; may be NULL
+ * @param[in,out] result the quality of the schedule; struct_size must be set; may be NULL
  * @param[out] schedule the new schedule; NULL on failure
  *
- * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some hundred
- * simulations, so milliseconds to some seconds.
- * @return DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits; DSC_ERR_OVERFLOW for more than
- * 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+ *
+ * Cost: a few hundred simulations, so milliseconds to a few seconds.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG, also when no order satisfies the limits; DSC_ERR_OVERFLOW for more
+ * than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options,
@@ -246,10 +247,10 @@ DSC_API dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options,
  * @brief Draws when every operation of a pipeline runs.
  * @param[in] schedule any schedule of the pipeline
  * @param[in] costs NULL: defaults
- * @param[in] picture which form
+ * @param[in] picture picture format
  * @param[out] text the picture; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more than

@@ -1,6 +1,6 @@
 /**
  * @file pipe_text.h
- * @brief Pipeline schedules as text for and from other programs, and whether what they made can be run.
+ * @brief Exports and imports pipeline schedules as text, and checks schedules that other programs made.
  */
 #ifndef DSC_PIPE_TEXT_H
 #define DSC_PIPE_TEXT_H
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/** @brief A form of text. docs/schedules.md describes each. */
+/** @brief A text format. docs/schedules.md describes each. */
 typedef int32_t dsc_pipe_format_t;
 
 /** @brief Values of ::dsc_pipe_format_t. */
@@ -25,20 +25,23 @@ enum dsc_pipe_format {
 };
 
 /**
- * @brief Writes the schedule of a whole pipeline down.
+ * @brief Writes the schedule of a whole pipeline as text.
  *
- * Reading it again gives the same order of operations, and messages, steps and buffers where the format has
- * them (JSON has them for "deepspeed_*" and for schedules that were read with them); writing that gives the
- * same text, but for "deepspeed_inference" in DeepSpeed's form, whose loads come before the receives of their
- * step when they are made, and after them when they were read.
+ * Importing the text gives the same order of operations. Messages, steps and buffers are also the same if the
+ * format contains them; JSON does for "deepspeed_*" and for schedules that were imported with them. Exporting
+ * the imported schedule gives the same text, with one exception: "deepspeed_inference" in DeepSpeed's format.
+ * Its loads come before the receives of their step if the schedule was created, and after them if it was
+ * imported.
  *
  * @param[in] schedule any schedule of the pipeline
- * @param[in] format which one
+ * @param[in] format text format
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed size of the text in bytes, the final zero included
  *
- * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+ * Collective: no. Blocking: no. Threads: any.
+ *
+ * Cost: formats with messages lower all stages.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot express, with the
  * reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
@@ -47,17 +50,17 @@ DSC_API dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedul
                                               char* text, size_t capacity, size_t* needed);
 
 /**
- * @brief Makes a schedule from text.
+ * @brief Creates a schedule from text.
  *
- * Stages, chunks, placement and micro-batches are found in the text; a text without backward passes gives a
- * schedule without them. Sends and receives that the text has keep their places. Cells of PyTorch's CSV that
- * are empty stay idle steps.
+ * Stages, chunks, placement and micro-batches are derived from the text. A text without backward passes gives
+ * a forward-only schedule. Sends and receives in the text keep their positions. Empty cells of PyTorch's CSV
+ * stay idle steps.
  *
  * @param[in] text need not end with a zero byte
  * @param[in] bytes of text
- * @param[in] format which one
- * @param[in] options stage (default 0), and merge_backward and messages for a text without messages; the rest
- * must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
+ * @param[in] format text format
+ * @param[in] options stage (default 0); for a text without messages also merge_backward and messages. The
+ * other options must have their defaults; NULL: all defaults
  * @param[out] schedule the new schedule; NULL on failure
  *
  * Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
@@ -70,11 +73,11 @@ DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, ds
                                               dsc_pipe_schedule_t** schedule);
 
 /**
- * @brief Checks instructions of all stages that another program made, by following them as blocking sends and
- * receives would.
+ * @brief Checks the instructions that another program made for all stages, by simulating them with blocking
+ * sends and receives.
  *
- * Loads, what ends a batch, and "overlap" are passed over; buffers are followed where they are 0 or more. A
- * backward pass may be whole or in halves.
+ * Loads, the instructions that end a batch, and "overlap" are ignored. Buffers are checked where they are 0
+ * or more. A backward pass may be whole or in halves.
  *
  * @param[in] options stages, micro_batches, chunks (0: 1), placement, forward_only; name and the rest are
  * unused
@@ -84,9 +87,10 @@ DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, ds
  * 1]
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an operation that comes
- * twice, too early or not at all, of a message without another end or with a wrong peer, of a buffer that is
- * in use; or the circle in which stages wait for each other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong. It names stage and step of an operation that
+ * is repeated, too early or missing, of a message without a counterpart or with a wrong peer, or of a buffer
+ * that is in use; or it names the cycle of stages that wait for each other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+ * DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_validate(const dsc_pipe_schedule_options_t* options,

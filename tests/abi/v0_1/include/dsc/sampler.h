@@ -1,6 +1,6 @@
 /**
  * @file sampler.h
- * @brief Pure planning: which sample of a data set goes to which rank.
+ * @brief Plans which sample of a data set goes to which rank, without communication.
  */
 #ifndef DSC_SAMPLER_H
 #define DSC_SAMPLER_H
@@ -12,12 +12,12 @@ extern "C" {
 #endif
 
 /**
- * @brief Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p modulo
+ * @brief Writes the samples of one shard: position p of the (shuffled) sequence belongs to shard p modulo
  * shards.
  *
- * So the same positions of all shards form consecutive samples of the sequence, and a global batch does not
- * depend on the number of shards. The shuffle is Fisher-Yates from the end, driven by SplitMix64 with
- * Lemire's bounded numbers: the same on every machine.
+ * So equal positions in all shards are consecutive samples of the sequence, and a global batch does not
+ * depend on the number of shards. The shuffle is Fisher-Yates from the end, with SplitMix64 and Lemire's
+ * bounded numbers. It is the same on every machine.
  *
  * @param[in] count samples, 1 or more
  * @param[in] shards number of shards, 1 or more

@@ -1,23 +1,22 @@
 /**
  * @file sharded.h
- * @brief Sharded data parallelism: each rank keeps one part of gradients, optimizer state and parameters.
+ * @brief Sharded data parallelism: each rank keeps one shard of the gradients, optimizer state and
+ * parameters.
  *
- * Parameters stand in flat buffers, *buckets*, each of one element type; *units* are sets of buckets that are
- * used together, such as a layer. Rank r of n owns shard r of every bucket, elements r * size / n to
- * (r + 1) * size / n - 1. Gradients are reduced so that each rank gets the sum for its shard, the caller's
- * optimizer works on the shard, and new parameters are gathered from all ranks.
+ * Parameters are stored in flat buffers, called *buckets*, each of one element type. *Units* are sets of
+ * buckets that are used together, such as a layer. Rank r of n owns shard r of every bucket, elements r *
+ * size / n to (r + 1) * size / n - 1. Gradients are reduced so that each rank gets the sum for its shard. The
+ * program's optimizer updates the shard, and then the new parameters are gathered from all ranks.
  *
- * | stage | full parameters | full gradients | as |
- * |---|---|---|---|
- * | 1 | always there | always there | ZeRO 1, Megatron's distributed optimizer |
- * | 2 | always there | of a unit until it is reduced | ZeRO 2 |
+ * | stage | full parameters | full gradients | as | |---|---|---|---| | 1 | always present | always present |
+ * ZeRO 1, Megatron's distributed optimizer | | 2 | always present | of a unit until it is reduced | ZeRO 2 |
  * | 3 | of a unit from unshard to reshard | of a unit until it is reduced | ZeRO 3, FSDP |
  *
- * All of it is in host memory, or in memory of the device that the communicator is bound to, as the
- * parameters that dsc_sharded_create() gets. On a device calls go on streams: what a call does comes behind
- * what is on its `stream`, and what is put there later comes behind the call. Only dsc_sharded_clip() waits
- * for the device; an operation that fails later is told by a later call. NULL is the default stream; no
- * stream may be captured in a graph. For host memory `stream` must be NULL.
+ * Everything is either in host memory, or in memory of the device that the communicator is bound to; the
+ * parameters passed to dsc_sharded_create() decide. On a device, calls work in stream order: a call is
+ * ordered after the work already queued on its `stream`, and work queued later is ordered after the call.
+ * Only dsc_sharded_clip() waits for the device; an operation that fails later is reported by a later call.
+ * NULL is the default stream. No stream may be capturing a graph. For host memory `stream` must be NULL.
  */
 #ifndef DSC_SHARDED_H
 #define DSC_SHARDED_H
@@ -38,17 +37,16 @@ typedef struct dsc_sharded dsc_sharded_t;
 /** @brief How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init(). */
 typedef struct dsc_shard_plan_options {
   size_t struct_size;        /**< size of this struct as the caller compiled it */
-  const size_t* unit_starts; /**< n_units entries, rising from 0: the first parameter of each unit; NULL:
+  const size_t* unit_starts; /**< n_units entries, ascending from 0: the first parameter of each unit; NULL:
                                 units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON */
-  const uint8_t* alone;   /**< one entry per parameter, 1: it gets a planned unit of its own, as an embedding
-                             that is shared between stages; NULL: none */
+  const uint8_t* alone;   /**< one entry per parameter; 1: it is alone in a planned unit, such as an embedding
+                             that stages share; NULL: none */
   size_t n_units;         /**< entries of unit_starts; 0: planned */
-  size_t bucket_elements; /**< a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the
-                             parameter with which it has so many elements; 0: never; default 40,000,000 */
-  size_t alignment; /**< DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16 */
+  size_t bucket_elements; /**< a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has
+                             this many elements; 0: never; default 40,000,000 */
+  size_t alignment; /**< DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16 */
   dsc_shard_layout_t layout; /**< default DSC_SHARD_LAYOUT_UNIT */
-  int32_t
-      wide_padding; /**< DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0 */
+  int32_t wide_padding;      /**< 1: bucket ends are multiples of 65,536 too (MEGATRON); default 0 */
 } dsc_shard_plan_options_t;
 
 /** @brief A flat buffer of one element type. */
@@ -77,31 +75,31 @@ typedef struct dsc_shard_copy {
 typedef struct dsc_sharded_options {
   size_t struct_size;                   /**< size of this struct as the caller compiled it */
   const dsc_shard_plan_options_t* plan; /**< layout; NULL: its defaults */
-  size_t max_live_bytes;  /**< most bytes of units whose full parameters (stage 3), and whose full gradients
-                             (stages 2 and 3), are there at a time; at least those of the largest unit; 0
+  size_t max_live_bytes;  /**< limit for the full parameters (stage 3), and for the full gradients (stages 2
+                             and 3), of all units held at a time; at least the bytes of the largest unit; 0
                              (default): no limit */
   int32_t stage;          /**< 1, 2 (default) or 3 */
   dsc_average_t average;  /**< DSC_AVERAGE_PRE (default), _POST or _NONE */
   dsc_dtype_t grad_dtype; /**< type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters
                              of 8 or 16 bits; a float of 8 or 16 bits for parameters of f32 */
-  int32_t shard_size;     /**< hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one
-                             copy, and copies are summed; a divisor of the number of ranks; 0 (default):
-                             all ranks share one copy */
-  int32_t prefetch;       /**< stage 3: units that are gathered ahead, in the order in which the step before
-                             has used them; default 1 */
-  int32_t sync;           /**< 1 (default): all ranks take rank 0's parameters; 0: each its own */
+  int32_t shard_size; /**< hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy of
+                         the parameters, and the gradients of all copies are summed; a divisor of the number
+                         of ranks; 0 (default): all ranks share one copy */
+  int32_t prefetch;   /**< stage 3: number of units to gather ahead, in the order in which the previous step
+                         used them; default 1 */
+  int32_t sync;       /**< 1 (default): all ranks take rank 0's parameters; 0: each rank takes its own */
 } dsc_sharded_options_t;
 
 /** @brief This rank's shard of a bucket. */
 typedef struct dsc_sharded_shard {
-  size_t struct_size;     /**< size of this struct as the caller compiled it */
-  void* params;           /**< parameters, in stages 1 and 2 where they stand in the full buffer */
-  void* grads;            /**< gradients, valid from dsc_sharded_finish() until the next begin; on a device in
-                             the order of their streams */
-  size_t unit;            /**< unit of the bucket */
-  size_t bucket;          /**< number of the bucket */
-  size_t start;           /**< first element, counted in the bucket */
-  size_t count;           /**< number of elements, of params and of grads; padding included */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  void* params;       /**< parameters; in stages 1 and 2 a part of the full buffer */
+  void* grads;   /**< gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream
+                    order */
+  size_t unit;   /**< unit of the bucket */
+  size_t bucket; /**< number of the bucket */
+  size_t start;  /**< first element, counted in the bucket */
+  size_t count;  /**< number of elements, of params and of grads; padding included */
   dsc_dtype_t dtype;      /**< type of params */
   dsc_dtype_t grad_dtype; /**< type of grads */
 } dsc_sharded_shard_t;
@@ -116,20 +114,19 @@ typedef struct dsc_sharded_range {
   size_t count;       /**< number of elements, 1 or more */
 } dsc_sharded_range_t;
 
-/** @brief Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
- * parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch
- * + 1 units of parameters, those in a row that are largest, but of max_live_bytes at most. What is used
- * beyond takes pages of memory, on a device an allocation in stream order, which are given back, and is
- * counted from the first call that names the unit.
- */
+/** @brief Bytes that sharded parameters hold on this rank. Full gradients (stages 2 and 3) and full
+ * parameters (stage 3) come from pools that are kept until destroy. They hold two units of gradients and
+ * prefetch + 1 units of parameters, sized for the largest consecutive units, at most max_live_bytes. Beyond
+ * that, memory is allocated and given back as needed: pages on the host, stream-ordered allocations on a
+ * device. It is counted from the first call that names the unit. */
 typedef struct dsc_sharded_memory_info {
   size_t struct_size;       /**< size of this struct as the caller compiled it */
   size_t param_shard_bytes; /**< parameter shards; 0 in stages 1 and 2, where they are part of param_bytes */
   size_t grad_shard_bytes;  /**< gradient shards */
-  size_t param_bytes;       /**< for full parameters, now */
-  size_t grad_bytes;        /**< for full gradients, now */
-  size_t peak_param_bytes;  /**< most for full parameters at a time since creation */
-  size_t peak_grad_bytes;   /**< most for full gradients at a time since creation */
+  size_t param_bytes;       /**< full parameters, now */
+  size_t grad_bytes;        /**< full gradients, now */
+  size_t peak_param_bytes;  /**< largest param_bytes since creation */
+  size_t peak_grad_bytes;   /**< largest grad_bytes since creation */
 } dsc_sharded_memory_info_t;
 
 /**
@@ -144,7 +141,7 @@ typedef struct dsc_sharded_memory_info {
 DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* options, size_t struct_size);
 
 /**
- * @brief Lays parameters out in buckets that are divided among shards; no memory is touched.
+ * @brief Plans buckets for parameters and divides them among shards. Only sizes are computed.
  *
  * - DSC_SHARD_LAYOUT_UNIT: the parameters of a unit one after another, one bucket per type, padded to a
  * multiple of shards x alignment.
@@ -178,9 +175,9 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
 /**
  * @brief Lists what one shard of a layout takes from the shards of another layout of the same parameters.
  *
- * So a checkpoint of n ranks is read by m ranks: shard r of the new layout copies these parts of the old
- * shards, of parameters and of everything that has their elements, such as the moments of an optimizer.
- * Padding is not copied.
+ * With it m ranks can read a checkpoint of n ranks: shard r of the new layout copies these parts of the old
+ * shards. The same list is valid for parameters and for everything with the same elements, such as the
+ * moments of an optimizer. Padding is not copied.
  *
  * @param[in] counts elements of each parameter
  * @param[in] dtypes ::dsc_dtype of each parameter
@@ -216,22 +213,22 @@ DSC_API dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* d
 DSC_API dsc_result_t dsc_sharded_options_init(dsc_sharded_options_t* options, size_t struct_size);
 
 /**
- * @brief Shards parameters: verifies that all ranks have the same ones, lays them out, allocates the buffers
+ * @brief Shards parameters: verifies that they agree on all ranks, plans the layout, allocates the buffers
  * and copies the values into them.
  *
- * @param[in] comm communicator; the object uses groups of its own made from it
+ * @param[in] comm communicator; the object creates its own groups from it
  * @param[in] params parameters in forward order, all in host memory or all on the device of comm. data is
- * read on rank 0, or with sync 0 on all ranks, where NULL stands for zeros; on a device behind what is on the
- * default stream
+ * read on rank 0, or with sync 0 on all ranks, where NULL means zeros; on a device it is read after the work
+ * already queued on the default stream
  * @param[in] n_params 1 or more
  * @param[in] options NULL: defaults
  * @param[out] sharded the new object; NULL on failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is used during
- * the call only. Threads: one at a time per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ in them;
- * DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for types that cannot
- * be averaged, and for parameters on a device where the library has no kernels; DSC_ERR_OVERFLOW;
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are copied; data is used
+ * during the call only. Threads: one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming a parameter that differs between ranks;
+ * DSC_ERR_CONFIG naming an option that differs between ranks; DSC_ERR_UNSUPPORTED for types that cannot be
+ * averaged, and for parameters on a device where the library has no kernels; DSC_ERR_OVERFLOW;
  * DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation
  * @since 0.1
  */
@@ -241,23 +238,23 @@ DSC_API dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* pa
 /**
  * @brief Starts an iteration, in which every parameter gets a gradient.
  * @param[in] sharded sharded parameters
- * @param[in] accumulate 0: the gradient shards are replaced; 1: what this iteration reduces is added to them,
- * for several micro-batches per step
- * @param[in] stream host memory: NULL; a device: on which the optimizer has read the gradient shards, and on
- * which views may be written next
+ * @param[in] accumulate 0: this iteration's result replaces the gradient shards; 1: it is added to them, for
+ * several micro-batches per step
+ * @param[in] stream host memory: NULL; a device: the stream on which the optimizer has read the gradient
+ * shards, and on which views may be written next
  *
  * Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
- * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
- * gradient are named), when its gradients were neither used nor dropped (dsc_sharded_step_done()), or when
- * there are none to add to; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream; gradients on a device while
- * dsc_comm_set_nonfinite_check() looks for NaNs); DSC_ERR_BUSY;
- * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_STATE when the previous iteration was not finished (the error names the parameters
+ * without a gradient), when its gradients were neither used nor dropped (dsc_sharded_step_done()), or when
+ * accumulate is 1 and there are no gradients to add to; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream;
+ * gradients on a device with dsc_comm_set_nonfinite_check() on); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulate, void* stream);
 
 /**
- * @brief Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+ * @brief Adds a gradient to this rank's sum for a parameter, without marking it ready.
  *
  * Nothing is communicated, and the full gradient keeps its memory until dsc_sharded_mark_ready() completes
  * it. The sum is rounded to the gradient type at every addition.
@@ -279,21 +276,21 @@ DSC_API dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index
 /**
  * @brief Marks a parameter's gradient as ready. The last one of a unit starts its reduction.
  *
- * Units are reduced strictly from the last one to the first, the same on all ranks. What was accumulated is
+ * Units are reduced strictly from the last one to the first, the same on all ranks. Accumulated gradients are
  * added.
  *
  * @param[in] sharded sharded parameters, between begin and finish
  * @param[in] index parameter
- * @param[in] gradient as many elements as the parameter has, copied, in memory of the parameters' kind; NULL
- * or the parameter's view: it stands in the view already
+ * @param[in] gradient as many elements as the parameter has, in memory of the parameters' kind; it is copied.
+ * NULL or the parameter's view: the gradient is already in the view
  * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
- * @param[in] stream host memory: NULL; a device: on which the gradient is made
+ * @param[in] stream host memory: NULL; a device: the stream that computes the gradient
  *
- * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in stages 2 and 3
- * the first gradient of a unit may wait for units that were started before, at most 20 ms, and where
- * max_live_bytes would be exceeded until they are reduced; on a device the stream waits instead, and at once.
- * Ownership: host: gradient is read during the call; device: it is read in stream order, so its memory may be
- * used again by what is put on the stream after the call. Threads: any, several at once.
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: no, except that in
+ * stages 2 and 3 the first gradient of a unit may wait for units that were started before: at most 20 ms, or,
+ * where max_live_bytes would be exceeded, until they are reduced. On a device the call does not wait: the
+ * stream does. Ownership: host: gradient is read during the call; device: it is read in stream order, so work
+ * queued on the stream after the call may reuse its memory. Threads: any, several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -302,7 +299,7 @@ DSC_API dsc_result_t dsc_sharded_mark_ready(dsc_sharded_t* sharded, size_t index
                                             dsc_dtype_t dtype, void* stream);
 
 /**
- * @brief Says that this rank has no gradient for a parameter: it contributes zeros.
+ * @brief Declares that this rank has no gradient for a parameter: it contributes zeros.
  * @param[in] sharded sharded parameters, between begin and finish
  * @param[in] index parameter
  *
@@ -315,31 +312,32 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
 /**
  * @brief Waits until all units are reduced; this rank's gradient shards then hold the averages.
  *
- * Also waits for gathers of parameters that still run, so that the optimizer may write to the shards.
+ * Also waits for running gathers of parameters, so that the optimizer may write to the shards.
  *
  * @param[in] sharded sharded parameters
- * @param[in] stream host memory: NULL; a device: it waits in place of the call, and the optimizer comes on it
+ * @param[in] stream host memory: NULL; a device: the stream waits instead of the host; run the optimizer on
+ * it
  *
- * Collective: yes. Blocking: until all units are reduced; on a device no, except when parameters were not
- * marked. Threads: one at a time per sharded parameters.
- * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient shards hold
- * nothing of use, and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming
- * this rank and parameter, and then the object is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks,
- * while gradients are checked (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on
- * working; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
- * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * Collective: yes. Blocking: until all units are reduced; on a device only if parameters were not marked.
+ * Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: the error names them, the contents of the
+ * gradient shards are undefined, and the iteration ends. If other ranks had marked them, those ranks get
+ * DSC_ERR_MISMATCH naming this rank and parameter, and the object is revoked; DSC_ERR_NONFINITE naming the
+ * unit, on all ranks, if gradients are checked (dsc_comm_set_nonfinite_check()): the iteration ends, and the
+ * object keeps working; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes
+ * nothing; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
 
 /**
- * @brief Scales all gradients, gives their 2-norm, and limits it.
+ * @brief Scales all gradients, returns their 2-norm, and limits it.
  *
- * Every rank sums the squares of its shards in f64, and the sums are added in the order of the ranks, so that
- * all ranks get the same bits. On a device the squares are added in another order than in host memory, the
- * same at every call. The gradient shards are multiplied by scale * min(1, max_norm / (norm + 1e-6)), as
- * dsc_bucket_reducer_clip() does. A norm that is NaN or infinite changes nothing, on all ranks, and is given:
- * with loss scaling, skip the step then.
+ * Every rank sums the squares of its shards in f64, and the sums are added in rank order, so that all ranks
+ * get the same bits. A device adds the squares in another order than the host, the same at every call. The
+ * gradient shards are multiplied by scale * min(1, max_norm / (norm + 1e-6)), as by
+ * dsc_bucket_reducer_clip(). If the norm is NaN or infinite, it is returned and nothing is changed, on all
+ * ranks: with loss scaling, skip the step.
  *
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
  * @param[in] options max_norm and scale, the same on all ranks; shards and counted must be NULL, and norm
@@ -347,8 +345,8 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * @param[out] norm the norm after scale and before the limit
  * @param[in] stream host memory: NULL; a device: gradients are read and scaled in its order
  *
- * Collective: yes. Blocking: until all ranks came; on a device until the gradients are there, at most the
- * time-out of the communicator. Threads: one at a time per sharded parameters.
+ * Collective: yes. Blocking: until all ranks have called it; on a device until the gradients are ready, at
+ * most the communicator's time-out. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream, or
  * other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BUSY;
  * DSC_ERR_BAD_HANDLE; and the failures of an operation
@@ -358,20 +356,21 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_opt
                                       void* stream);
 
 /**
- * @brief Ends a step: says what the optimizer has done with the shards.
+ * @brief Ends a step: says whether the optimizer has changed the shards.
  *
- * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
- * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
- * it gives back the units that are unsharded (with changed 0 they stay), and starts to gather those that come
- * first. Ranks that say different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
+ * In stages 1 and 2 it starts to gather the parameters of all units, in forward order. dsc_sharded_wait()
+ * waits for one unit, so that the next forward pass can begin while later units are still being gathered. In
+ * stage 3 it releases the unsharded units (with changed 0 they stay) and starts to gather the first units of
+ * the next step. If ranks pass different values, the next call that gathers or reduces returns
+ * DSC_ERR_MISMATCH.
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks
- * @param[in] stream host memory: NULL; a device: on which the optimizer has read and written the shards and
- * the program has read full parameters
+ * @param[in] stream host memory: NULL; a device: the stream on which the optimizer has read and written the
+ * shards and the program has read full parameters
  *
- * Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are over; on a
- * device no. Threads: one at a time per sharded parameters.
+ * Collective: yes, every rank calls it at the same point. Blocking: until earlier gathers have completed; on
+ * a device no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
  * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -379,50 +378,53 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_opt
 DSC_API dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t changed, void* stream);
 
 /**
- * @brief Starts to make a unit's parameters available, and those of the units that followed it in the step
- * before.
+ * @brief Starts to gather a unit's parameters, and those of the units that followed it in the previous step.
  *
- * In stages 1 and 2 it does nothing. All ranks unshard and reshard units in one order.
+ * In stages 1 and 2 it does nothing. All ranks must unshard and reshard units in the same order.
+ *
+ * On a device it needs no stream. The gather runs on a stream of the library, which is already ordered after
+ * the streams of dsc_sharded_step_done() and dsc_sharded_reshard(): they end the use of the shards and of the
+ * memory that the gather takes. dsc_sharded_wait() takes the stream that uses the result.
  *
  * @param[in] sharded sharded parameters
  * @param[in] unit unit
  *
- * Collective: yes. Blocking: no; where units that were gathered ahead must be given back first, until those
- * are there. Threads: one at a time per sharded parameters.
- * @return DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no room (the live
- * units are named); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
- * DSC_ERR_FORKED; and the failures of an operation
+ * Collective: yes. Blocking: no, except when units that were gathered ahead must be released first: then
+ * until their gathers have completed. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no room (the
+ * error names the live units); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit);
 
 /**
- * @brief Waits until a unit's parameters are there: after dsc_sharded_step_done(), and in stage 3 after
+ * @brief Waits for a unit's parameters, after dsc_sharded_step_done() or, in stage 3, after
  * dsc_sharded_unshard().
  * @param[in] sharded sharded parameters
  * @param[in] unit unit
- * @param[in] stream host memory: NULL; a device: it waits in place of the call
+ * @param[in] stream host memory: NULL; a device: the stream waits instead of the host
  *
- * Collective: no, but it waits for what all ranks have started. Blocking: until the parameters are there; on
- * a device no. Threads: one at a time per sharded parameters.
- * @return DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
+ * Collective: no, but it waits for a gather that all ranks must start. Blocking: until the parameters are
+ * gathered; on a device no. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE if, in stage 3, the unit is not unsharded; DSC_ERR_INVALID_ARG;
  * DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void* stream);
 
 /**
- * @brief Gives back the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
+ * @brief Releases the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
  *
  * Any later access to their views faults (SIGSEGV) until the unit is unsharded again. On a device nothing
- * faults: the memory is used for other units, in the order of the stream.
+ * faults: other units reuse the memory, in stream order.
  *
  * @param[in] sharded sharded parameters
  * @param[in] unit unit
- * @param[in] stream host memory: NULL; a device: on which the parameters were read
+ * @param[in] stream host memory: NULL; a device: the stream on which the parameters were read
  *
- * Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a gather of the unit
- * is over; on a device no. Threads: one at a time per sharded parameters.
+ * Collective: no, but all ranks must unshard and reshard units in the same order. Blocking: until a running
+ * gather of the unit has completed; on a device no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
@@ -430,33 +432,33 @@ DSC_API dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void*
 DSC_API dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, void* stream);
 
 /**
- * @brief Gives the place of a parameter in its bucket.
+ * @brief Returns the address of a parameter in its bucket.
  * @param[in] sharded sharded parameters
  * @param[in] index parameter
  * @param[out] view as many elements as the parameter has, contiguous; the same address on every call, except
- * in stage 3 on a device, where it may be another one after each dsc_sharded_unshard()
+ * that in stage 3 on a device it may change with each dsc_sharded_unshard()
  *
  * The values may be read from dsc_sharded_wait() until the next dsc_sharded_step_done(), in stage 3 until
- * dsc_sharded_reshard(), on a device by what is put on their streams meanwhile. Collective: no. Blocking: no.
- * Ownership: the object's. Threads: any.
- * @return DSC_OK; DSC_ERR_STATE when the parameter's unit is not there; DSC_ERR_INVALID_ARG;
+ * dsc_sharded_reshard(). On a device this means work queued on the streams of these calls between them.
+ * Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * @return DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index, void** view);
 
 /**
- * @brief Gives the place of a parameter's full gradient.
+ * @brief Returns the address of a parameter's full gradient.
  * @param[in] sharded sharded parameters
  * @param[in] index parameter
  * @param[out] view as many elements as the parameter has, of the gradient type; the same address on every
  * call
  *
- * A gradient that is computed there is not copied; in stages 2 and 3 its unit then takes pages of its own in
- * place of the pool's, which costs more than the copy. From begin until it is marked ready it is the
- * caller's; it holds zeros at first, to which a framework may add, and again once its unit is reduced. On a
- * device gradients have a lasting place in stage 1 only. Collective: no. Blocking: no. Ownership: the
- * object's. Threads: any.
+ * A gradient that is computed in its view is not copied. In stages 2 and 3 its unit then takes extra pages
+ * instead of the pool's, which costs more than the copy. From begin until it is marked ready, the view
+ * belongs to the caller. It holds zeros at first, to which a framework may add, and again once its unit is
+ * reduced. On a device, gradients have a permanent address in stage 1 only. Collective: no. Blocking: no.
+ * Ownership: the object's. Threads: any.
  * @return DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_FORKED
  * @since 0.1
@@ -464,7 +466,7 @@ DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index
 DSC_API dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index, void** view);
 
 /**
- * @brief Gives where each parameter stands, as dsc_shard_plan() does.
+ * @brief Writes the location of each parameter, in the form of dsc_shard_plan().
  * @param[in] sharded sharded parameters
  * @param[out] units n_params entries: unit of each parameter
  * @param[out] buckets n_params entries: its bucket
@@ -481,7 +483,7 @@ DSC_API dsc_result_t dsc_sharded_locations(const dsc_sharded_t* sharded, size_t*
                                            size_t* starts, size_t* n_units, size_t* shard, size_t* shards);
 
 /**
- * @brief Gives this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
+ * @brief Writes this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
  * @param[in] sharded sharded parameters
  * @param[out] list the shards; list[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of list
@@ -496,13 +498,13 @@ DSC_API dsc_result_t dsc_sharded_shards(dsc_sharded_t* sharded, dsc_sharded_shar
                                         size_t* needed);
 
 /**
- * @brief Gives which parts of which parameters this rank's shards hold, in the order of the shards.
+ * @brief Writes the parts of parameters that this rank's shards hold, in the order of the shards.
  * @param[in] sharded sharded parameters
  * @param[out] list the parts; list[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of list
  * @param[out] needed number of parts
  *
- * What no part covers is padding, which is zero. Collective: no. Blocking: no. Threads: any.
+ * Elements outside these parts are padding, which is zero. Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -510,7 +512,7 @@ DSC_API dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharde
                                         size_t capacity, size_t* needed);
 
 /**
- * @brief Gives the bytes that this rank holds.
+ * @brief Returns the bytes that this rank holds.
  * @param[in] sharded sharded parameters
  * @param[in,out] memory struct_size must be set; filled
  *
@@ -521,12 +523,12 @@ DSC_API dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharde
 DSC_API dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* memory);
 
 /**
- * @brief Gives running totals of the operations of all groups that the object uses, in the form of
+ * @brief Writes running totals of the operations of all groups that the object uses, in the form of
  * dsc_comm_stats().
  * @param[in] sharded sharded parameters
  * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
- * @param[out] needed number of totals there are
+ * @param[out] needed number of totals
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
@@ -536,28 +538,28 @@ DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stat
                                        size_t* needed);
 
 /**
- * @brief Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of what is
- * there, stay readable and writable until dsc_sharded_destroy().
+ * @brief Ends this rank's participation in sharded parameters but keeps their memory: shards, and views of
+ * gathered units, stay readable and writable until dsc_sharded_destroy().
  *
- * For programs that still use shards when they leave, and bindings whose arrays own the memory. The other
- * ranks get DSC_ERR_PEER_LEFT in the next call that needs this one. Every later call on the object but this
- * one and dsc_sharded_destroy() gives DSC_ERR_STATE; closing again does nothing.
+ * For programs that still use shards when they leave, and for bindings whose arrays own the memory. The other
+ * ranks get DSC_ERR_PEER_LEFT in the next call that needs this rank. Afterwards every call on the object
+ * returns DSC_ERR_STATE, except this one, which does nothing, and dsc_sharded_destroy().
  *
  * @param[in] sharded sharded parameters
  *
- * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other
- * operations that run are revoked on all ranks. Threads: any.
+ * Collective: no. Blocking: until running gathers of parameters have completed, at most two seconds; other
+ * running operations are revoked on all ranks. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded);
 
 /**
- * @brief Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+ * @brief Releases sharded parameters; closes them first if they are open (dsc_sharded_close()).
  * @param[in] sharded sharded parameters; NULL does nothing
  *
- * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards,
- * also for what is still on streams. Threads: any.
+ * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards, also for work
+ * still queued on streams. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -1,18 +1,18 @@
 /**
  * @file tensor_map.h
- * @brief The exchanges of tensor, sequence and context parallelism: each with a forward and a backward step.
+ * @brief The exchanges of tensor, sequence and context parallelism, each with a forward and a backward step.
  *
- * The ranks of a communicator divide a tensor along one dimension, and layers need now the parts and now the
- * whole. The mappings are those of Megatron-LM (tensor_parallel/mappings.py, commit d98e8a6), with one name
- * for both directions, for any dimension, and for parts of different sizes.
+ * A tensor is split over the ranks of a communicator along one dimension. Some layers need the parts, others
+ * the whole; the mappings convert between them. They are those of Megatron-LM (tensor_parallel/mappings.py,
+ * commit d98e8a6), with one name for both directions, for any dimension, and for parts of different sizes.
  *
- * **Shape.** A tensor is seen as [outer, dim, inner] in row-major order: dim is the size of the dimension
- * that the ranks divide, outer the product of the sizes before it and inner of those after it. For the first
- * dimension outer is 1, for the last one inner is 1; a column-major tensor is a row-major one with its
- * dimensions reversed. All sizes are those of the **whole** tensor, so they are equal on all ranks and in
- * both directions. Rank r has part r of dim: the whole is [outer, dim, inner], a part [outer, dim/n, inner].
- * Nothing has to be transposed: parts that are columns of the whole are packed while they move, or read and
- * written where they are.
+ * **Shape.** A tensor is viewed as [outer, dim, inner] in row-major order. dim is the size of the divided
+ * dimension, outer the product of the sizes before it, and inner the product of the sizes after it. For the
+ * first dimension outer is 1, for the last one inner is 1. A column-major tensor is a row-major one with
+ * reversed dimensions. All sizes are those of the **whole** tensor, so they are equal on all ranks and in
+ * both directions. Rank r has part r of dim: the whole is [outer, dim, inner], a part is [outer, dim/n,
+ * inner]. The program need not transpose anything: parts that are columns of the whole are packed while they
+ * move, or read and written in place.
  *
  * | mapping | forward | backward |
  * |---|---|---|
@@ -44,26 +44,26 @@
 extern "C" {
 #endif
 
-/** @brief A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init(). */
+/** @brief A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init(). */
 typedef struct dsc_tensor_map_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  const size_t* parts; /**< one size per rank: how dim is divided, equal on all ranks; a size may be 0. For
-                          ALL_TO_ALL: what this rank sends to each rank in the forward direction. NULL
-                          (default): equal parts */
-  const size_t* other_parts; /**< only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per
-                                rank: how the first dimension is divided, equal on all ranks. For ALL_TO_ALL:
-                                what this rank receives from each rank in the forward direction. NULL
-                                (default) for all others */
-  size_t outer; /**< product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
-                   HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of
-                   the number of ranks; with parts: the product of the sizes between the two */
-  size_t dim;   /**< size of the divided dimension, a multiple of the number of ranks (any for COPY and
-                   REDUCE). With parts: their sum, or 0 (default) */
-  size_t inner; /**< product of the sizes after the divided dimension; default 1 */
-  size_t chunk; /**< which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the
-                   same order, each once */
-  size_t chunks; /**< into how many chunks the step is divided; default 1. It may exceed the elements: then
-                    some chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
+  const size_t* parts; /**< one size per rank, which divide dim; equal on all ranks; a size may be 0. For
+                          ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction.
+                          NULL (default): equal parts */
+  const size_t* other_parts; /**< only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per
+                                rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL:
+                                the sizes that this rank receives from each rank in the forward direction.
+                                NULL (default) for all others */
+  size_t outer;  /**< product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
+                    HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of
+                    the number of ranks; with parts: the product of the sizes between the two */
+  size_t dim;    /**< size of the divided dimension, a multiple of the number of ranks (any for COPY and
+                    REDUCE). With parts: their sum, or 0 (default) */
+  size_t inner;  /**< product of the sizes after the divided dimension; default 1 */
+  size_t chunk;  /**< chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the
+                    same order, each once */
+  size_t chunks; /**< number of chunks of the step; default 1. If it exceeds the number of elements, some
+                    chunks are empty. It must be 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
                     HIDDEN_TO_SEQUENCE */
   dsc_tensor_mapping_t mapping; /**< must be set */
   int32_t reserved;             /**< 0 */
@@ -81,42 +81,44 @@ typedef struct dsc_tensor_map_options {
 DSC_API dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* options, size_t struct_size);
 
 /**
- * @brief The step of a mapping in the forward pass: moves activations.
+ * @brief Performs the forward step of a mapping: moves activations.
  *
- * Sums are taken in rank order as in collectives.h. Memory of dsc_mem_alloc() is read and written in place on
- * one host. Between hosts, parts that are columns (outer above 1) are packed in memory of the library: up to
- * the size of send and recv together, until the operation ends. On devices kernels pack them in stream order.
+ * Sums are taken in rank order, as in collectives.h. On one host, memory of dsc_mem_alloc() is read and
+ * written in place. Between hosts, parts that are columns (outer above 1) are packed in memory of the
+ * library, up to the size of send and recv together, until the operation ends. On devices kernels pack them
+ * in stream order.
  *
  * A step that is an identity or a slice does not communicate: it copies, or does nothing if the result is
- * already in place. It is not an operation of the communicator: it is refused in a batch (DSC_ERR_STATE). On
- * a device it is put on the stream itself, and is refused with work (DSC_ERR_UNSUPPORTED). In a group of one
- * rank recv may always be send.
+ * already in place. Such a step is not an operation of the communicator, so it is refused in a batch
+ * (DSC_ERR_STATE). On a device it is queued on the given stream itself, and is refused with work
+ * (DSC_ERR_UNSUPPORTED). In a group of one rank recv may always be send.
  *
- * **Chunks** let computation overlap with a step. A gather of several chunks is started at once, with a work
- * object for each; the caller multiplies a chunk as soon as its work is complete, while the next ones travel.
- * A reduce-scatter starts each chunk when it has been computed. Together the chunks do what one whole step
- * does. With outer above 1, chunk c is rows of outer and contiguous in both buffers. With outer 1 it is a
- * range of every rank's part: in the whole, one piece of each rank's part. Ranges are those of
- * dsc_tensor_map_part(). A chunk's memory is final when its work is complete, whatever happens to later ones.
+ * **Chunks** let computation overlap with a step. For a gather, start all chunks at once, each with a work
+ * object, and compute with a chunk as soon as its work is complete, while the next ones are still moving. For
+ * a reduce-scatter, start each chunk when it has been computed. All chunks together have the result of one
+ * whole step. With outer above 1, chunk c is a range of rows of outer, contiguous in both buffers. With outer
+ * 1 it is a range of every rank's part, so in the whole it is one piece of each part. Ranges are those of
+ * dsc_tensor_map_part(). A chunk's memory is final when its work is complete, whatever happens to later
+ * chunks.
  *
  * @param[in] comm the ranks that divide the tensor
  * @param[in] options the mapping, the shape, the parts and the chunk
- * @param[in] send what goes in, in the shape of the table above: with chunks the whole buffer, of which this
- * call reads its chunk
- * @param[out] recv what comes out, with chunks the whole buffer. In place (recv == send): sums and
- * identities. With outer 1 also an all-gather with send == recv + own part, a reduce-scatter and a slice with
- * recv == send + own part. Otherwise in and out must not overlap
- * @param[in] dtype a ::dsc_dtype
+ * @param[in] send input, in the shape of the table above; with chunks the whole buffer, of which this call
+ * reads its chunk
+ * @param[out] recv output; with chunks the whole buffer. In place (recv == send): sums and identities; with
+ * outer 1 also an all-gather with send == recv + own part, and a reduce-scatter or slice with recv == send +
+ * own part. Otherwise send and recv must not overlap
+ * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
- * Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the shapes, before
- * anything is written); identities and slices are local. Blocking, failures: see the head of collectives.h.
- * Ownership: options and their lists are used during the call only; buffers as collectives.h says. Threads:
- * one at a time per communicator.
- * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not divide;
- * DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels would
- * have to be loaded during a stream capture
+ * Collective: yes, all ranks pass the same step of a mapping and the same sizes (DSC_ERR_MISMATCH naming the
+ * shapes, before anything is written); identities and slices are local. Blocking, failures: see the head of
+ * collectives.h. Ownership: options and their lists are used during the call only; buffers as collectives.h
+ * says. Threads: one at a time per communicator.
+ * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of the number of
+ * ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels
+ * would have to be loaded during a stream capture
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
@@ -124,15 +126,15 @@ DSC_API dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_m
                                             dsc_work_t** work);
 
 /**
- * @brief The step of a mapping in the backward pass: moves gradients of activations.
+ * @brief Performs the backward step of a mapping: moves gradients of activations.
  *
- * Takes the same options as dsc_tensor_map_forward(), of which all rules hold.
+ * It takes the same options as dsc_tensor_map_forward() and follows the same rules.
  *
  * @param[in] comm the ranks that divide the tensor
  * @param[in] options as in the forward pass
- * @param[in] send what goes in, in the shape of the table above
- * @param[out] recv what comes out
- * @param[in] dtype a ::dsc_dtype
+ * @param[in] send input, in the shape of the table above
+ * @param[out] recv output
+ * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
@@ -145,10 +147,10 @@ DSC_API dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_
                                              dsc_work_t** work);
 
 /**
- * @brief Divides a range as evenly as possible: the first count % parts parts are one longer.
+ * @brief Divides a range as evenly as possible: the first count % parts parts have one more element.
  *
- * With a multiple of parts this is Megatron's vocabulary range, [part x count / parts, (part + 1) x count /
- * parts); otherwise it is the division of numpy.array_split.
+ * If count is a multiple of parts, this is Megatron's vocabulary range, [part x count / parts, (part + 1) x
+ * count / parts). Otherwise it is the division of numpy.array_split.
  *
  * @param[in] count elements of the range
  * @param[in] parts 1 or more
