@@ -92,7 +92,9 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
         let gather = || TensorMap::new(Mapping::Gather, 2, 4, 1);
         refused(gather(), 4, 7, "recv has 7 elements; expected 8");
         refused(gather(), 8, 8, "send has 8 elements; expected 4");
-        refused(TensorMap::new(Mapping::Gather, 1, 5, 1), 2, 5, "dim is 5, expected a multiple of 2");
+        let uneven = "TensorMap::forward: dim is 5, expected a multiple of 2, the number of ranks, \
+                      or TensorMap::uneven() with the size of each part";
+        refused(TensorMap::new(Mapping::Gather, 1, 5, 1), 2, 5, uneven);
         refused(
             TensorMap::uneven(Mapping::Gather, 1, &[1, 2, 3], 1),
             1,
