@@ -168,6 +168,21 @@ def test_every_function_on_schedules_is_offered():
     assert len(schedules) > 18 and schedules <= offered, schedules - offered
 
 
+# ---- messages -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_words_names_functions_that_exist():
+    calls, rest = SOURCES["words"].split("const METHODS")
+    methods, rest = rest.split("const PHRASES")
+    pair = r'\("(\w+)", "[\w:]+"\)'
+    names = ["dsc_" + name for name in re.findall(pair, calls.split("const CALLS")[1])]
+    beginnings = ["dsc_" + name for name in re.findall(pair, methods)]
+    quoted = re.findall(r"\b(dsc_\w+)\(\)", rest.split("];")[0])
+    assert len(names) > 20 and len(beginnings) > 8 and len(quoted) > 5
+    assert [name for name in names + quoted if name not in THREADS] == []
+    assert [name for name in beginnings if not any(function.startswith(name) for function in THREADS)] == []
+
+
 # ---- finding the library ------------------------------------------------------------------------------------------------
 
 

@@ -124,7 +124,8 @@ pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
     }
     let message = PHRASES.iter().fold(message, |message, (c, rust)| message.replace(c, rust));
     let message = counted(without_arrows(message));
-    let message = numbered(message, "timeout_ms", |n| format!("timeout is {} ms", n));
+    let message = numbered(message, "timeout_ms is ", |n| format!("timeout is {} ms", n));
+    let message = numbered(message, "mapping ", |n| format!("mapping {:?}", Mapping::from_number(n)));
     CHOICES.iter().fold(message, chosen)
 }
 
@@ -179,7 +180,7 @@ fn counted(message: String) -> String {
         Some(c) if c.starts_with("n_") => (c.to_owned(), c[2..].to_owned()),
         _ => return message,
     };
-    numbered(message, &c, |n| format!("{} has {} entries", name, n))
+    numbered(message, &format!("{} is ", c), |n| format!("{} has {} entries", name, n))
 }
 
 /// The name in front of the first such text.
@@ -189,13 +190,13 @@ fn word_before<'m>(message: &'m str, text: &str) -> Option<&'m str> {
     Some(&message[start..end])
 }
 
-/// Replaces "name is NUMBER", where the name may be the end of a longer one.
-fn numbered(message: String, name: &str, said: impl Fn(i32) -> String) -> String {
-    let start = match message.find(&format!("{} is ", name)) {
+/// Replaces a text such as "timeout_ms is " and the number behind it. The text may begin within a longer name.
+fn numbered(message: String, text: &str, said: impl Fn(i32) -> String) -> String {
+    let start = match message.find(text) {
         Some(start) => start,
         None => return message,
     };
-    let at = start + name.len() + " is ".len();
+    let at = start + text.len();
     match leading_number(&message[at..]) {
         Some((number, length)) => format!("{}{}{}", &message[..start], said(number), &message[at + length..]),
         None => message,
