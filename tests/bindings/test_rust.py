@@ -86,6 +86,14 @@ def restricted(handle):
     return {f["name"] for f in on_it if not f["threads"].startswith("any")}
 
 
+THREADS = {function["name"]: function["threads"] for function in API["functions"]}
+
+
+def called(body):
+    """The functions of the C interface that the text of a Rust function names: it calls them, or chooses one to call."""
+    return THREADS.keys() & re.findall(r"sys::(dsc_\w+)\b", body)
+
+
 def rust_functions():
     """(file, signature, body) of every function of the crate."""
     for file, text in SOURCES.items():
@@ -129,7 +137,7 @@ def test_one_thread_at_a_time_is_kept():
     checked = set()
     for file, signature, body in rust_functions():
         for handle in WRAPPERS:
-            for name in set(re.findall(r"sys::(dsc_\w+)\b", body)) & restricted(handle):
+            for name in called(body) & restricted(handle):
                 assert keeps_to_one_thread(handle, file, signature), (file, signature, name)
                 checked.add(name)
     assert checked == set().union(*map(restricted, WRAPPERS)), "a restricted function is not offered"
@@ -140,7 +148,7 @@ def test_what_a_group_of_operations_would_take_in_waits_for_its_turn():
     operations = {f["name"] for f in API["functions"] if f["header"].endswith("collectives.h")} - {"dsc_monitored_barrier"}
     found = set()
     for file, signature, body in rust_functions():
-        for name in set(re.findall(r"sys::(dsc_\w+)\b", body)) & operations:
+        for name in called(body) & operations:
             assert "turn(" in body or "fn launch_in_turn" in signature, (file, signature, name)
             found.add(name)
     assert len(found) > 15 and "dsc_batch_begin" in found
@@ -148,17 +156,31 @@ def test_what_a_group_of_operations_would_take_in_waits_for_its_turn():
 
 def test_what_any_thread_may_do_needs_no_exclusive_reference():
     for file, signature, body in rust_functions():
-        for name in re.findall(r"sys::(dsc_\w+)\b", body):
-            rule = next(f["threads"] for f in API["functions"] if f["name"] == name)
-            if rule.startswith("any") and not name.endswith(("_destroy", "_free", "_finalize")):
+        for name in called(body):
+            if THREADS[name].startswith("any") and not name.endswith(("_destroy", "_free", "_finalize")):
                 assert not re.search(r"\(&(?:'\w+ )?mut self", signature), (file, signature, name)
 
 
 def test_every_function_on_schedules_is_offered():
-    called = {name for _, _, body in rust_functions() for name in re.findall(r"sys::(dsc_\w+)\b", body)}
+    offered = set().union(*(called(body) for _, _, body in rust_functions()))
     headers = ("/pipe.h", "/pipe_text.h", "/pipe_simulate.h")
     schedules = {f["name"] for f in API["functions"] if f["header"].endswith(headers)}
-    assert len(schedules) > 18 and schedules <= called, schedules - called
+    assert len(schedules) > 18 and schedules <= offered, schedules - offered
+
+
+# ---- messages -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_words_names_functions_that_exist():
+    calls, rest = SOURCES["words"].split("const METHODS")
+    methods, rest = rest.split("const PHRASES")
+    pair = r'\("(\w+)", "[\w:]+"\)'
+    names = ["dsc_" + name for name in re.findall(pair, calls.split("const CALLS")[1])]
+    beginnings = ["dsc_" + name for name in re.findall(pair, methods)]
+    quoted = re.findall(r"\b(dsc_\w+)\(\)", rest.split("];")[0])
+    assert len(names) > 20 and len(beginnings) > 8 and len(quoted) > 5
+    assert [name for name in names + quoted if name not in THREADS] == []
+    assert [name for name in beginnings if not any(function.startswith(name) for function in THREADS)] == []
 
 
 # ---- finding the library ------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ impl Error {
     }
 
     pub(crate) fn from_info(info: &sys::dsc_error_info_t) -> Self {
-        let known = usize::try_from(info.n_ranks).unwrap_or(0).min(info.ranks.len());
+        let known = info.n_ranks.min(info.ranks.len());
         Error {
             code: ErrorCode::from_number(info.code),
             message: text(&info.text),

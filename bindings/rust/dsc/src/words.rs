@@ -32,10 +32,10 @@ const CHOICES: [(&str, Variant); 17] = [
 ];
 
 /// Functions that have another name here.
-const CALLS: [(&str, &str); 21] = [
+const CALLS: [(&str, &str); 28] = [
     ("bucket_plan", "BucketPlanner::plan"),
     ("bucket_reducer_clip", "Iteration::finish_and_clip"),
-    ("causal_work", "SequenceOrder::causal_work"),
+    ("heads_to_sequence", "SequenceHeads::backward"),
     ("init_distributed", "init"),
     ("log_set_callback", "log::set_callback"),
     ("mesh_create_experts", "Mesh::experts"),
@@ -44,20 +44,27 @@ const CALLS: [(&str, &str); 21] = [
     ("pipe_draw", "PipePlan::draw"),
     ("pipe_partition", "Partitioner::plan"),
     ("pipe_schedule_at_stage", "PipePlan::stage"),
+    ("pipe_schedule_create_custom", "PipePlanner::custom"),
     ("pipe_schedule_export", "PipePlan::write"),
-    ("pipe_schedule_find", "PipePlanner::find"),
     ("pipe_schedule_import", "PipePlan::read"),
+    ("pipe_search", "PipePlanner::find"),
     ("pipe_simulate", "PipePlan::simulate"),
     ("ring_begin", "Ring::pass"),
+    ("rng_layer_seed", "seed_layer"),
+    ("rng_region_seed", "seed_region"),
+    ("sampler_indices", "shard_indices"),
+    ("sequence_causal_range", "SequenceOrder::causal_work"),
     ("sequence_ranges", "SequenceOrder::ranges"),
+    ("sequence_to_heads", "SequenceHeads::forward"),
     ("shard_plan", "ShardRules::plan"),
+    ("tensor_map_part", "split_range"),
     ("tied_plan", "tied_stages"),
     ("trace_dump", "dump_trace"),
     ("vocab_cross_entropy_forward", "vocab_cross_entropy"),
 ];
 
 /// Beginnings of the names of other functions, and the types that have them as methods.
-const METHODS: [(&str, &str); 9] = [
+const METHODS: [(&str, &str); 10] = [
     ("bucket_reducer_accumulate", "Iteration::accumulate"),
     ("bucket_reducer_finish", "Iteration::finish"),
     ("bucket_reducer_mark_", "Iteration::mark_"),
@@ -66,24 +73,28 @@ const METHODS: [(&str, &str); 9] = [
     ("mesh_", "Mesh::"),
     ("sharded_", "Sharded::"),
     ("store_", "Store::"),
+    ("tensor_map_", "TensorMap::"),
     ("tied_layers_", "TiedLayers::"),
 ];
 
 /// Phrases of C that mean the same as those of Rust; an earlier one is replaced first.
-const PHRASES: [(&str, &str); 24] = [
+const PHRASES: [(&str, &str); 28] = [
     ("dsc_bucket_reducer_mark_sparse()", "Iteration::mark_sparse()"),
     ("dsc_bucket_reducer_set_buffers()", "BucketReducer::set_buffers()"),
     ("dsc_comm_group_rank()", "Comm::group_rank()"),
     ("dsc_init_distributed()", "init()"),
     ("dsc_mem_alloc()", "Comm::shared_buffer()"),
     ("dsc_pipe_run_bytes()", "PipeSchedule::run_bytes()"),
+    ("dsc_pipe_schedule_create_custom(), or an import", "PipePlanner::custom() or PipePlan::read()"),
     ("dsc_ring_begin()", "Ring::pass()"),
-    ("dsc_tensor_map_v()", "TensorMap::uneven()"),
     ("dsc_work_wait()", "wait_on()"),
     (
         "1 (sum) to 8 (bxor), or one of dsc_op_create_...",
         "a named Op, or that of a UserOp or PremulSum that still exists",
     ),
+    ("set device in dsc_init_options_t", "set InitOptions::device()"),
+    ("or the size of each part in options->parts", "or TensorMap::uneven() with the size of each part"),
+    ("mark it ready with gradient NULL", "mark it with mark_accumulated()"),
     ("costs->n is", "values per cost are"),
     ("data is NULL", "the tensor has no memory, expected Tensor::new"),
     ("expected NULL or \"auto\"", "expected \"auto\""),
@@ -92,9 +103,10 @@ const PHRASES: [(&str, &str); 24] = [
     ("unit_starts", "units"),
     ("padded is 1 and capacity is 0", "padded is true and capacity is not set"),
     (", or -1 for the environment's", ", or not set"),
-    (", or -1 for what is left", ""),
+    (", or -1 for the rest", ""),
     (", or none (-1) for the whole pipeline", ""),
     (", or -1 for no group", ", or None for no group"),
+    (", or -1 for any", ", or None for any"),
     (", or 0 for that of the parameters", ", or not set"),
     ("with another timeout_ms", "with another timeout"),
     ("expected 0 to 0", "expected 0, the only one"),
@@ -106,13 +118,14 @@ pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
     if !may_be_said_anew(code) {
         return message;
     }
-    if let Some(found) = message.find("->struct_size is") {
+    if let Some(found) = message.find("struct_size is ") {
         let text = "the libdsc that runs does not know a struct of this crate: their versions differ";
-        return format!("{} ({})", text, without_arrows(message[found + 2..].to_owned()));
+        return format!("{} ({})", text, &message[found..]);
     }
     let message = PHRASES.iter().fold(message, |message, (c, rust)| message.replace(c, rust));
     let message = counted(without_arrows(message));
-    let message = numbered(message, "timeout_ms", |n| format!("timeout is {} ms", n));
+    let message = numbered(message, "timeout_ms is ", |n| format!("timeout is {} ms", n));
+    let message = numbered(message, "mapping ", |n| format!("mapping {:?}", Mapping::from_number(n)));
     CHOICES.iter().fold(message, chosen)
 }
 
@@ -167,7 +180,7 @@ fn counted(message: String) -> String {
         Some(c) if c.starts_with("n_") => (c.to_owned(), c[2..].to_owned()),
         _ => return message,
     };
-    numbered(message, &c, |n| format!("{} has {} entries", name, n))
+    numbered(message, &format!("{} is ", c), |n| format!("{} has {} entries", name, n))
 }
 
 /// The name in front of the first such text.
@@ -177,13 +190,13 @@ fn word_before<'m>(message: &'m str, text: &str) -> Option<&'m str> {
     Some(&message[start..end])
 }
 
-/// Replaces "name is NUMBER", where the name may be the end of a longer one.
-fn numbered(message: String, name: &str, said: impl Fn(i32) -> String) -> String {
-    let start = match message.find(&format!("{} is ", name)) {
+/// Replaces a text such as "timeout_ms is " and the number behind it. The text may begin within a longer name.
+fn numbered(message: String, text: &str, said: impl Fn(i32) -> String) -> String {
+    let start = match message.find(text) {
         Some(start) => start,
         None => return message,
     };
-    let at = start + name.len() + " is ".len();
+    let at = start + text.len();
     match leading_number(&message[at..]) {
         Some((number, length)) => format!("{}{}{}", &message[..start], said(number), &message[at + length..]),
         None => message,
@@ -266,6 +279,8 @@ mod tests {
         assert_eq!(said("dsc_comm_split: no"), "split: no");
         assert_eq!(said("dsc_mesh_create: no"), "Mesh::new: no");
         assert_eq!(said("dsc_pipe_schedule_create: no"), "pipe_schedule: no");
+        assert_eq!(said("dsc_tensor_map_forward: no"), "TensorMap::forward: no");
+        assert_eq!(said("dsc_tensor_map_part: no"), "split_range: no");
         assert_eq!(said("dsc_bucket_reducer_mark_ready: no"), "Iteration::mark_ready: no");
         assert_eq!(said("dsc_op_create_premul: scale is nan"), "PremulSum::new: scale is nan");
         assert_eq!(in_rust(ErrorCode::Callback, "dsc_pipe_run: dsc_x is NULL".into()), "pipe_run: dsc_x is NULL");
@@ -280,8 +295,10 @@ mod tests {
         );
         assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
         assert_eq!(said("\u{e9}->a and b->c"), "a and c");
-        let text = said("dsc_x: (&params[0])->struct_size is 72, expected 64 to 64: was it initialised?");
-        assert!(text.contains("versions differ") && !text.contains("params"), "{}", text);
+        for place in ["params[0].", "options->"] {
+            let text = said(&format!("dsc_x: {}struct_size is 72, expected 64 to 64: was it initialised?", place));
+            assert!(text.contains("versions differ") && !text.contains(place), "{}", text);
+        }
     }
 
     #[test]

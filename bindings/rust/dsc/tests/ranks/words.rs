@@ -37,7 +37,7 @@ fn of_operations_and_groups() {
             refused(world.broadcast_shape(unknown, &[1], 0), dtype);
         }
         refused(world.create_group(&[0, 1, 0]), "create_group: ranks has 3 entries, expected 1 to 2");
-        refused(world.create_group(&[4]), "create_group: an entry of ranks is 4, expected 0 to 1");
+        refused(world.create_group(&[4]), "create_group: ranks[0] is 4, expected 0 to 1");
         refused(world.set_timeout(Duration::ZERO), "set_timeout: timeout is 0 ms, expected 1 or more");
         let check = "set_nonfinite_check: check is Unknown(5), expected Off, Count or Fail";
         refused(world.set_nonfinite_check(NonFiniteCheck::Unknown(5)), check);
@@ -76,7 +76,14 @@ fn of_reducers() {
     refused(BucketReducer::new(&world, &mut [], &options()), &new("params has 0 entries, expected 1 or more"));
 
     let mut reducer = make(options()).unwrap();
-    refused(reducer.use_hook(Some("nope")), "BucketReducer::use_hook: there is no hook nope...");
+    let iteration = reducer.begin().unwrap();
+    iteration.accumulate(0, &[1.0f32; 4]).unwrap();
+    let unused = "Iteration::mark_unused: parameter 0 has an accumulated gradient, so it is not unused; \
+                  mark it with mark_accumulated()";
+    refused(iteration.mark_unused(0), unused);
+    iteration.mark_accumulated(0).unwrap();
+    iteration.finish().unwrap();
+    refused(reducer.use_hook(Some("nope")), "BucketReducer::use_hook: unknown hook nope...");
     let mut buffer = [0.0f32; 2];
     reducer.set_buffers(&mut [Tensor::new(&mut buffer)]).unwrap();
     let how = reducer.sync_buffers(&mut [Tensor::new(&mut buffer)], BufferSync::Unknown(7));
@@ -111,9 +118,15 @@ fn of_plans_and_schedules() {
     refused(Mesh::new(&[]), "Mesh::new: axes has 0 entries, expected 1 to 32");
     refused(Mesh::new(&[("tp", 0)]), "Mesh::new: the axis \"tp\" has size 0, expected 1 or more");
     refused(SequenceOrder::Zigzag.ranges(8, 2, 4), "SequenceOrder::ranges: rank is 4, expected 0 to 1");
+    let mesh = Mesh::new(&[("tp", 2)]).unwrap();
+    let filter = "Mesh::filter: the coordinate of \"tp\" is 2, expected 0 to 1, or None for any";
+    refused(mesh.filter(&[Some(2)]), filter);
     refused(PipeSchedule::new("1f1b", 3, 5, 4), "pipe_schedule: stage is 5, expected 0 to 2");
     let find = PipePlanner::new("1f1b", 3, 4).find(&PipeCosts::new(), &PipeLimits::new());
     refused(find, "PipePlanner::find: name is \"1f1b\", expected \"auto\"");
+
+    let custom = "schedule \"custom\" has no order; expected PipePlanner::custom() or PipePlan::read()";
+    refused(PipePlanner::new("custom", 3, 4).plan(), &format!("pipe_schedule: {}", custom));
 
     let plan = PipePlanner::new("1f1b", 3, 4).plan().unwrap();
     let costs = plan.simulate(&PipeCosts::new().forward(&[1.0, 2.0]));
