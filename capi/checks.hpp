@@ -19,6 +19,13 @@ T& require(T* pointer, const char* name) {
   return *pointer;
 }
 
+// The default of a size that a caller must set: 0 is a valid size.
+constexpr size_t kUnset = SIZE_MAX;
+
+inline void check_set(const char* name, size_t size) {
+  if (size == kUnset) fail(DSC_ERR_INVALID_ARG, "%s is not set, expected a size", name);
+}
+
 inline void check_dtype(int32_t dtype) {
   if (!is_dtype(dtype)) fail(DSC_ERR_INVALID_ARG, "dtype is %d, expected 1 (i8) to 13 (bool)", dtype);
 }

@@ -28,6 +28,7 @@ dsc_sequence_heads_options_t default_heads_options() {
   dsc_sequence_heads_options_t options{};
   options.struct_size = sizeof options;
   options.batch = 1;
+  options.sequence = options.heads = options.head_dim = dsc::kUnset;
   return options;
 }
 
@@ -61,6 +62,9 @@ void check_size(size_t batch, size_t sequence, size_t heads, size_t head_dim, in
 HeadExchange read_exchange(const dsc::Comm& comm, const dsc_sequence_heads_options_t& options, bool to_heads,
                            int32_t dtype) {
   dsc::check_dtype(dtype);
+  dsc::check_set("options->sequence", options.sequence);
+  dsc::check_set("options->heads", options.heads);
+  dsc::check_set("options->head_dim", options.head_dim);
   check_size(options.batch, options.sequence, options.heads, options.head_dim, dtype);
   const int ranks = comm.size();
   return {comm.rank(),
@@ -251,7 +255,7 @@ dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t count, int32
 }
 
 dsc_result_t dsc_sequence_causal_range(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
-                                       int32_t source, dsc_sequence_causal_range_t* work) {
+                                       int32_t source, dsc_sequence_causal_range_t* range) {
   return dsc::guard_pure(__func__, [&] {
     const dsc::SequenceOrder read = read_order(order, count, ranks);
     dsc::check_rank("rank", rank, ranks);
@@ -263,6 +267,6 @@ dsc_result_t dsc_sequence_causal_range(dsc_sequence_order_t order, size_t count,
     filled.key_begin = found.keys.begin;
     filled.key_count = found.keys.count;
     filled.is_diagonal = found.is_diagonal ? 1 : 0;
-    dsc::write_sized(work, filled, "work");
+    dsc::write_sized(range, filled, "range");
   });
 }

@@ -175,8 +175,8 @@ dsc_result_t dsc_pipe_schedule_order(const dsc_pipe_schedule_t* schedule, int32_
     plan.expect_order();
     dsc::check_rank("stage", stage, plan.spec.stages);
     dsc::check_room(operations, "operations", capacity, needed);
-    const auto size = *needed = static_cast<size_t>(plan.order->size(stage));
-    const size_t left = size - std::min(first, size);
+    const auto size = static_cast<size_t>(plan.order->size(stage));
+    const size_t left = *needed = size - std::min(first, size);
     for (size_t i = 0; i < std::min(capacity, left); ++i) {
       const dsc::Compute op = plan.order->at(stage, static_cast<int64_t>(first + i));
       operations[i] = {static_cast<int32_t>(op.op), op.chunk, op.micro_batch, op.overlaps ? 1 : 0};

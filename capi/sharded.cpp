@@ -245,7 +245,7 @@ dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharded_range_
   });
 }
 
-dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* memory) {
+dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* info) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
     const dsc::HeldBytes params = pinned->held_params();
@@ -257,7 +257,7 @@ dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_m
     held.grad_bytes = grads.full;
     held.peak_param_bytes = params.peak_full;
     held.peak_grad_bytes = grads.peak_full;
-    dsc::write_sized(memory, held, "memory");
+    dsc::write_sized(info, held, "info");
   });
 }
 

@@ -24,6 +24,7 @@ dsc_tensor_map_options_t default_map_options() {
   dsc_tensor_map_options_t options{};
   options.struct_size = sizeof options;
   options.outer = options.inner = options.chunks = 1;
+  options.dim = dsc::kUnset;
   return options;
 }
 
@@ -83,6 +84,7 @@ void copy(dsc::Comm& comm, const TensorMap& map, const dsc::Call& call, dsc_work
 
 TensorMap even_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& options, MapStep step) {
   const int ranks = comm.size();
+  dsc::check_set("options->dim", options.dim);
   if (options.other_parts)
     dsc::fail(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL without options->parts");
   if (options.mapping != DSC_TENSOR_MAPPING_COPY && options.mapping != DSC_TENSOR_MAPPING_REDUCE)
@@ -129,8 +131,8 @@ TensorMap uneven_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& opti
     dsc::fail(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL for mapping %d",
               options.mapping);
   const Division dim = listed("options->parts", options.parts, 1, ranks, dtype);
-  if (options.dim != 0 && options.dim != dim.total())
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->dim is %zu, expected the sum of options->parts, %zu, or 0",
+  if (options.dim != dsc::kUnset && options.dim != dim.total())
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->dim is %zu, expected the sum of options->parts, %zu",
               options.dim, dim.total());
   const bool exchanges = dsc::exchanges_dimensions(step);
   TensorMap map{step, comm.rank(), ranks, Division(exchanges ? 1 : options.outer, 1), dim, options.inner};

@@ -4,22 +4,35 @@ import re
 
 # DSC_OK and DSC_ERR_TIMEOUT are what the C libraries of this field write; DSC_RESULT_TIMEOUT is not.
 FREE_ENUMS = {"dsc_result"}
-# The bits of dsc_sources_t are named one by one.
-MORE_ARGUMENTS = {
-    "dsc_shard_copies": "two plans of the same parameters, each with its number of shards",
-}
 MOST_ARGUMENTS = 10
+MORE_ARGUMENTS = {"dsc_shard_copies": "two plans of the same parameters, each with its number of shards"}
 # The needed size is the product of the two numbers that follow the capacity.
 PRODUCTS = {"dsc_mesh_groups", "dsc_mesh_levels", "dsc_mesh_members"}
 # Read on the root and written elsewhere, so it is not only the needed size.
 BOTH_WAYS = {"dsc_broadcast_shape"}
+# Two lists, each with its capacity and its number of entries.
+TWO_LISTS = {"dsc_mesh_plan"}
 TAILS = ("stream", "work")
+# What a call does with the object that its options describe.
+VERBS = ("create", "open", "split", "forward")
+SHARED_OPTIONS = {
+    "dsc_clip_options_t": "dsc_bucket_reducer_clip and dsc_sharded_clip take them",
+    "dsc_init_options_t": "dsc_init_distributed has PyTorch's name",
+    "dsc_sequence_heads_options_t": "dsc_sequence_to_heads and dsc_heads_to_sequence take them",
+}
+STEPS = {"dsc_pipe_schedule_next": "an instruction is not a description of the schedule"}
+# What a function's name may begin with besides the names of handles.
+SUBJECTS = ("bucket", "dtype", "log", "mem", "moe", "op", "pipe", "rng", "sampler", "sequence", "shard", "tensor", "tied", "trace")
+# Headers of operations, whose names are their usual ones.
+OPERATIONS = ("collectives.h", "coalesced.h", "broadcast_data.h", "context_parallel.h", "cross_entropy.h", "rms_norm.h")
+# Calls about the process, as PyTorch has them, and names that need no object.
+FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_json", "version", "feature", "result_name", "last_error_", "clip_options_init")
 
 
 def misnamed(api):
     """Lists every name and every order of arguments that breaks a rule."""
-    rules = (enumerator_prefixes, shared_prefixes, options_names, info_names, json_names, needed_sizes, counts)
-    rules += (argument_order, root_position, argument_numbers, error_rooms)
+    rules = (enumerator_prefixes, shared_prefixes, options_names, struct_results, json_names, needed_sizes, counts)
+    rules += (argument_order, root_position, argument_numbers, error_rooms, subjects)
     return [f"  {problem}" for rule in rules for problem in rule(api)]
 
 
@@ -48,13 +61,13 @@ def shared_prefixes(api):
 
 
 def options_names(api):
-    """dsc_X_options_t is taken by a function that begins or ends with X."""
+    """dsc_X_options_t is taken by dsc_X, or by dsc_X_create and the like."""
     for struct in api["structs"]:
-        if not struct["name"].endswith("_options_t"):
+        if not struct["name"].endswith("_options_t") or struct["name"] in SHARED_OPTIONS:
             continue
-        subject = struct["name"].removeprefix("dsc_").removesuffix("_options_t")
+        subject = struct["name"].removesuffix("_options_t")
         takers = [f["name"] for f in api["functions"] if takes(f, struct["name"]) and not f["name"].endswith("_init")]
-        if not any(named_after(taker, subject) for taker in takers):
+        if not {subject, *(f"{subject}_{verb}" for verb in VERBS)} & set(takers):
             yield f"{struct['name']}: expected a name after a call that takes it: {', '.join(takers) or 'none'}"
 
 
@@ -62,18 +75,21 @@ def takes(function, struct):
     return any(a["type"].removeprefix("const ") == struct + "*" for a in function["arguments"])
 
 
-def named_after(function, subject):
-    """The words of the subject are words of the function's name, in the same order."""
-    words = iter(function.removeprefix("dsc_").split("_"))
-    return all(word in words for word in subject.split("_"))
-
-
-def info_names(api):
-    """A function fills one dsc_X_info_t, and nothing else, exactly if its name ends with _info."""
+def struct_results(api):
+    """A call that fills in one struct ends with _info, as the struct does, or has the struct's name."""
+    structs = {struct["name"] for struct in api["structs"]}
     for function in api["functions"]:
-        out = [a["type"] for a in function["arguments"] if a["type"].endswith("_info_t*")]
-        if bool(out) != function["name"].endswith("_info"):
-            yield f"{function['name']}: a name ends with _info exactly if the call fills in a dsc_..._info_t"
+        out = [a["type"].removesuffix("*") for a in function["arguments"] if a["direction"] != "in"]
+        name, fills = function["name"], len(out) == 1 and out[0] in structs
+        if not fills or name.endswith("_init") or name in STEPS or takes_capacity(function):
+            if name.endswith("_info") and not fills:
+                yield f"{name}: a name ends with _info only if the call fills in a dsc_..._info_t"
+        elif not (name.endswith("_info") and out[0].endswith("_info_t")) and out[0] != name + "_t":
+            yield f"{name} fills in {out[0]}: expected dsc_..._info and dsc_..._info_t, or {name}_t"
+
+
+def takes_capacity(function):
+    return any(a["name"] == "capacity" for a in function["arguments"])
 
 
 def json_names(api):
@@ -81,8 +97,8 @@ def json_names(api):
     for function in api["functions"]:
         text = any(a["name"] == "text" and a["direction"] == "out" for a in function["arguments"])
         name = function["name"]
-        if name.endswith("_json") and not text:
-            yield f"{name}: expected a text, as the name ends with _json"
+        if name.endswith("_json") != (text and "JSON" in function["brief"]):
+            yield f"{name}: a name ends with _json exactly if the call gives a text, which its brief calls JSON"
         if text and re.search(r"_(stats|report)$", name):
             yield f"{name}: a text is JSON (_json) or prose (_summary); stats are structs, a report is an object"
         if name.endswith("_stats") and not any(a["type"].endswith("_stats_t*") for a in function["arguments"]):
@@ -91,11 +107,12 @@ def json_names(api):
 
 def needed_sizes(api):
     """What follows a capacity is the needed size, and is called so."""
+    exceptions = PRODUCTS | BOTH_WAYS | TWO_LISTS
     for function in api["functions"]:
-        names = [a["name"] for a in function["arguments"]]
+        names = [a["name"] for a in function["arguments"]] + [""]
         for name, after in zip(names, names[1:]):
-            if name == "capacity" and after != "needed" and function["name"] not in PRODUCTS | BOTH_WAYS:
-                yield f"{function['name']}: {after} follows capacity; expected needed"
+            if name.endswith("capacity") and after != "needed" and function["name"] not in exceptions:
+                yield f"{function['name']}: {after or 'nothing'} follows {name}; expected needed"
 
 
 def counts(api):
@@ -115,28 +132,33 @@ def argument_order(api):
     for function in api["functions"]:
         arguments = function["arguments"]
         tail = [a["name"] for a in arguments if a["name"] in TAILS and a["type"] in ("void*", "dsc_work_t**")]
-        if tail and [a["name"] for a in arguments][-len(tail) :] != tail:
-            yield f"{function['name']}: expected {' and '.join(tail)} at the end"
+        wanted = [name for name in TAILS if name in tail]
+        if tail and [a["name"] for a in arguments][-len(tail) :] != wanted:
+            yield f"{function['name']}: expected {' and '.join(wanted)} at the end"
+        names = [a["name"] for a in arguments]
+        if {"send", "recv"} <= set(names) and names.index("recv") < names.index("send"):
+            yield f"{function['name']}: recv stands before send"
         rest = [a for a in arguments if a["name"] not in (*TAILS, "recv", "capacity", "root", "struct_size")]
         seen = ""
         for argument in rest:
             if argument["direction"] == "out":
                 seen = argument["name"]
-            elif argument["direction"] == "in" and seen and not describes(argument["name"], seen):
+            elif argument["direction"] == "in" and seen and not describes(function, argument["name"], seen):
                 yield f"{function['name']}: the input {argument['name']} follows the output {seen}"
 
 
-def describes(name, output):
-    return name in (f"n_{output}", f"{output}_dtype") or name.endswith("_capacity")
+def describes(function, name, output):
+    is_capacity = function["name"] in TWO_LISTS and name.endswith("_capacity")
+    return name in (f"n_{output}", f"{output}_dtype") or is_capacity
 
 
 def root_position(api):
-    """The root follows the data and its type."""
+    """The root is the last input, except the stream and the size of buffers."""
     for function in api["functions"]:
         names = [a["name"] for a in function["arguments"]]
         if "root" in names:
-            data = [i for i, name in enumerate(names) if name in ("send", "recv", "count", "dtype", "tensors", "shape")]
-            late = [names[i] for i in data if i > names.index("root")]
+            behind = function["arguments"][names.index("root") + 1 :]
+            late = [a["name"] for a in behind if a["direction"] != "out" and a["name"] not in ("stream", "buffer_bytes")]
             if late:
                 yield f"{function['name']}: root stands before {', '.join(late)}; expected after them"
 
@@ -156,3 +178,13 @@ def error_rooms(api):
         rooms = [name for name, type_ in fields.items() if type_ == "char*"]
         if rooms and (rooms != ["error"] or "error_capacity" not in fields):
             yield f"{struct['name']}: the room for a text is {', '.join(rooms)}; expected error and error_capacity"
+
+
+def subjects(api):
+    """A name begins with what the call acts on, or is that of an operation."""
+    known = [handle["name"].removeprefix("dsc_").removesuffix("_t") + "_" for handle in api["handles"]]
+    known += [subject + "_" for subject in SUBJECTS] + list(FREE)
+    for function in api["functions"]:
+        is_operation = function["header"].removeprefix("dsc/") in OPERATIONS
+        if not is_operation and not function["name"].removeprefix("dsc_").startswith(tuple(known)):
+            yield f"{function['name']}: expected a name that begins with what the call acts on"

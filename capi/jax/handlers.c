@@ -268,6 +268,7 @@ static dsc_result_t tensor_map(call_t* call) {
   options.inner = inner;
   if (direction == FORWARD)
     return dsc_tensor_map_forward(call->comm, &options, send.data, recv.data, send.dtype, NULL, NULL);
+  if (direction != BACKWARD) return DSC_ERR_INTERNAL; /* the package sets no other */
   return dsc_tensor_map_backward(call->comm, &options, send.data, recv.data, send.dtype, NULL, NULL);
 }
 

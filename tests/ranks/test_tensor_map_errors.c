@@ -29,7 +29,7 @@ static int odd_options_body(rank_t* self) {
   odd.other_parts = NULL;
   odd.parts = parts;
   PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG,
-                         "options->dim is 8, expected the sum of options->parts, 3, or 0",
+                         "options->dim is 8, expected the sum of options->parts, 3",
                          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
   odd.dim = 3;
   odd.chunks = 2;

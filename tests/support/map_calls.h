@@ -45,7 +45,7 @@ static inline dsc_result_t map_parts(dsc_comm_t* comm, dsc_tensor_mapping_t mapp
                                      const void* send, void* recv, size_t outer, const size_t* parts,
                                      const size_t* other_parts, size_t inner, dsc_dtype_t dtype, void* stream,
                                      dsc_work_t** work) {
-  dsc_tensor_map_options_t options = map_options(mapping, outer, 0, inner);
+  dsc_tensor_map_options_t options = map_options(mapping, outer, SIZE_MAX, inner);
   options.parts = parts;
   options.other_parts = other_parts;
   return map_step(comm, &options, direction, send, recv, dtype, stream, work);

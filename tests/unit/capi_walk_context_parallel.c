@@ -37,6 +37,8 @@ static void sequence_to_heads(void) {
   WALK_INVALID(dsc_sequence_heads_options_init(&unset, 4));
   WALK(DSC_OK, dsc_sequence_heads_options_init(&unset, sizeof unset));
   EXPECT(unset.batch == 1);
+  unset.sequence = unset.heads = 4;
+  WALK_INVALID(dsc_sequence_to_heads(W, &unset, data, out, F32, NULL, &work));
   unset.struct_size = 4;
   WALK_INVALID(dsc_sequence_to_heads(W, &unset, data, out, F32, NULL, &work));
   WALK_INVALID(dsc_heads_to_sequence(W, NULL, data, out, F32, NULL, &work));

@@ -250,7 +250,7 @@ static const dsc_tensor_map_options_t* uneven_map(dsc_tensor_mapping_t mapping, 
                                                   const size_t* parts, const size_t* other_parts,
                                                   size_t inner) {
   static dsc_tensor_map_options_t options;
-  options = map_options(mapping, outer, 0, inner);
+  options = map_options(mapping, outer, SIZE_MAX, inner);
   options.parts = parts;
   options.other_parts = other_parts;
   return &options;
@@ -268,6 +268,8 @@ static void tensor_map(void) {
   WALK_INVALID(dsc_tensor_map_options_init(&options, 4));
   WALK(DSC_OK, dsc_tensor_map_options_init(&options, sizeof options));
   EXPECT(options.mapping == 0 && options.outer == 1 && options.inner == 1 && options.chunks == 1);
+  options.mapping = gather;
+  WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work)); /* no dim */
   options.struct_size = 4;
   WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work));
   WALK_INVALID(dsc_tensor_map_backward(W, NULL, data, bytes, F32, NULL, &work));

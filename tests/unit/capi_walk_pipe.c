@@ -226,7 +226,7 @@ static void order(void) {
   WALK(DSC_TRUNCATED, dsc_pipe_schedule_order(S, 3, 0, operations, 1, &total));
   EXPECT(total == 16 && operations[0].op == DSC_PIPE_OP_FORWARD && operations[1].op == 99);
   WALK(DSC_OK, dsc_pipe_schedule_order(S, 3, 15, operations, 2, &total));
-  EXPECT(total == 16 && operations[0].op == DSC_PIPE_OP_BACKWARD && operations[0].micro_batch == 7);
+  EXPECT(total == 1 && operations[0].op == DSC_PIPE_OP_BACKWARD && operations[0].micro_batch == 7);
   EXPECT(operations[1].op == 99);
   WALK(DSC_OK, dsc_pipe_schedule_order(S, 3, SIZE_MAX, operations, 2, &total));
 }

@@ -4,7 +4,7 @@ set -uo pipefail
 
 # Compiles one header as one language: try NAME COMPILER LANGUAGE STANDARD
 try() {
-  local flags=(-fsyntax-only -Wall -Wextra -Wpedantic -Werror -I capi/include)
+  local flags=(-fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Werror -I capi/include)
   if [[ $3 == c ]]; then flags+=(-Wstrict-prototypes); fi
   echo "#include <$1>" | "$2" -x "$3" -std="$4" "${flags[@]}" -
 }

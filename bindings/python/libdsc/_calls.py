@@ -6,7 +6,7 @@ import ctypes
 from ctypes import byref, c_int32
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
-from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, errors
+from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, _words, errors
 from libdsc._arguments import ranks_text, with_order
 from libdsc._blocks import expect_dtype
 from libdsc._library import Shared, check, last_info, last_message, lib
@@ -181,4 +181,5 @@ class Calls(Shared):
 
 def op_name(function: Any) -> str:
     """The operation that a function of the library is, as errors name it."""
-    return str(function.__name__).removeprefix("dsc_").removeprefix("comm_")
+    name = str(function.__name__)
+    return _words.OPERATIONS.get(name) or name.removeprefix("dsc_").removeprefix("comm_")

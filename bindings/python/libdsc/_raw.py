@@ -919,9 +919,9 @@ class SequenceHeadsOptions(ctypes.Structure):
     sequence_parts: Any  # one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
     head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads than ranks. NULL (default): equal parts
     batch: int  # number of sequences; default 1
-    sequence: int  # tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
-    heads: int  # total number of heads; without head_parts a multiple of the number of ranks
-    head_dim: int  # elements of a head
+    sequence: int  # tokens of each whole sequence; must be set. Without sequence_parts a multiple of the number of ranks
+    heads: int  # total number of heads; must be set. Without head_parts a multiple of the number of ranks
+    head_dim: int  # elements of a head; must be set
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1001,10 +1001,10 @@ class TensorMapOptions(ctypes.Structure):
     """A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    parts: Any  # one size per rank, which divide dim; equal on all ranks; a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL (default): equal parts
+    parts: Any  # one size per rank, which divide dim; equal on all ranks, which all give it; a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL (default): equal parts
     other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank receives from each rank in the forward direction. NULL (default) for all others
     outer: int  # product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the number of ranks; with parts: the product of the sizes between the two
-    dim: int  # size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE). With parts: their sum, or 0 (default)
+    dim: int  # size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE); must be set. With parts: their sum, or unset
     inner: int  # product of the sizes after the divided dimension; default 1
     chunk: int  # chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the same order, each once
     chunks: int  # number of chunks of the step; default 1. If it exceeds the number of elements, some chunks are empty. It must be 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE

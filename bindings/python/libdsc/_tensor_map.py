@@ -256,7 +256,7 @@ def _map_options(kind: Any, outer: int, dim: int, inner: int, lists: Any, chunk:
     options.mapping, options.outer, options.dim, options.inner = kind, outer, dim, inner
     options.chunk, options.chunks = chunk, chunks
     if lists is not None:
-        options.dim = 0
+        options.dim = sum(lists[0])
         options.parts, options.other_parts = lists
     return options
 

@@ -29,7 +29,12 @@ _CHECKED = (
 
 _PREFIX = re.compile(r"^dsc_(?:comm_|bucket_reducer_|sharded_)?(\w+)(?=: )")  # of the function that failed
 # Functions that make what is a class in Python, or that have another name there.
-_CALLED = {
+OPERATIONS = {
+    "dsc_heads_to_sequence": "sequence_to_heads",
+    "dsc_tensor_map_backward": "tensor_map",
+    "dsc_tensor_map_forward": "tensor_map",
+}
+_CALLED = OPERATIONS | {
     "dsc_bucket_plan": "plan_buckets",
     "dsc_bucket_reducer_create": "BucketReducer",
     "dsc_join_create": "Join",
@@ -46,9 +51,14 @@ _CALLED = {
     "dsc_pipe_schedule_import": "PipeSchedule.from_text",
     "dsc_pipe_simulate": "simulate_pipeline",
     "dsc_ring_create": "Ring",
+    "dsc_rng_layer_seed": "seed_layer",
+    "dsc_rng_region_seed": "seed_region",
+    "dsc_sampler_indices": "shard_indices",
+    "dsc_sequence_causal_range": "causal_work",
     "dsc_shard_plan": "plan_shards",
     "dsc_sharded_create": "Sharded",
     "dsc_store_open": "Store",
+    "dsc_tensor_map_part": "split_range",
     "dsc_tied_layers_create": "TiedLayers",
     "dsc_tied_plan": "tied_stages",
 }

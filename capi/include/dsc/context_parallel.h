@@ -46,7 +46,7 @@ enum dsc_sequence_order {
 
 /** @brief Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
  * ranks. */
-typedef struct dsc_sequence_causal_range {
+typedef struct dsc_sequence_causal_range_t {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
   size_t query_begin;  /**< first of this rank's queries that attend to a key of the block */
   size_t query_count;  /**< number of these queries; 0: none */
@@ -66,10 +66,11 @@ typedef struct dsc_sequence_heads_options {
   const size_t* head_parts;     /**< one size per rank, whose sum is heads; a size may be 0, for example with
                                    fewer key heads than ranks. NULL (default): equal parts */
   size_t batch;                 /**< number of sequences; default 1 */
-  size_t sequence; /**< tokens of each whole sequence; without sequence_parts a multiple of the number
-                      of ranks */
-  size_t heads;    /**< total number of heads; without head_parts a multiple of the number of ranks */
-  size_t head_dim; /**< elements of a head */
+  size_t sequence; /**< tokens of each whole sequence; must be set. Without sequence_parts a multiple of the
+                      number of ranks */
+  size_t heads;    /**< total number of heads; must be set. Without head_parts a multiple of the number of
+                      ranks */
+  size_t head_dim; /**< elements of a head; must be set */
 } dsc_sequence_heads_options_t;
 
 /**
@@ -316,7 +317,7 @@ DSC_API dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t coun
  * @param[in] ranks number of ranks, 1 or more
  * @param[in] rank rank that holds the queries, 0 to ranks - 1
  * @param[in] source rank that holds the keys, 0 to ranks - 1
- * @param[out] work the result; its struct_size must be set
+ * @param[in,out] range the result; its struct_size must be set
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG
@@ -324,7 +325,7 @@ DSC_API dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t coun
  */
 DSC_API dsc_result_t dsc_sequence_causal_range(dsc_sequence_order_t order, size_t count, int32_t ranks,
                                                int32_t rank, int32_t source,
-                                               dsc_sequence_causal_range_t* work);
+                                               dsc_sequence_causal_range_t* range);
 
 #ifdef __cplusplus
 }

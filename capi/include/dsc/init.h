@@ -99,7 +99,7 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
 DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world);
 
 /**
- * @brief Reports what dsc_init_distributed() would do here, without connecting to other ranks.
+ * @brief Reports as JSON what dsc_init_distributed() would do here, without connecting to other ranks.
  *
  * The text is one JSON object; docs/bootstrap.md describes it. "sources": every source of rank and size in
  * order of precedence, the variables that it reads, and why it is used or not. "start": rank, sizes, address,

@@ -95,7 +95,7 @@ typedef struct dsc_pipe_schedule_options {
 } dsc_pipe_schedule_options_t;
 
 /** @brief The properties of a schedule. */
-typedef struct dsc_pipe_schedule_info {
+typedef struct dsc_pipe_schedule_info_t {
   size_t struct_size;             /**< size of this struct as the caller compiled it */
   int32_t stages;                 /**< devices of the pipeline */
   int32_t stage;                  /**< stage of the instructions; -1: the whole pipeline */
@@ -253,7 +253,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule,
  * @param[in] first number of the first operation wanted, 0 or more
  * @param[out] operations those from first on; may be NULL with capacity 0
  * @param[in] capacity entries of operations
- * @param[out] needed total number of operations of the stage
+ * @param[out] needed number of operations of the stage from first on
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for a schedule

@@ -119,7 +119,7 @@ typedef struct dsc_sharded_range {
  * prefetch + 1 units of parameters, sized for the largest consecutive units, at most max_live_bytes. Beyond
  * that, memory is allocated and given back as needed: pages on the host, stream-ordered allocations on a
  * device. It is counted from the first call that names the unit. */
-typedef struct dsc_sharded_memory_info {
+typedef struct dsc_sharded_memory_info_t {
   size_t struct_size;       /**< size of this struct as the caller compiled it */
   size_t param_shard_bytes; /**< parameter shards; 0 in stages 1 and 2, where they are part of param_bytes */
   size_t grad_shard_bytes;  /**< gradient shards */
@@ -514,13 +514,13 @@ DSC_API dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharde
 /**
  * @brief Returns the bytes that this rank holds.
  * @param[in] sharded sharded parameters
- * @param[in,out] memory struct_size must be set; filled
+ * @param[in,out] info struct_size must be set; filled
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* memory);
+DSC_API dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* info);
 
 /**
  * @brief Writes running totals of the operations of all groups that the object uses, in the form of

@@ -44,7 +44,7 @@ DSC_API dsc_result_t dsc_version(int32_t* major, int32_t* minor, int32_t* patch)
 DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
 
 /**
- * @brief Lists the engines and optional libraries: where they are, and why one cannot be used.
+ * @brief Lists the engines and optional libraries as JSON: where they are, and why one cannot be used.
  *
  * The text is a JSON object with one member for each of "host", "nccl", "cuda", "pmix", "gloo": "available",
  * "path" and "version" of the library that would be loaded (null: none), "reason" (null if available),

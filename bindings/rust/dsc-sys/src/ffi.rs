@@ -1179,11 +1179,12 @@ pub struct dsc_sequence_heads_options_t {
     pub head_parts: *const usize,
     /// number of sequences; default 1
     pub batch: usize,
-    /// tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
+    /// tokens of each whole sequence; must be set. Without sequence_parts a multiple of the number
+    /// of ranks
     pub sequence: usize,
-    /// total number of heads; without head_parts a multiple of the number of ranks
+    /// total number of heads; must be set. Without head_parts a multiple of the number of ranks
     pub heads: usize,
-    /// elements of a head
+    /// elements of a head; must be set
     pub head_dim: usize,
 }
 
@@ -1251,9 +1252,9 @@ pub struct dsc_moe_plan_info_t {
 pub struct dsc_tensor_map_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// one size per rank, which divide dim; equal on all ranks; a size may be 0. For ALL_TO_ALL:
-    /// the sizes that this rank sends to each rank in the forward direction. NULL (default): equal
-    /// parts
+    /// one size per rank, which divide dim; equal on all ranks, which all give it; a size may be 0.
+    /// For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL
+    /// (default): equal parts
     pub parts: *const usize,
     /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which
     /// divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank
@@ -1263,8 +1264,8 @@ pub struct dsc_tensor_map_options_t {
     /// HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the
     /// number of ranks; with parts: the product of the sizes between the two
     pub outer: usize,
-    /// size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE).
-    /// With parts: their sum, or 0 (default)
+    /// size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE);
+    /// must be set. With parts: their sum, or unset
     pub dim: usize,
     /// product of the sizes after the divided dimension; default 1
     pub inner: usize,
@@ -1819,7 +1820,8 @@ extern "C" {
         available: *mut i32,
     ) -> dsc_result_t;
 
-    /// Lists the engines and optional libraries: where they are, and why one cannot be used.
+    /// Lists the engines and optional libraries as JSON: where they are, and why one cannot be
+    /// used.
     ///
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
@@ -2597,7 +2599,8 @@ extern "C" {
         world: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Reports what dsc_init_distributed() would do here, without connecting to other ranks.
+    /// Reports as JSON what dsc_init_distributed() would do here, without connecting to other
+    /// ranks.
     ///
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
     /// - `text` (out): the JSON; may be NULL with capacity 0
@@ -4932,14 +4935,14 @@ extern "C" {
     /// Returns the bytes that this rank holds.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `memory` (inout): struct_size must be set; filled
+    /// - `info` (inout): struct_size must be set; filled
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_memory_info(
         sharded: *const dsc_sharded_t,
-        memory: *mut dsc_sharded_memory_info_t,
+        info: *mut dsc_sharded_memory_info_t,
     ) -> dsc_result_t;
 
     /// Writes running totals of the operations of all groups that the object uses, in the form of
@@ -5239,7 +5242,7 @@ extern "C" {
     /// - `ranks` (in): number of ranks, 1 or more
     /// - `rank` (in): rank that holds the queries, 0 to ranks - 1
     /// - `source` (in): rank that holds the keys, 0 to ranks - 1
-    /// - `work` (out): the result; its struct_size must be set
+    /// - `range` (inout): the result; its struct_size must be set
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
@@ -5250,7 +5253,7 @@ extern "C" {
         ranks: i32,
         rank: i32,
         source: i32,
-        work: *mut dsc_sequence_causal_range_t,
+        range: *mut dsc_sequence_causal_range_t,
     ) -> dsc_result_t;
 
     /// Fills options with their defaults: no target is ignored, no smoothing, no z-loss.
@@ -5659,8 +5662,8 @@ extern "C" {
         region_seed: *mut u64,
     ) -> dsc_result_t;
 
-    /// Fills options with their defaults: one whole step with equal parts; mapping and dim must be
-    /// set.
+    /// Fills options with their defaults: one whole step with equal parts. mapping and dim are
+    /// unset.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_tensor_map_options_t) as the caller compiled it
@@ -5902,7 +5905,7 @@ extern "C" {
     /// - `first` (in): number of the first operation wanted, 0 or more
     /// - `operations` (out): those from first on; may be NULL with capacity 0
     /// - `capacity` (in): entries of operations
-    /// - `needed` (out): total number of operations of the stage
+    /// - `needed` (out): number of operations of the stage from first on
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///

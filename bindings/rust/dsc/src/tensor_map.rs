@@ -195,7 +195,7 @@ impl TensorMap {
             parts: list(&self.parts),
             other_parts: list(&self.other_parts),
             outer: self.outer,
-            dim: if self.parts.is_some() { 0 } else { self.dim },
+            dim: self.dim,
             inner: self.inner,
             chunk,
             chunks,

@@ -92,7 +92,7 @@ typedef struct dsc_moe_plan_options {
 } dsc_moe_plan_options_t;
 
 /** @brief The sizes of a plan on this rank. */
-typedef struct dsc_moe_plan_info {
+typedef struct dsc_moe_plan_info_t {
   size_t struct_size;   /**< size of this struct as the caller compiled it */
   size_t tokens;        /**< of this rank */
   size_t top_k;         /**< slots of each token */

@@ -20,8 +20,8 @@
  * | REDUCE | whole -> whole: sum over the ranks | whole -> whole: identity |
  * | SCATTER | whole -> part: the rank's own slice | part -> whole: all-gather |
  * | GATHER | part -> whole: all-gather | whole -> part: the rank's own slice |
- * | GATHER_REDUCE | part -> whole: all-gather | whole -> part: sum of the rank's slice (reduce-scatter) |
- * | REDUCE_SCATTER | whole -> part: sum of the rank's slice | part -> whole: all-gather |
+ * | GATHER_REDUCE | part -> whole: all-gather | whole -> part: the rank's slice of the sum (reduce-scatter) |
+ * | REDUCE_SCATTER | whole -> part: the rank's slice of the sum | part -> whole: all-gather |
  * | ALL_TO_ALL | part p of dim goes to rank p | the reverse |
  * | SEQUENCE_TO_HIDDEN | [outer/n, dim, inner] -> [outer, dim/n, inner] | the reverse |
  * | HIDDEN_TO_SEQUENCE | [outer, dim/n, inner] -> [outer/n, dim, inner] | the reverse |
@@ -47,9 +47,9 @@ extern "C" {
 /** @brief A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init(). */
 typedef struct dsc_tensor_map_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  const size_t* parts; /**< one size per rank, which divide dim; equal on all ranks; a size may be 0. For
-                          ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction.
-                          NULL (default): equal parts */
+  const size_t* parts; /**< one size per rank, which divide dim; equal on all ranks, which all give it; a size
+                          may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward
+                          direction. NULL (default): equal parts */
   const size_t* other_parts; /**< only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per
                                 rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL:
                                 the sizes that this rank receives from each rank in the forward direction.
@@ -58,7 +58,7 @@ typedef struct dsc_tensor_map_options {
                     HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of
                     the number of ranks; with parts: the product of the sizes between the two */
   size_t dim;    /**< size of the divided dimension, a multiple of the number of ranks (any for COPY and
-                    REDUCE). With parts: their sum, or 0 (default) */
+                    REDUCE); must be set. With parts: their sum, or unset */
   size_t inner;  /**< product of the sizes after the divided dimension; default 1 */
   size_t chunk;  /**< chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the
                     same order, each once */
@@ -70,7 +70,7 @@ typedef struct dsc_tensor_map_options {
 } dsc_tensor_map_options_t;
 
 /**
- * @brief Fills options with their defaults: one whole step with equal parts; mapping and dim must be set.
+ * @brief Fills options with their defaults: one whole step with equal parts. mapping and dim are unset.
  * @param[out] options the struct to fill
  * @param[in] struct_size sizeof(dsc_tensor_map_options_t) as the caller compiled it
  *
