@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every public name of C that a guide mentions exists in bindings/api.json."""
+"""Every public name of C that a guide mentions exists in bindings/api.json, or is an inline function of a header."""
 
 import json
 import re
@@ -9,12 +9,14 @@ import source
 
 NAME = re.compile(r"(?<![\w./-])dsc_[a-z0-9_]*[a-z0-9]\b")
 NOT_PUBLIC = ("docs/extending.md",)  # names functions of the inside
+INLINE = re.compile(r"static inline [\w ]+?\*? ?(dsc_\w+)\(")  # functions of a header that the library does not export
 OF_MESON = {"dsc_dep"}
 CHOSEN = "docs/calls.md"  # the page of the functions that a program needs
 
 api = json.loads(source.read("bindings/api.json"))
-functions = {one["name"] for one in api["functions"]}
-public = {one["name"] for kind in api.values() if isinstance(kind, list) for one in kind} | OF_MESON
+inline = {name for path in source.files("capi/include/*.h") for name in INLINE.findall(source.read(path))}
+functions = {one["name"] for one in api["functions"]} | inline
+public = {one["name"] for kind in api.values() if isinstance(kind, list) for one in kind} | inline | OF_MESON
 
 found = []
 for path in source.files("README.md", "docs/*.md"):
