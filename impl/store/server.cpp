@@ -45,9 +45,8 @@ void require_token(const std::vector<SocketAddress>& addresses, const Token& tok
   for (const SocketAddress& address : addresses)
     if (!is_loopback(address))
       fail(DSC_ERR_AUTH,
-           "the store would %s at %s without a token; run export DSC_TOKEN=$(openssl rand -hex 32) and give "
-           "it "
-           "to all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
+           "the store would %s at %s without a token; make one, such as with openssl rand -hex 32, and set "
+           "DSC_TOKEN to it on all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
            role, to_text(address).c_str());
 }
 
