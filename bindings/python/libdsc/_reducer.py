@@ -381,7 +381,7 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def _finish(self, place: Optional[int]) -> None:
-        """Ends the iteration if that succeeds. After a failure a later call, until begin(), may still write its arrays."""
+        """Ends the iteration if that succeeds. After a failure calls before begin() may still write its arrays."""
         iteration = self._iteration  # keeps its arrays alive during the call, even if another thread closes the reducer
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         if code < 0:

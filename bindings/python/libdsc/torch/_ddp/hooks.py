@@ -36,7 +36,7 @@ class GradBucket:
         return self._bucket.index
 
     def buffer(self) -> Any:
-        """The gradients of this rank one after another in one flat tensor, undivided."""
+        """The gradients of this rank, not yet divided, one after another in one flat tensor."""
         return self._buffer if self._result is None else self._result
 
     def set_buffer(self, buffer: Any) -> None:
