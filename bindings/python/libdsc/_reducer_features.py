@@ -130,7 +130,7 @@ class ReducerFeatures(OnlyOne):
 
     @property
     def rebuilds(self) -> int:
-        """How often the buckets were rebuilt. After a rebuild grad_view() returns new arrays from the next begin() on."""
+        """How often the buckets were rebuilt. After that grad_view() returns new arrays, from the next begin() on."""
         count = c_uint64()
         self._check(lib.dsc_bucket_reducer_rebuilds(self._handle, byref(count)), "rebuilds")
         return count.value

@@ -312,7 +312,7 @@ class Sharded(OnlyOne):
         self._blocking("wait", lib.dsc_sharded_wait, self._unit(unit), stream=stream)
 
     def reshard(self, unit: int, *, stream: Any = None) -> None:
-        """Releases a unit's full parameters (stage 3). Accessing an array over them afterwards ends the process by SIGSEGV.
+        """Releases a unit's full parameters (stage 3). Later access to arrays over them ends the process by SIGSEGV.
 
         On a GPU the memory is reused in the order of the stream; the array then shows other data.
         """

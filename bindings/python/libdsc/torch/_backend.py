@@ -33,7 +33,7 @@ class Life(Operations):
     """Names, time-outs and ends, which both classes have."""
 
     def getBackendName(self) -> str:
-        """Returns "dsc", even if it replaces gloo: torch's C++ code treats an object with gloo's name as gloo itself."""
+        """Returns "dsc", even if it replaces gloo: torch's C++ code treats any object with gloo's name as gloo."""
         return NAME
 
     def get_error(self) -> ErrorType:

@@ -220,7 +220,7 @@ class ColumnParallelLinear(_Linear):
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> ColumnParallelLinear:
-        """This rank's part of a layer that all ranks have with the same values."""
+        """Returns this rank's part of a layer that has the same values on all ranks."""
         made: ColumnParallelLinear = cls._from(
             linear, group, fused=fused, gather_output=gather_output, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
         )
@@ -273,7 +273,7 @@ class RowParallelLinear(_Linear):
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> RowParallelLinear:
-        """This rank's part of a layer that all ranks have with the same values."""
+        """Returns this rank's part of a layer that has the same values on all ranks."""
         made: RowParallelLinear = cls._from(
             linear, group, input_is_parallel=input_is_parallel, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
         )
@@ -328,7 +328,7 @@ class VocabParallelEmbedding(_Divided):
     def from_embedding(
         cls, embedding: nn.Embedding, group: Any = None, *, sequence_parallel: bool = False, sequence_dim: int = 0
     ) -> VocabParallelEmbedding:
-        """This rank's part of a layer that all ranks have with the same values."""
+        """Returns this rank's part of a layer that has the same values on all ranks."""
         _expect_kind("embedding", embedding, nn.Embedding)
         options: dict[str, Any] = {name: getattr(embedding, name) for name in cls._OPTIONS}
         options.update({"device": "meta", "group": group, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim})
@@ -354,7 +354,7 @@ class VocabParallelEmbedding(_Divided):
 
 
 def whole_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Returns state_dict() of a model with whole parameters on all ranks, as if its layers were torch's own. Collective.
+    """Returns a model's state_dict() with whole parameters on all ranks, as if its layers were torch's. Collective.
 
     Args:
         module: a module with any layers. The layers of libdsc.torch.layers, and parameters shared with them, are

@@ -24,7 +24,7 @@ from libdsc.torch._modules import params
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
-    """Trains a module on all ranks. Each rank computes gradients of its samples, and p.grad gets the average of all ranks.
+    """Trains a module on all ranks: each computes gradients of its samples, and p.grad gets the average over all ranks.
 
     All ranks make it together; it copies rank 0's parameters and buffers to the others. Call it in place of the module:
 

@@ -121,7 +121,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """After forward passes in its block, backward passes only sum gradients on this rank. p.grad does not show the sum.
+        """After forward passes in its block, backward passes only sum gradients on this rank, and not in p.grad.
 
         with model.no_sync():
             for x, y in micro_batches[:-1]:
