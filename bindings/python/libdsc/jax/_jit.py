@@ -1,4 +1,4 @@
-"""Compiles functions whose operations run in the order of the program, and keeps that order from one call to the next."""
+"""Compiles functions whose operations run in the order of the program, and keeps that order from call to call."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ _MOVED = _REDUCED | {"int16", "uint16"}
 def all_reduce(x: Any, op: Any = "sum", comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
     """Returns x combined over all ranks. Collective.
 
-    Gradients of "sum" and "avg" are the same reduction of the gradients; other operations have none.
+    The gradient of "sum" and "avg" is the same reduction of the gradients. Other operations have no gradient.
 
     Args:
-        x: an array, or a tree of them, which takes one call.
+        x: an array, or a tree of arrays, which is reduced in one call.
         op: "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor".
         comm: the communicator; None: the world.
         token: orders calls explicitly; with it the result is (y, token).
