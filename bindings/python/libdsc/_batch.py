@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """The result of ``with comm.batch() as b:``. After a block with async_op=True, b.work is the Work of all operations;
-    otherwise it is None."""
+    """The result of ``with comm.batch() as b:``.
+
+    After a block with async_op=True, b.work is the Work of all its operations; otherwise it is None.
+    """
 
     __slots__ = ("work", "_comm", "_async_op", "_stream", "_owners", "_at_ends")
 

@@ -85,7 +85,8 @@ class MoePlan(OnlyOne):
 
     @property
     def positions(self) -> Any:
-        """The position of each slot's row among those that this rank sends, or -1: [tokens, top_k] of int64, of numpy."""
+        """The position of each slot's row among the rows that this rank sends, or -1: a numpy array of int64,
+        [tokens, top_k]."""
         numbers = self._list(lib.dsc_moe_plan_positions, c_int64, self.tokens * self.top_k)
         return numpy_module().array(numbers, "int64").reshape(*self._shape, self.top_k)
 

@@ -137,7 +137,7 @@ class Mesh:
         return _number(lib.dsc_mesh_neighbor, self._handle, rank, string("axis", axis), steps)
 
     def peer(self, rank: int, axis: str, coord: int) -> int:
-        """The rank at a position of an axis, with the other coordinates of rank; negative positions count from the end."""
+        """The rank at a position of an axis, with the other coordinates of rank; -1 is the last position."""
         rank, coord = integer("rank", rank), integer("coord", coord)
         return _number(lib.dsc_mesh_peer, self._handle, rank, string("axis", axis), coord)
 
@@ -190,7 +190,7 @@ class Mesh:
         return [level(number) for number in range(max(1, len(box)))]
 
     def members(self, axes: str, positions: Sequence[int]) -> list[list[int]]:
-        """Groups of some members of each group along some axes, by their positions; negative ones count from the end."""
+        """Groups of the members at these positions of each group along some axes; -1 is the last position."""
         named, listed = string("axes", axes), (c_int32 * len(positions))(*integers("positions", positions, *INT32))
         return _lists(self, lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
 

@@ -188,7 +188,7 @@ class Objects(NamedArrays):
         return [failed] + [(_header(False, 0), bytearray())] * (self._size - 1)
 
     def _headers(self, name: str, root: int, header: array.array[int]) -> list[array.array[int]]:
-        """Whether each rank has pickled its object, and how many bytes follow. Raises where ranks called something else."""
+        """Whether each rank has pickled its object, and how many bytes follow. Raises if ranks made different calls."""
         width = HEADER + 2
         flat = array.array("q", [0] * width * self._size)
         self.all_gather(flat, header + array.array("q", [ALIKE.index(name), root]))
@@ -197,7 +197,7 @@ class Objects(NamedArrays):
         return [of_rank[:HEADER] for of_rank in of_ranks]
 
     def _require_same(self, name: str, calls: Sequence[str]) -> None:
-        """Raises on all ranks if they called different operations. None waits for another then, so the communicator goes on."""
+        """Raises on all ranks if they called different operations. No rank waits then: the communicator keeps working."""
         usual = max(calls, key=calls.count)
         ranks = tuple(rank for rank, call in enumerate(calls) if call != usual)
         if ranks:
