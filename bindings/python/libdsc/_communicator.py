@@ -166,9 +166,8 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def environ(self) -> dict[str, str]:
         """Returns the environment variables of this communicator that other libraries read.
 
-        They are RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The call does not change
-        the environment of this process. Pass the variables to another one:
-        ``subprocess.run(command, env=os.environ | world.environ())``.
+        They are RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The environment itself is
+        not changed. Pass them to a process by ``subprocess.run(command, env=os.environ | world.environ())``.
         """
         found = {
             "RANK": self.rank,
@@ -290,13 +289,11 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     ) -> float:
         """Runs a pipeline schedule once; rank s of this communicator is stage s. Collective.
 
-        The callbacks compute; between them the library sends and receives. Each callback gets the instruction, as
-        iterating over the schedule returns it. Arrays are passed as tuples of numpy arrays over the library's memory,
-        one per tensor; a tuple is empty if there are no tensors.
-
-        The contents of arrays are valid from a micro-batch's forward pass to the end of its backward pass, and are
-        overwritten afterwards. Copy what you need longer. The memory of an array that you keep stays allocated, even
-        after the schedule is gone, or after any rank runs with other shapes, on another communicator or with memory=.
+        The callbacks compute; between them the library sends and receives. Each gets the instruction, as iterating over
+        the schedule returns it. Arrays are passed as tuples of numpy arrays over the library's memory, one per tensor;
+        a tuple may be empty. Their contents are valid from a micro-batch's forward pass to the end of its backward
+        pass. Copy what you need longer. The memory of an array that you keep stays allocated, even after the schedule
+        is gone, or after any rank runs with other shapes, on another communicator or with memory=.
 
         An exception in a callback ends the run on all ranks. It is raised here; the other ranks get CallbackError, and
         the communicator is revoked. Ctrl-C has the same effect.
@@ -366,7 +363,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
                 parent's.
             nccl_net_name: the network plugin that NCCL uses for the group; by default NCCL chooses.
             nccl_min_ctas, nccl_max_ctas: bounds of the thread blocks of NCCL's operations; 0: NCCL chooses.
-            stream_priority: of the streams of operations with async_op. Lower is more urgent; 0 is the least urgent.
+            stream_priority: of streams of operations with async_op: lower is more urgent, 0 the least urgent.
         """
         options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
         number = -1 if color is None else integer("color", color, 0, INT32[1], "0 to 2**31 - 1, or None")

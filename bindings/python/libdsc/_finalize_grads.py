@@ -51,10 +51,8 @@ def finalize_grads(
     and counts. The arrays are written in place; those of one step are reduced as one buffer. A rank outside a group
     passes None for the group, and no arrays. Arrays and groups are checked before anything is reduced.
 
-    The numbers below are those of the steps.
-
     Args:
-        grads: all gradients of this rank, which num_tokens scales.
+        grads: all gradients of this rank, which num_tokens scales. Numbers below are those of the steps.
         reducers: 1. what reduces gradients over the data-parallel ranks: objects with finish(), such as
             BucketReducer, or functions.
         pipeline: group of all stages.

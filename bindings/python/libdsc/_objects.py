@@ -197,7 +197,8 @@ class Objects(NamedArrays):
         return [of_rank[:HEADER] for of_rank in of_ranks]
 
     def _require_same(self, name: str, calls: Sequence[str]) -> None:
-        """Raises on all ranks if they called different operations. No rank waits then: the communicator keeps working."""
+        """Raises on all ranks if they called different operations. No rank waits then; the communicator stays usable.
+        """
         usual = max(calls, key=calls.count)
         ranks = tuple(rank for rank, call in enumerate(calls) if call != usual)
         if ranks:

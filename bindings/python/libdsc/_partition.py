@@ -89,8 +89,7 @@ def partition_layers(
             - "bottleneck": makes the heaviest part as light as possible, then the next-heaviest, and so on. No part is
               empty.
             - "uniform" and "deepspeed_balanced": as DeepSpeed does it. "uniform_v0" is DeepSpeed's method up to
-            v0.10.0,
-              "deepspeed_balanced_v0" that up to v0.12.4.
+              v0.10.0, "deepspeed_balanced_v0" that up to v0.12.4.
             - "type:REGEX": counts the layers whose name contains REGEX, ignoring case, and divides by
               "deepspeed_balanced", as DeepSpeed does.
             - "parameters": divides by weights with "deepspeed_balanced". If names has torch modules, weights may be

@@ -233,8 +233,10 @@ class Ring(OnlyOne):
         return self._handle
 
     def _view(self, address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:
-        """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory. A tensor, if the
-        caller gave one."""
+        """An array over the caller's memory, if the address is there, or else over the ring's. It keeps that memory.
+
+        It is a tensor if the caller passed one.
+        """
         owner = own.owner if address == own.address else handle
         is_tensor = hasattr(like, "new_empty")
         if own.device < 0:

@@ -57,8 +57,7 @@ def init_distributed(
 
     Args:
         dist_backend: DeepSpeed's name of backend.
-        backend: "auto" (the default), "host", "device" or "inter_host". PyTorch's "nccl" means "device", and "gloo"
-            means "inter_host".
+        backend: "auto" (the default), "host", "device" (PyTorch's "nccl") or "inter_host" (PyTorch's "gloo").
         rank: this process's number, 0 to world_size - 1; None or -1: not given.
         world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
@@ -78,17 +77,16 @@ def init_distributed(
         token: the secret of a job on several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
             if not given.
         store: how rank 0 tells ranks on other hosts where it listens, such as ``Store.from_callbacks()``.
-        nccl_library: the path of NCCL's library, the same for all ranks of a process. If not given, docs/gpu.md says
-            where it is searched for; wheels in the folders of sys.path are included.
+        nccl_library: the path of NCCL's library, the same for all ranks of a process. docs/gpu.md has the default,
+            which includes wheels in the folders of sys.path.
         cuda_library: the path of the CUDA driver's library, likewise; DSC_CUDA_LIBRARY or the system's if not given.
         distributed_port: DeepSpeed's name of port.
         auto_mpi_discovery: False: do not take rank and size from a PMIx server or the variables of a launcher. The same
             as sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
         dist_init_required: False is the same as require_existing=True; None and True make the world if there is none.
-        verbose: True describes the joined world in one record of the logger "libdsc", level INFO. If the program's
-            logging does not show that level (the default), rank 0 prints the record.
-        config: DeepSpeed's configuration, as a dict or a path. It is not read: operations are always counted, see
-            summary().
+        verbose: True describes the joined world in one record of the logger "libdsc", level INFO. If logging does not
+            show that level (the default), rank 0 prints the record.
+        config: DeepSpeed's configuration, a dict or a path. It is not read: operations are always counted (summary()).
     """
     return _joined(dict(locals()))
 

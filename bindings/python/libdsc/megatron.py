@@ -492,7 +492,7 @@ def broadcast_data(
 
 
 def initialize_rng_tracker(tracker: Optional[RngTracker] = None) -> None:
-    """Sets the tracker of get_rng_tracker(), such as one with torch's functions; None: a new one of numpy Generators."""
+    """Sets the tracker of get_rng_tracker(), such as one with torch's functions; None: a new one of numpy's."""
     global _tracker
     _tracker = RngTracker() if tracker is None else tracker
 
