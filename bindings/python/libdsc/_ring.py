@@ -81,14 +81,14 @@ class Ring(OnlyOne):
     ) -> Iterator[tuple[int, Any]]:
         """Begins a pass, and yields (source, block) for each rank's block. Collective.
 
-        A loop may be left early if all ranks do so at the same step.
+        You may leave the loop early if all ranks leave it at the same step.
 
         Args:
-            block: this rank's array, for example its keys and values; not written, and it must stay as it is until the
+            block: this rank's array, for example its keys and values. It is not written; do not change it before the
                 loop has ended.
-            parts: sizes of all ranks' blocks along dim, if they differ; equal on all ranks.
+            parts: sizes of all ranks' blocks along dim, if they differ; the same list on all ranks.
             dim: the dimension along which blocks may differ.
-            dtype: what the elements are, such as "bf16" for an array of uint16.
+            dtype: the element type, such as "bf16" for an array of uint16.
             stream: the stream of a pass on a GPU; None: the current one of torch or CuPy, or the one the array names.
         """
         try:

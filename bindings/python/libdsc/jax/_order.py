@@ -1,8 +1,9 @@
-"""Gives the calls in a program of JAX the order of the program, by a token that each of them gets from the one before.
+"""Gives the calls in a JAX program the order of the program, by a token that each call gets from the previous one.
 
-A function is traced once, with all its derivatives and batches; in the equations that come out, each call of a handler has a
-token in and a token out. Evaluating them again, the token of one call is put in at the next, through loops, branches and
-inner functions. Data decides then, which every part of JAX and XLA keeps to.
+A function is traced once, with all its derivatives and batches. In the resulting equations each call of a handler has a
+token input and a token output. The equations are evaluated again, and each call gets the token of the call before,
+through loops, branches and inner functions. The order is then a data dependence, which all parts of JAX and XLA
+respect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Communication hooks: PyTorch's own, behind a reducer of the library, and the library's by name."""
+"""Communication hooks: PyTorch's, adapted to a reducer of the library, and the library's by name."""
 
 from __future__ import annotations
 
