@@ -121,8 +121,8 @@ def _structure(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[A
 
 
 def _call(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[Any], Any]:
-    """A call of a handler. vmap may have made its token an array; such a call has a side effect, which no rule stands in
-    the way of any more."""
+    """A call of a handler. vmap may have made its token an array. Such a call has a side effect, which no rule prevents
+    here."""
     shape = np.shape(inputs[-1])
     given = jnp.broadcast_to(token, shape)
     found = equation.primitive.bind(*inputs[:-1], given, **(equation.params | {"has_side_effect": True}))

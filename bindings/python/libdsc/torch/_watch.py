@@ -94,8 +94,8 @@ def _completed(work: Work, ready: Any) -> bool:
 
 
 def _descriptors_of(work: Work) -> list[int]:
-    """Copies of the descriptors that a work waits for, which stay open when another thread completes it. If it waits for
-    nothing, one that is readable at once."""
+    """Copies of the descriptors that a work waits for; they stay open when another thread completes it. If it waits
+    for nothing, one that is readable at once."""
     found = []
     try:
         for part in work.parts():
