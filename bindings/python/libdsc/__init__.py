@@ -1,4 +1,4 @@
-"""The communication half of distributed training: start-up, collectives, gradient buckets, pipelines.
+"""Communication for distributed training: start-up, collectives, gradient buckets, pipelines.
 
     import libdsc as dsc
 
@@ -6,7 +6,7 @@
     world.all_reduce(x)
     dsc.finalize()
 
-Contents; help(libdsc.Communicator) and similar calls tell more, and docs/ of the project tells all:
+Contents. help(libdsc.Communicator) and similar calls say more; the complete documentation is in docs/ of the project:
 
     start and end     init_distributed, finalize, world, is_initialized, launch_report, spawn, Store, Source, SpawnError
     operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch
@@ -32,9 +32,10 @@ Contents; help(libdsc.Communicator) and similar calls tell more, and docs/ of th
       of the system   ConfigError, AddrInUseError, AuthError, ProtocolError, VersionError, NoBackendError, BackendError,
                       BackendStuckError, NomemError, NospaceError, SystemError, InternalError
 
-What is a function of a communicator here is its method too: world.verify_params(arrays) is verify_params(world, arrays).
-The package is pure Python over the shared library libdsc.so. It looks for the library where DSC_LIBRARY says, then in
-the package, then in the system; without one the import fails and says what was tried.
+Each function here that takes a communicator is also a method of it: world.verify_params(arrays) is the same as
+verify_params(world, arrays). The package is pure Python over the shared library libdsc.so. It searches for the library
+at the path in DSC_LIBRARY, then in the package, then in the system. If none is found, the import fails and lists the
+places that were tried.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -234,6 +235,6 @@ _tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, R
 if not TYPE_CHECKING:  # checkers of types must not take every name for one of this package
 
     def __getattr__(name: str) -> Any:
-        """Says what a name of another library is here; Python calls it only where this package has no such name."""
+        """Suggests this package's name for a name of another library; Python calls it only for missing names."""
         hint = "" if name.startswith("_") else meant_function(name, __all__, dir(Communicator))
         raise AttributeError(f"module 'libdsc' has no attribute {name!r}{hint}")

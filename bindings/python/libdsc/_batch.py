@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """What ``with comm.batch() as b:`` gives. b.work: all operations, after a block with async_op=True; else None."""
+    """The result of ``with comm.batch() as b:``.
+
+    After a block with async_op=True, b.work is the Work of all its operations; otherwise it is None.
+    """
 
     __slots__ = ("work", "_comm", "_async_op", "_stream", "_owners", "_at_ends")
 

@@ -36,22 +36,21 @@ class NamedArrays(Collectives):
         *,
         empty: Empty = None,
     ) -> dict[str, Any]:
-        """Returns the root's arrays of these keys on all ranks, which need not know their shapes. Collective.
+        """Returns the root's arrays for these keys on all ranks. The other ranks need not know the shapes. Collective.
 
             batch = comm.broadcast_data(["text", "mask"], next(loader) if comm.rank == 0 else None, "int64")
 
-        The shapes travel first, then all arrays in one broadcast. What is wrong with the root's data is an
-        InvalidArgError on all ranks, and the communicator keeps working; keys that differ are a MismatchError that
-        names them.
+        The shapes are sent first, then all arrays in one broadcast. If the root's data is wrong, all ranks raise
+        InvalidArgError, and the communicator keeps working. If the keys differ between ranks, MismatchError names them.
 
         Args:
             keys: the same list on all ranks.
-            data: on the root arrays by key, of at most 16 dimensions, whose sizes may be 0; others than keys are
-                ignored. Ignored on the other ranks.
-            dtype: what the elements of all arrays are, such as "int64"; the same on all ranks.
+            data: on the root, a dict of arrays, of at most 16 dimensions, whose sizes may be 0. Entries that are not in
+                keys are ignored. On the other ranks data is ignored.
+            dtype: the element type of all arrays, such as "int64"; the same on all ranks.
             root: the rank that has the arrays.
-            empty: empty(shape, dtype) makes an array on the other ranks, as of broadcast_array(). None: views of one
-                block of numpy's, into which the elements are received without a copy.
+            empty: empty(shape, dtype) makes an array on the other ranks, as in broadcast_array(). None: the arrays are
+                views of one numpy array, into which the elements are received without a copy.
         """
         names, code, root = _checked_keys(keys), _dtypes.dtype_code(dtype), member("root", root, self._size)
         if self._rank == root:

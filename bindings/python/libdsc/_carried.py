@@ -1,7 +1,7 @@
 """What a reducer remembers under no_sync(), so that a gradient that would count twice, or not at all, is an error.
 
-Under no_sync() the reducer adds up what it is given. PyTorch's p.grad adds up too. So an array of the program's own must
-be zeroed between iterations, or be another one, and a gradient view must not be zeroed. Both mistakes train on, with
+Under no_sync() the reducer sums the gradients that it gets. PyTorch's p.grad sums them too. So between iterations the
+program must zero its own array, or use another one, and must not zero a gradient view. Either mistake would train with
 wrong gradients.
 """
 

@@ -28,7 +28,7 @@ def _empty(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 class Collectives(Rooted):
-    """The operations of Communicator, whose documentation says what op and stream may be."""
+    """The collective operations of Communicator. Its documentation explains op and stream."""
 
     __slots__ = ()
 
@@ -66,10 +66,10 @@ class Collectives(Rooted):
 
         Args:
             x: an array, the same count and type on all ranks.
-            op: "sum", "prod", "max", "min", "avg" and others, or what premul() or user_op() made.
-            out: where the result goes; x is not written then.
+            op: "sum", "prod", "max", "min", "avg" and others, or the result of premul() or user_op().
+            out: where the result goes; if given, x is not written.
             async_op: True returns a Work at once.
-            dtype: what the elements are, such as "bf16" for an array of uint16.
+            dtype: the element type, such as "bf16" for an array of uint16.
         """
         try:
             send, count, code, owner = _locate(x, "x", dtype, out is None)
@@ -119,15 +119,15 @@ class Collectives(Rooted):
         empty: Optional[Callable[[tuple[int, ...], str], Any]] = None,
         stream: Any = None,
     ) -> Any:
-        """Returns the root's array on all ranks; type and shape travel first, so that the others need not know them.
+        """Returns the root's array on all ranks. The other ranks need not know type and shape: these are sent first.
 
         Args:
             x: the array on the root, which is returned there; ignored elsewhere.
-            root: the rank that has it.
-            dtype: the type of x, where the array cannot say it; of the root alone.
+            root: the rank that has the array.
+            dtype: the type of x, if the array cannot say it; only the root's value is used.
             empty: empty(shape, dtype) makes the array on the other ranks, with a dtype such as "float32" or
-                "bfloat16"; None: numpy.empty(), with uint16 and uint8 in place of the floats that numpy lacks.
-            stream: as of broadcast().
+                "bfloat16". None: numpy.empty(), with uint16 and uint8 in place of the floats that numpy lacks.
+            stream: as in broadcast().
         """
         root = member("root", root, self._size)
         if self._rank == root:
@@ -183,8 +183,8 @@ class Collectives(Rooted):
         Args:
             out: an array for the elements of all ranks, or a list of one array per rank.
             x: an array, the same type on all ranks; may be this rank's own part of out.
-            counts: how many elements each rank has, the same list on all ranks. Otherwise all have as many as x, or
-                as the arrays of the list.
+            counts: how many elements each rank has, the same list on all ranks. If not given, every rank has as many as
+                x, or the arrays of the list give the counts.
         """
         try:
             send, count, code, owner = _locate(x, "x", dtype, False)
@@ -237,8 +237,8 @@ class Collectives(Rooted):
             out: an array; may be this rank's own part of x.
             x: an array of the parts for all ranks one after another, or a list of one array per rank.
             op: as in all_reduce().
-            counts: how many elements each rank gets, the same list on all ranks. Otherwise all get as many as out
-                has, or as the arrays of the list.
+            counts: how many elements each rank gets, the same list on all ranks. If not given, every rank gets as many
+                as out has, or the arrays of the list give the counts.
         """
         try:
             recv, count, code, owner = _locate(out, "out", dtype)
@@ -287,14 +287,16 @@ class Collectives(Rooted):
     ) -> Optional[Work]:
         """Sends part r of every rank's x to rank r, which gets the parts in rank order in out.
 
-        Parts are equal, or as long as the counts or the arrays of lists say. If one rank gives counts or lists, all do.
+        Parts are of equal size, unless counts or lists of arrays give the sizes. If one rank gives counts or lists, all
+        ranks must.
 
         Args:
             out: an array like x, or a list of one array per rank.
-            x: an array of the parts for all ranks one after another, or a list of one array per rank. None: what
-                is in out is sent, and replaced; equal parts only.
-            send_counts: elements for each rank in x.
-            recv_counts: elements from each rank in out; what that rank has for this one in its send_counts.
+            x: an array of the parts for all ranks one after another, or a list of one array per rank. None: the
+                contents of out are sent and replaced; only with parts of equal size.
+            send_counts: the number of elements in x for each rank.
+            recv_counts: the number of elements in out from each rank. It must equal the entry for this rank in that
+                rank's send_counts.
         """
         try:
             has_lists = isinstance(out, (list, tuple)) or isinstance(x, (list, tuple))
@@ -331,14 +333,14 @@ class Collectives(Rooted):
     def barrier(self, async_op: bool, *, stream: Any = ...) -> Optional[Work]: ...
 
     def barrier(self, async_op: bool = False, *, stream: Any = None) -> Optional[Work]:
-        """Waits until all ranks have called it; with a stream, what follows on that stream waits."""
+        """Waits until all ranks have called it. With a stream, work queued on that stream afterwards waits instead."""
         try:
             return self._run(lib.dsc_barrier, (), None, async_op, stream)
         except Exception as error:
             raise self._shown(error, "barrier")
 
     def monitored_barrier(self, timeout: Optional[Seconds] = None) -> None:
-        """Waits until all ranks have called it; TimeoutError after so many seconds names every rank that did not.
+        """Waits until all ranks have called it. If it times out, TimeoutError names every rank that did not call it.
 
         Args:
             timeout: seconds, the same on all ranks; the communicator's time-out if not given.
@@ -363,7 +365,7 @@ class Collectives(Rooted):
         self, x: Array, peer: Optional[int] = None, async_op: bool = False, dtype: Any = None, *,
         stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
-        """Sends x to one rank; complete when the receiver has arrived and x is free again, whatever the size."""
+        """Sends x to one rank. It completes when the receiver has arrived and x may be reused, for any size."""
         try:
             if foreign:
                 refuse_arguments("send", foreign)
@@ -388,7 +390,7 @@ class Collectives(Rooted):
         self, x: Array, peer: Optional[int] = None, async_op: bool = False, dtype: Any = None, *,
         stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
-        """Receives x from one rank, which sends as many elements of the same type."""
+        """Receives x from one rank, which must send the same number of elements of the same type."""
         try:
             if foreign:
                 refuse_arguments("recv", foreign)
@@ -421,14 +423,14 @@ class Collectives(Rooted):
     # ---- several at once ---------------------------------------------------------------------------------------
 
     def batch(self, async_op: bool = False, stream: Any = None) -> Batch:
-        """Operations in the block of ``with comm.batch():`` start together at its end, and none waits for another.
+        """Starts the operations in a ``with comm.batch():`` block together at its end, so that none waits for another.
 
             with world.batch():
                 world.send(x, peer)
                 world.recv(y, peer)
 
-        After the block all are complete; with ``with comm.batch(async_op=True) as b:`` they run, and b.work is
-        their work. Arguments are checked at once; after an exception in the block the operations before it still run, as
-        other ranks wait for them.
+        After the block all of them are complete. With ``with comm.batch(async_op=True) as b:`` they still run, and
+        b.work is their Work. Arguments are checked at each call. After an exception in the block, the operations before
+        it still run, because other ranks wait for them.
         """
         return Batch(self, async_op, stream)

@@ -33,7 +33,7 @@ _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictio
 
 @dataclass(frozen=True)
 class OpStats:
-    """Running totals of one operation at one size class."""
+    """Running totals of one operation in one size class."""
 
     operation: str
     bytes_class: int
@@ -44,28 +44,27 @@ class OpStats:
 
     @property
     def op(self) -> str:
-        """The operation, under the name that exceptions use too."""
+        """The operation's name, as exceptions spell it."""
         return self.operation
 
 
 class Communicator(SequenceHeads, Experts, TreeOperations):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
-    All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,
-    ``__array_interface__``, ``__cuda_array_interface__`` or DLPack; they are used in place, never copied. 16- and
-    8-bit floats that numpy lacks travel as uint16 or uint8 arrays with ``dtype="bf16"`` and similar, or as
-    ml_dtypes arrays.
+    All ranks must call its collective operations in the same order. An array is any object with the buffer protocol,
+    ``__array_interface__``, ``__cuda_array_interface__`` or DLPack; it is used in place, never copied. Pass 16- and
+    8-bit floats that numpy lacks as uint16 or uint8 arrays with ``dtype="bf16"`` and similar, or as ml_dtypes arrays.
 
-    With ``async_op=True`` an operation returns a Work at once, which keeps the arrays alive; they must not be
-    touched until it has completed. Otherwise the call returns None when the result is ready; Ctrl-C then aborts the
-    communicator on all ranks.
+    With ``async_op=True`` an operation returns a Work at once. The Work keeps the arrays alive; do not touch them until
+    it has completed. Otherwise the call blocks until the result is ready, and returns None. Ctrl-C during the call
+    aborts the communicator on all ranks.
 
     An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
 
-    In a communicator that is bound to a GPU, arrays there are moved by NCCL, and a call returns when the operation is
-    on the caller's stream. stream is for such arrays: a number, or a stream of torch, CuPy or anything with
-    __cuda_stream__. Without it an operation goes on the current stream of the library that its first array is of, or the
-    one that the array says, or CUDA's default stream. Host memory has no streams.
+    If the communicator is bound to a GPU, NCCL moves the arrays on that GPU. The call then returns as soon as the
+    operation is queued on the stream. The argument stream is for such arrays: a number, or a stream of torch, CuPy or
+    any object with __cuda_stream__. If it is not given, the operation uses the current stream of the first array's
+    library, or the stream that the array names, or CUDA's default stream. Host memory has no streams.
 
     As a context manager it ends with finalize() and close(), or with abort() and close() after an exception.
     """
@@ -86,7 +85,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     if not TYPE_CHECKING:  # checkers of types must not take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Says what a name of another library is here; Python calls it only where there is no such attribute."""
+            """Suggests the name here for a name of another library; Python calls it only for missing attributes."""
             text = f"a Communicator has no attribute {name!r}"
             raise AttributeError(text + meant_member(name, dir(type(self))))
 
@@ -118,18 +117,18 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def backend(self) -> str:
-        """"device" if it is bound to a GPU, else what moves host memory: "host", or "inter_host" for several hosts."""
+        """"device" if bound to a GPU; otherwise "host", or "inter_host" if the ranks are on several hosts."""
         return _raw.Backend(self._query(lib.dsc_comm_backend)).name.lower()
 
     @property
     def device(self) -> int | None:
-        """The number of the GPU that it is bound to, as CUDA counts in this process, or None."""
+        """The number of the GPU that it is bound to, as CUDA numbers devices in this process, or None."""
         number = self._query(lib.dsc_comm_device)
         return None if number < 0 else number
 
     @property
     def id(self) -> int:
-        """Its number, the same on all of its ranks and of no other communicator of the job; 0: the world."""
+        """Its number: the same on all of its ranks, and unique in the job. The world has 0."""
         number = c_uint64()
         check(lib.dsc_comm_id(self._handle, byref(number)))
         return number.value
@@ -141,12 +140,12 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def master_addr(self) -> str:
-        """The host at which the ranks of a job of several hosts met; "127.0.0.1" in a job of one host."""
+        """The host where the ranks of a job on several hosts met at start-up; "127.0.0.1" in a job on one host."""
         return text_of(lib.dsc_comm_master_addr, self._handle)
 
     @property
     def master_port(self) -> int:
-        """The port at which they met."""
+        """The port where the ranks met at start-up."""
         return self._query(lib.dsc_comm_master_port)
 
     @property
@@ -156,20 +155,19 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def start_report(self) -> str:
-        """What start-up found, and what was missing, in words."""
+        """A text that says what start-up found and what was missing."""
         return text_of(lib.dsc_comm_start_summary, self._handle)
 
     @property
     def tuning(self) -> str:
-        """The sizes in bytes by which it chooses how data moves, in the form of DSC_TUNING."""
+        """The sizes in bytes at which it switches between ways of moving data, in the format of DSC_TUNING."""
         return text_of(lib.dsc_comm_tuning, self._handle)
 
     def environ(self) -> dict[str, str]:
-        """Returns what programs of other libraries read from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
-        LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as this communicator has them.
+        """Returns the environment variables of this communicator that other libraries read.
 
-        The environment itself is never written: pass it on, as in
-        ``subprocess.run(command, env=os.environ | world.environ())``.
+        They are RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The environment itself is
+        not changed. Pass them to a process by ``subprocess.run(command, env=os.environ | world.environ())``.
         """
         found = {
             "RANK": self.rank,
@@ -182,16 +180,16 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         return {name: str(value) for name, value in found.items()}
 
     def global_rank(self, group_rank: int) -> int:
-        """Translates a rank of this group into the world's."""
+        """Translates a rank of this group into a rank of the world."""
         return self._query(lib.dsc_comm_global_rank, member("group_rank", group_rank, self._size))
 
     def group_rank(self, global_rank: int) -> Optional[int]:
-        """Translates a rank of the world into this group's; None if it is not a member."""
+        """Translates a rank of the world into a rank of this group; None if it is not a member."""
         rank = self._query(lib.dsc_comm_group_rank, integer("global_rank", global_rank))
         return None if rank < 0 else rank
 
     def error(self) -> Optional[errors.DscError]:
-        """Returns the first failure of this communicator, or a stalled rank that is being waited for, or None."""
+        """Returns the first failure of this communicator; or a stalled rank that it is waiting for; or None."""
         info = self._error_info()
         return error_of(info, self) if info.code < 0 else None
 
@@ -206,7 +204,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         """Prints summary() on rank 0.
 
         Args:
-            show_straggler: as of summary(). Collective then.
+            show_straggler: as in summary(). With True the call is collective.
             file: where rank 0 prints; standard output by default.
         """
         summary = self.summary(show_straggler)
@@ -214,18 +212,18 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
             print(summary, file=file)
 
     def summary(self, show_straggler: bool = False) -> _summary.Summary:
-        """Returns how many operations of which size took how long.
+        """Returns a table of completed operations: count, latency and bandwidth by operation and size.
 
-        Counts the completed operations that the flight recorder holds, of all groups of this communicator's world
-        that are open: the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A closed group has no
-        record any more. A latency counts from this rank's arrival until the operation was over; averages leave
-        out the tenth of the lowest and of the highest values. Sizes are in units of 1,024 bytes: a KB is a KiB, as in
-        DeepSpeed's communication logger. Bandwidths, in 10**9 bits per second, are those of that logger too, with the
-        group's size.
+        It covers all open groups of this communicator's world. For each group it counts the completed operations in the
+        flight recorder: the last 2,000, unless DSC_TRACE_BUFFER_SIZE says otherwise. A closed group has no record.
+
+        Latency is the time from this rank's arrival to the end of the operation. Averages leave out the lowest and the
+        highest tenth of the values. Units are those of DeepSpeed's communication logger: a KB is 1,024 bytes, and
+        bandwidths are in 10**9 bits per second, computed with the group's size.
 
         Args:
-            show_straggler: True adds what this rank waited in each operation beyond the rank of this communicator
-                that took least. Collective then.
+            show_straggler: True adds the straggler time: how much longer each operation took on this rank than on the
+                fastest rank of this communicator. With True the call is collective.
 
         Returns:
             A table as text, with its rows in ``.rows``.
@@ -235,9 +233,9 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     # ---- flight recorder -----------------------------------------------------------------------------------------
 
     def trace(self) -> dict[str, Any]:
-        """Returns the last operations of all groups of this world on this rank, with c10d's names of the fields.
+        """Returns the last operations of all groups of this world on this rank, with the field names of PyTorch's c10d.
 
-        Works in any thread, during a call of another one, and after a failure.
+        May be called from any thread, while another thread is in a call, and after a failure.
         """
         found: dict[str, Any] = json.loads(text_of(lib.dsc_trace_json, self._handle))
         return found
@@ -245,7 +243,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def dump_trace(self, path: Optional[_trace.Path] = None) -> None:
         """Writes the trace to a file, by default DSC_TRACE_DIR/dsc_trace_rank_R.json (R: this rank in the world).
 
-        The folder of the file is made if it is missing.
+        It creates the folder of the file if it is missing.
         """
         _trace.dump_trace(self._handle, path)
 
@@ -253,11 +251,11 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def nonfinite_check(self) -> NonfiniteName:
-        """What happens when an input of a reduction is a NaN or infinite; "off" at first.
+        """What happens if an input of a reduction is NaN or infinite. The default is "off".
 
-        "off": nothing. "count": nonfinite() tells of it. "fail": the reduction raises NonfiniteError on all ranks too,
-        and its result is available all the same. Holds for reductions that start from now on, also of reducers, and for
-        groups made from now on. Give all ranks the same.
+        "off": nothing. "count": nonfinite() reports it. "fail": the reduction also raises NonfiniteError on all ranks;
+        its result is available nevertheless. A new value applies to reductions that start afterwards, those of reducers
+        included, and to groups made afterwards. Set the same value on all ranks.
         """
         return _nonfinite.get_check(self._handle)
 
@@ -266,7 +264,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         _nonfinite.set_check(self._handle, check)
 
     def nonfinite(self, clear: bool = False) -> _nonfinite.NonfiniteInputs:
-        """Tells which inputs of reductions were NaN or infinite; clear=True starts the counting anew."""
+        """Returns which inputs of reductions were NaN or infinite; clear=True resets the count."""
         return _nonfinite.read(self._handle, clear)
 
     # ---- pipeline ----------------------------------------------------------------------------------------------
@@ -291,40 +289,40 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     ) -> float:
         """Runs a pipeline schedule once; rank s of this communicator is stage s. Collective.
 
-        The callbacks compute, the library sends and receives between them. Each gets the instruction as iterating
-        over the schedule gives it. Those that get arrays get tuples of numpy arrays over the library's own memory,
-        one per tensor, empty where there is nothing: what is in them stays from a micro-batch's forward pass to the end of its backward
-        pass, and is overwritten then. Copy what is needed longer. Arrays that are kept keep their memory, also when
-        the schedule is gone, or any rank runs with other shapes, on another communicator or with memory=.
+        The callbacks compute; between them the library sends and receives. Each gets the instruction, as iterating over
+        the schedule returns it. Arrays are passed as tuples of numpy arrays over the library's memory, one per tensor;
+        a tuple may be empty. Their contents are valid from a micro-batch's forward pass to the end of its backward
+        pass. Copy what you need longer. The memory of an array that you keep stays allocated, even after the schedule
+        is gone, or after any rank runs with other shapes, on another communicator or with memory=.
 
-        An exception in a callback ends the run on all ranks and is raised here; the other ranks get
-        CallbackError, and the communicator is revoked. So does Ctrl-C.
+        An exception in a callback ends the run on all ranks. It is raised here; the other ranks get CallbackError, and
+        the communicator is revoked. Ctrl-C has the same effect.
 
         Args:
             schedule: the schedule of this stage.
-            forward: forward(instruction, inputs, outputs) writes outputs and returns None; without outputs, for the last part of the
-                model, it returns the loss of the micro-batch (in an inference schedule it may return None, which
-                counts as 0).
+            forward: forward(instruction, inputs, outputs) writes outputs and returns None. For the last part of the
+                model there are no outputs, and it returns the loss of the micro-batch. In an inference schedule it may
+                return None, which counts as 0.
             backward: backward(instruction, inputs, outputs, output_grads, input_grads) reads output_grads and
-                writes input_grads, and returns None where there are any. A gradient of integers is None.
-            load_micro_batch: f(instruction) gets inputs on the first stage and labels on the last. None: nothing.
-            reduce_tied_grads: f(instruction) adds up gradients of weights that stages share.
+                writes input_grads. If there are any input_grads it returns None. A gradient of integers is None.
+            load_micro_batch: f(instruction) loads inputs on the first stage and labels on the last. None: nothing.
+            reduce_tied_grads: f(instruction) sums gradients of weights that stages share.
             reduce_grads: f(instruction) reduces gradients over data-parallel ranks.
             optimizer_step: f(instruction) updates the weights.
             backward_input: as backward; the half that writes input_grads.
             backward_weight: as backward; the half that computes gradients of weights.
             inputs: (shape, dtype) of each tensor that flows from one part of the model to the next; none on a stage
                 that has only the first part. With chunks the first stage has other parts as well.
-            outputs: the same again; none on a stage that has only the last part.
-            stream: of the GPU that this communicator is bound to: callbacks get arrays there, objects with
-                __cuda_array_interface__, and put their work on it; what comes on it after this call is behind the
-                run. None: arrays are numpy's.
-            variable_shapes: inputs and outputs are the largest ones. Forward says what it made by outputs[i] = array,
-                which copies, or by y = outputs.resize(i, shape), and all callbacks get arrays of the micro-batch's own
-                shapes, down to no elements at all. The number of dimensions stays. What forward neither assigns nor
-                resizes keeps the largest shape, with what is there.
-            memory: any writable array with room for all activations and gradients, schedule.run_bytes() bytes or more,
-                where the arrays are; given on all ranks or on none. None: the library allocates it.
+            outputs: likewise; none on a stage that has only the last part.
+            stream: a stream of the GPU that this communicator is bound to. Callbacks then get arrays on the GPU,
+                objects with __cuda_array_interface__, and queue their work on this stream. Work queued on it after this
+                call runs after the pipeline. None: the arrays are numpy arrays.
+            variable_shapes: inputs and outputs are the largest shapes. Forward sets the shape of an output by
+                outputs[i] = array, which copies, or by y = outputs.resize(i, shape). All callbacks get arrays with the
+                shapes of their micro-batch, which may have no elements. The number of dimensions is fixed. An output
+                that forward neither assigns nor resizes keeps the largest shape and its contents.
+            memory: a writable array of at least schedule.run_bytes() bytes, which holds all activations and gradients.
+                Give it on all ranks or on none. None: the library allocates the memory.
 
         Returns:
             The mean loss of all micro-batches, on all ranks.
@@ -360,23 +358,25 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         Collective. With color None this rank joins no group and gets None.
 
         Args:
-            color, key: 0 to 2**31 - 1, or None; -2**31 to 2**31 - 1.
-            name, timeout: shown in errors; seconds that every operation may take, the parent's by default.
-            nccl_net_name: network plugin that NCCL uses for the group; it chooses by default.
-            nccl_min_ctas, nccl_max_ctas: bounds of the thread blocks of NCCL's operations; with 0 it chooses.
-            stream_priority: of the streams of operations with async_op: lower is more urgent, 0 the least.
+            color, key: color is 0 to 2**31 - 1, or None; key is -2**31 to 2**31 - 1.
+            name, timeout: name is shown in errors; timeout is the seconds that every operation may take, by default the
+                parent's.
+            nccl_net_name: the network plugin that NCCL uses for the group; by default NCCL chooses.
+            nccl_min_ctas, nccl_max_ctas: bounds of the thread blocks of NCCL's operations; 0: NCCL chooses.
+            stream_priority: of streams of operations with async_op: lower is more urgent, 0 the least urgent.
         """
         options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
         number = -1 if color is None else integer("color", color, 0, INT32[1], "0 to 2**31 - 1, or None")
         return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), options)
 
     def adopt_nccl(self, nccl_comm: int, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
-        """Makes a group of the same ranks that uses an NCCL communicator of the program's own. Collective.
+        """Makes a group of the same ranks that uses your own NCCL communicator. Collective.
 
         Args:
-            nccl_comm: the address that an ncclComm_t is, of the same ranks, on the device that this is bound to. The
-                group is in its order; it stays the program's, and must outlive the group.
-            name, timeout: as of split().
+            nccl_comm: the address in an ncclComm_t. It must have the same ranks, and be on the device that this
+                communicator is bound to. The group takes its order of ranks. The program keeps ownership of it, and
+                must keep it until the group is closed.
+            name, timeout: as in split().
         """
         address = integer("nccl_comm", nccl_comm, 1, SIZE[1])
         made = self._make_group(lib.dsc_comm_adopt, (b"nccl", c_void_p(address)), group_options(name, timeout))
@@ -396,7 +396,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     ) -> Optional[Communicator]:
         """Makes a group of the listed ranks, in that order. Collective: every rank passes the same list.
 
-        A rank that is not listed gets None. The other arguments are as of split().
+        A rank that is not listed gets None. The other arguments are as in split().
         """
         options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
         try:
@@ -421,10 +421,12 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def agree(self, flags: Union[bool, int]) -> Any:
         """Combines flags of all surviving ranks by bitwise AND; works after a failure too.
 
-        Collective among the surviving ranks. All that get a value get the same one, whenever ranks die. With a bool
-        the value is a bool: whether all of them passed True. Ctrl-C ends it, with RevokedError on the others.
+        Collective among the surviving ranks. All ranks that get a value get the same one, even if ranks die during the
+        call. With a bool the result is a bool: whether all of them passed True. Ctrl-C ends the call; the other ranks
+        then get RevokedError.
 
-        Raises TimeoutError, with .ranks, on all ranks when one lives and does not come; the call may be repeated.
+        If a surviving rank does not call it in time, all ranks get TimeoutError, with the missing ranks in .ranks. The
+        call may be repeated.
         """
         is_bool = type(flags).__name__.startswith("bool")  # Python's or numpy's
         agreed = c_int32()
@@ -434,10 +436,10 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def shrink(self, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
         """Returns a working communicator of the surviving ranks, in their old order.
 
-        Collective among the surviving ranks. Works after a failure and without one, and again on what it returned.
-        The missing ranks are in .missing of this communicator, in its numbers, not in that of the new one.
-        Arrays of empty() move without copying on the new communicator too. Close the old one when nothing of it is
-        needed any more; finalize() of the world waits for the ranks of the new one.
+        Collective among the surviving ranks. It works with or without an earlier failure, and also on a communicator
+        that shrink() returned. The missing ranks are in .missing of this communicator, not of the new one, and are
+        numbered as in this communicator. Arrays from empty() also move without copying on the new communicator. Close
+        the old one when you no longer need it. finalize() of the world then waits for the ranks of the new one.
         """
         options = group_options(name, timeout)
         shrunk = c_void_p()
@@ -448,12 +450,12 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that the latest agree() or shrink() missed, the same on all ranks."""
+        """The ranks that were missing in the latest agree() or shrink(); the same on all ranks."""
         ranks: list[int] = list_of(c_int32, lib.dsc_comm_missing, self._handle)
         return ranks
 
     def _recover(self, function: Any, *arguments: Any) -> None:
-        """Makes a call whose failure is not the communicator's first one, and does not tell that one."""
+        """Makes a call whose failure is not the communicator's first failure, and does not report the first one."""
         code = _interrupt.call(self._stop, function, self._handle, *arguments)
         if code >= 0:
             return
@@ -465,8 +467,8 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
         """Returns a zeroed numpy array in memory that operations of this communicator move without copying.
 
-        Collective, with equal bytes on all ranks; operations of all groups made from this communicator profit
-        too. The memory is freed when the last view of the array is gone.
+        Collective, with the same number of bytes on all ranks. Operations of all groups made from this communicator
+        also move it without copying. The memory is freed when the last view of the array is gone.
 
         Args:
             shape: one extent or several.
@@ -483,12 +485,12 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     # ---- life and failure --------------------------------------------------------------------------------------
 
     def set_timeout(self, seconds: Seconds) -> None:
-        """Sets the deadline of the operations that start from now on; give all ranks the same."""
+        """Sets the time-out of operations started from now on. Set the same value on all ranks."""
         check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
 
     @property
     def timeout(self) -> float:
-        """Seconds that operations have which start now. Setting it is set_timeout()."""
+        """The time-out of operations started from now on, in seconds. Assigning to it calls set_timeout()."""
         return self._query(lib.dsc_comm_timeout) / 1000
 
     @timeout.setter
@@ -496,12 +498,12 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         self.set_timeout(seconds)
 
     def progress(self, timeout: Seconds = 0) -> bool:
-        """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
+        """Advances this rank's queued operations in all groups of the world, as the library's progress thread would.
 
-        For programs with their own event loop and no such thread. Any thread may call it.
+        It is for programs with their own event loop and without that thread. Any thread may call it.
 
         Args:
-            timeout: seconds to wait until one of them completes; it may return earlier. 0: one round and no wait.
+            timeout: seconds to wait until an operation completes; the call may return earlier. 0: one round, no wait.
 
         Returns:
             True when no operation is left.
@@ -522,7 +524,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         self._call(lib.dsc_comm_finalize)
 
     def close(self) -> None:
-        """Releases the communicator; ranks that wait for this one get PeerLeftError. Closing twice is fine."""
+        """Releases the communicator; ranks that wait for this one get PeerLeftError. May be called twice."""
         handle, self._handle = self._handle, 0
         if handle:
             self._failure_told = True  # what it ends

@@ -20,9 +20,9 @@ from libdsc._types import Array
 
 
 class CrossEntropy:
-    """What backward() needs of a cross entropy: the logits, the targets, and two numbers per token.
+    """The data that the backward pass of a cross entropy needs: logits, targets, and two numbers per token.
 
-    Made by Communicator.vocab_cross_entropy(). Logits and targets must stay as they are until backward().
+    Made by Communicator.vocab_cross_entropy(). Do not change logits and targets before backward().
     """
 
     __slots__ = ("_world", "_logits", "_targets", "_arguments", "_options", "_state", "_loss_type", "__weakref__")
@@ -68,10 +68,10 @@ class CrossEntropy:
         """Returns the gradients of this rank's logits. Not collective; may be called several times.
 
         Args:
-            grad_loss: the gradients of the losses, an array of their shape and type, or one number for all, such as
+            grad_loss: the gradients of the losses: an array of their shape and type, or one number for all, such as
                 1 / tokens for a mean; None: 1.
-            out: where the gradients go, an array as the logits, or the logits themselves, which are lost then and
-                with them further calls; None: a new array of numpy, of uint16 for bf16.
+            out: where the gradients go: an array like the logits, or the logits themselves. The logits are then
+                overwritten, and backward() cannot be called again. None: a new numpy array, of uint16 for bf16.
         """
         weights = self._weights(grad_loss)
         result, place = self._result(out)
@@ -124,26 +124,26 @@ class Losses(TensorMaps):
     ) -> tuple[Any, CrossEntropy]:
         """Returns the loss of each token, and an object whose backward() gives the gradients of the logits. Collective.
 
-        Each rank holds consecutive columns of the logits, in the order of the ranks. The formula, and what becomes of
-        infinite logits, are in dsc/cross_entropy.h. Only memory of the host is taken.
+        Each rank holds consecutive columns of the logits, in the order of the ranks. dsc/cross_entropy.h has the
+        formula and the treatment of infinite logits. Only host memory is supported.
 
             loss, entropy = tensor_parallel.vocab_cross_entropy(logits, targets)
             gradient = entropy.backward(1 / targets.size, out=logits)
 
         Args:
-            logits: this rank's columns, [..., columns], of float32, float64, bfloat16 or float16; not written, and
-                needed until backward().
+            logits: this rank's columns, [..., columns], of float32, float64, bfloat16 or float16; they are not written,
+                and needed until backward().
             targets: the index in the whole vocabulary of each token's word, [...], of int64, the same on all ranks.
-            vocab_size: columns of all ranks together; None: each rank has as many as this one. If it does not divide,
-                the first vocab_size % size ranks hold one more.
+            vocab_size: columns of all ranks together; None: each rank has as many as this one. If it is not a multiple
+                of the number of ranks, the first vocab_size % size ranks hold one more.
             label_smoothing: probability given to the other words, 0 to below 1, over the whole vocabulary.
-            ignore_index: target of tokens that have loss 0 and gradient 0, such as -100.
-            z_loss: factor of the square of log(sum(exp(logits))), which is added to the loss.
-            dtype: what the logits are, such as "bf16" for an array of uint16.
+            ignore_index: the target of tokens that have loss 0 and gradient 0, such as -100.
+            z_loss: the loss gets this factor times the square of log(sum(exp(logits))) added.
+            dtype: the element type of logits, such as "bf16" for an array of uint16.
 
         Returns:
-            The losses as an array of numpy in the shape of targets, float64 for logits of float64, otherwise float32;
-            and the CrossEntropy.
+            The losses as a numpy array in the shape of targets (float64 for logits of float64, otherwise float32), and
+            the CrossEntropy.
         """
         try:
             scores = _buffers.describe(logits, "logits", dtype, False)

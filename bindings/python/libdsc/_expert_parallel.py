@@ -38,23 +38,23 @@ class _OnPlan:
 
 
 class MoePlan(OnlyOne):
-    """Says which token goes to which rank for its experts, for one layer and step. Made by Communicator.moe_plan().
+    """The routing of tokens to the ranks of their experts, for one layer and step. Made by Communicator.moe_plan().
 
         plan = comm.moe_plan(expert_ids, experts=64)
         rows = plan.dispatch(tokens)                  # grouped by this rank's experts: see expert_rows
         out = plan.combine(apply_experts(rows, plan.expert_rows), weights)
 
-    All calls that exchange rows are collective. They take arrays of the host, or all on the GPU that the communicator is
-    bound to: of numpy, torch and others, without a copy. On the host a plan has one call in progress at a time: with
-    async_op, wait for its Work before the next one. stream is for arrays on a GPU, as in Collectives.
+    All calls that exchange rows are collective. Their arrays are of numpy, torch and others, and are not copied. All
+    are on the host, or all on the GPU that the communicator is bound to. On the host a plan has at most one call in
+    progress: with async_op, wait for the Work before the next call. stream is for arrays on a GPU, as in Collectives.
 
     Attributes:
-        tokens: of this rank.
+        tokens: the number of tokens of this rank.
         top_k: slots of each token.
-        experts: the experts that this rank holds, a range of the numbers of all.
-        rows: rows that this rank's experts receive, with padding.
-        sent: slots of this rank that are sent, to itself or to others.
-        dropped: slots of this rank that were dropped for lack of capacity.
+        experts: the experts that this rank holds, as a range of expert numbers.
+        rows: the number of rows that this rank's experts receive, including padding.
+        sent: the number of slots of this rank that are sent, to itself or to others.
+        dropped: the number of slots of this rank that were dropped for lack of capacity.
         expert_rows: how many rows each expert of this rank receives, without padding, in the order of the rows.
     """
 
@@ -79,13 +79,14 @@ class MoePlan(OnlyOne):
 
     @property
     def source_rows(self) -> list[list[int]]:
-        """The rows of expert_rows by rank that sent them: source_rows[expert][rank]."""
+        """expert_rows by source rank: source_rows[expert][rank] rows came from that rank."""
         flat = self._list(lib.dsc_moe_plan_source_rows, c_size_t, len(self.experts) * self._comm._size)
         return [flat[at : at + self._comm._size] for at in range(0, len(flat), self._comm._size)]
 
     @property
     def positions(self) -> Any:
-        """The position of each slot's row among those that this rank sends, or -1: [tokens, top_k] of int64, of numpy."""
+        """The position of each slot's row among the rows that this rank sends, or -1: a numpy array of int64,
+        [tokens, top_k]."""
         numbers = self._list(lib.dsc_moe_plan_positions, c_int64, self.tokens * self.top_k)
         return numpy_module().array(numbers, "int64").reshape(*self._shape, self.top_k)
 
@@ -114,10 +115,11 @@ class MoePlan(OnlyOne):
         """Sends each token to its experts; returns the rows for this rank's experts, or a Work with async_op.
 
         Args:
-            tokens: [..., hidden] of float32, float64, bfloat16 or float16, with the dimensions of the expert_ids first.
-            out: [rows, hidden], where the rows go; None: a new array like tokens. Needed with async_op.
+            tokens: [..., hidden] of float32, float64, bfloat16 or float16; the dimensions before hidden are those of
+                expert_ids without top_k.
+            out: [rows, hidden], where the rows go; None: a new array like tokens. Required with async_op.
             payload: "plain", or "f8e4m3" to send 8-bit floats with a scale for each 128 elements; not on a GPU.
-            dtype: what the elements are, such as "bf16" for an array of uint16.
+            dtype: the element type, such as "bf16" for an array of uint16.
         """
         try:
             given = self._given(tokens, "tokens", self._shape, dtype)
@@ -131,12 +133,12 @@ class MoePlan(OnlyOne):
     def dispatch_backward(
         self, grad_rows: Any, out: Any = None, *, async_op: bool = False, dtype: Any = None, stream: Any = None
     ) -> Any:
-        """Returns the gradients of the tokens of dispatch(): the sums of the gradients of their rows.
+        """Returns the gradients of dispatch()'s tokens: for each token, the sum of the gradients of its rows.
 
         Args:
-            grad_rows: [rows, hidden], the gradients of the rows that dispatch() gave.
-            out: as the tokens; None: a new array like grad_rows. Needed with async_op, which returns a Work.
-            dtype: as for dispatch().
+            grad_rows: [rows, hidden], the gradients of the rows that dispatch() returned.
+            out: shaped as the tokens; None: a new array like grad_rows. Required with async_op, which returns a Work.
+            dtype: as in dispatch().
         """
         try:
             given = self._given(grad_rows, "grad_rows", (self.rows,), dtype)
@@ -161,12 +163,12 @@ class MoePlan(OnlyOne):
         """Sends the experts' rows back; returns the weighted sum for each token, or a Work with async_op.
 
         Args:
-            rows: [rows, hidden], in the order of those that dispatch() gave.
+            rows: [rows, hidden], in the order of the rows from dispatch().
             weights: [..., top_k] of float32 (float64 for rows of float64); None: 1.
-            out: [..., hidden]; None: a new array like rows. Needed with async_op.
-            returned: [..., top_k, hidden]: gets the rows without their weights, which combine_backward() needs for the
-                gradients of the weights; zeros for slots without a row. None: not needed.
-            dtype: as for dispatch().
+            out: [..., hidden]; None: a new array like rows. Required with async_op.
+            returned: [..., top_k, hidden]: an array that gets the unweighted rows, and zeros for slots without a row.
+                combine_backward() needs it for the gradients of the weights. None: not needed.
+            dtype: as in dispatch().
         """
         try:
             given = self._given(rows, "rows", (self.rows,), dtype)
@@ -194,18 +196,18 @@ class MoePlan(OnlyOne):
         dtype: Any = None,
         stream: Any = None,
     ) -> Any:
-        """Returns the gradients of combine(): of the rows, where the experts are, and of the weights.
+        """Returns the gradients of combine(): of the rows, on the ranks of their experts, and of the weights.
 
-        The second one is None without returned. With async_op a Work is returned instead.
+        The gradients of the weights are None without returned. With async_op a Work is returned instead.
 
         Args:
-            grad_out: [..., hidden], the gradients of what combine() returned.
-            weights: as given to combine().
-            returned: what combine() wrote there; None: no gradients of the weights.
-            out: [rows, hidden]; None: a new array like grad_out. Needed with async_op.
+            grad_out: [..., hidden], the gradients of combine()'s result.
+            weights: as passed to combine().
+            returned: the array that combine() filled; None: no gradients of the weights.
+            out: [rows, hidden]; None: a new array like grad_out. Required with async_op.
             grad_weights: [..., top_k], where the gradients of the weights go; None: a new array, a tensor if weights is
-                one. Needed with returned if async_op is set, or on a GPU without weights.
-            dtype: as for dispatch().
+                one. If returned is given, it is required with async_op, and on a GPU without weights.
+            dtype: as in dispatch().
         """
         try:
             given = self._given(grad_out, "grad_out", self._shape, dtype)
@@ -232,7 +234,7 @@ class MoePlan(OnlyOne):
             raise self._comm._shown(error, "moe_combine_backward")
 
     def close(self) -> None:
-        """Frees the plan; a call in progress goes on. Closing twice is fine."""
+        """Frees the plan; a call in progress continues. May be called twice."""
         handle, self._handle = self._handle, 0
         lib.dsc_moe_plan_destroy(handle)
 
@@ -339,13 +341,14 @@ class Experts(Losses):
         Rank r holds the experts of split_range(experts, size, r).
 
         Args:
-            expert_ids: [..., top_k] of int32 on the host, numbers from 0 to experts - 1; -1 for a slot that goes nowhere.
-                Its first dimensions, one or more, are those of the tokens, which may differ between ranks.
-            experts: experts of all ranks together, up to 2**24.
-            capacity: most rows of each pair of expert and source rank; None: no row is dropped.
-            drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest",
-                by weight, which needs a capacity.
-            padded: each pair of expert and source rank has exactly capacity rows, zeros behind those that were sent.
+            expert_ids: [..., top_k] of int32 on the host, numbers from 0 to experts - 1; -1 for a slot without an
+                expert. The dimensions before top_k, one or more, are those of the tokens. They may differ between
+                ranks.
+            experts: the number of experts on all ranks, up to 2**24.
+            capacity: the most rows for each pair of expert and source rank; None: no row is dropped.
+            drop: which rows are dropped beyond the capacity: "latest" (those of the last tokens) or "lightest" (those
+                with the lowest weights; needs a capacity).
+            padded: True: each pair of expert and source rank has exactly capacity rows, filled up with zeros.
             weights: router weights, [..., top_k] of float32 on the host; needed to drop the lightest rows.
         """
         try:

@@ -47,32 +47,32 @@ def finalize_grads(
 ) -> Optional[int]:
     """Completes the gradients of a step, in Megatron-LM's order (core/distributed/finalize_model_grads.py). Collective.
 
-    Every step is left out that nothing is given for. All ranks of a group give as many arrays of the same types and
-    counts, which are written in place; those of one step are reduced as one buffer. A rank outside a group gives None
-    for it, and no arrays. Arrays and groups are checked before anything is reduced.
+    A step without arguments is skipped. All ranks of a group must pass the same number of arrays, with the same types
+    and counts. The arrays are written in place; those of one step are reduced as one buffer. A rank outside a group
+    passes None for the group, and no arrays. Arrays and groups are checked before anything is reduced.
 
     Args:
-        grads: all gradients of this rank, which num_tokens scales.
+        grads: all gradients of this rank, which num_tokens scales. Numbers below are those of the steps.
         reducers: 1. what reduces gradients over the data-parallel ranks: objects with finish(), such as
             BucketReducer, or functions.
-        pipeline: all stages.
+        pipeline: group of all stages.
         conditional_embedder: 2. gradients of a conditional embedder, which every stage has: summed over pipeline.
-        tensor: the tensor-parallel ranks.
-        sequence_parallel: 3. gradients of parameters that every tensor-parallel rank holds whole and sees a part of the
-            sequence or of the heads of, as those of layer norms: summed over tensor.
-        averaged: those that are averaged there.
-        embedding: the first and the last stage.
-        word_embeddings: 4. gradients of the word embeddings that these share: summed.
-        position_embedding: stages that share position embeddings.
-        position_embeddings: their gradients: summed.
-        experts: the ranks that route tokens to the same experts: tensor, data and context-parallel ones.
-        expert_biases: 5. biases of routers, one array per layer: those of experts that got fewer tokens than the mean
-            grow by bias_update_rate, those that got more shrink by it.
+        tensor: group of the tensor-parallel ranks.
+        sequence_parallel: 3. gradients of parameters that every tensor-parallel rank holds whole, but applies to only a
+            part of the sequence or of the heads, such as those of layer norms: summed over tensor.
+        averaged: gradients of such parameters that are averaged over tensor instead.
+        embedding: group of the first and the last stage.
+        word_embeddings: 4. gradients of the word embeddings that these stages share: summed.
+        position_embedding: group of the stages that share position embeddings.
+        position_embeddings: gradients of the position embeddings: summed.
+        experts: group of the ranks that route tokens to the same experts: tensor, data and context parallel.
+        expert_biases: 5. biases of routers, one array per layer. The bias of an expert that got fewer tokens than the
+            mean grows by bias_update_rate; that of an expert that got more shrinks by it.
         expert_tokens: tokens that each expert got in this step, one array per layer; they become the sums over experts.
-        bias_update_rate: of expert_biases.
-        data: the data-parallel ranks, and the context-parallel ones.
-        num_tokens: 6. with a loss per token, the tokens of this step, of which those of the last stage count, and the other
-            stages give 0; grads are divided by their sum over data, if that is not 0. None on all ranks: not scaled.
+        bias_update_rate: the step size of expert_biases.
+        data: group of the data-parallel and context-parallel ranks.
+        num_tokens: 6. with a loss per token, the tokens of this step on the last stage; other stages pass 0. grads are
+            divided by the sum over data, unless that is 0. None on all ranks: grads are not scaled.
 
     Returns:
         The sum of num_tokens, or None.

@@ -40,17 +40,18 @@ class Bucket:
 
     Attributes:
         comm: the reducer's group, for the hook's operations.
-        buffer: the gradients one after another, undivided, as an array of one dimension. The hook leaves the mean
-            over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers. An array that a program
-            keeps stays valid, also after the buckets were rebuilt or the reducer was closed: the memory of replaced
-            buckets is freed with the last array over it. After finish() the next iteration may overwrite its contents;
-            bucket.buffer.copy() keeps them.
-        divisor: the ranks that take part; the mean is the sum over it.
+        buffer: the gradients, not yet divided, one after another in an array of one dimension. The hook must leave the
+            mean over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers. An array that a
+            program
+            keeps remains valid, even after the buckets were rebuilt or the reducer was closed: its memory is freed with
+            the last array over it. After finish() the next iteration may overwrite the contents; use
+            bucket.buffer.copy() to keep them.
+        divisor: the number of ranks that take part; the mean is the sum divided by it.
         dtype: the element type, for operations, such as "f32".
         index: number of the bucket in launch order.
-        is_last: whether it is the last one of the iteration.
+        is_last: whether it is the last bucket of the iteration.
         params: indices of the parameters in the bucket.
-        stream: on a GPU, the stream behind which the gradients are.
+        stream: on a GPU, the stream on which the gradients are computed.
     """
 
     __slots__ = ("comm", "_buffer", "divisor", "dtype", "index", "is_last", "params", "stream", "_offsets", "_counts")
@@ -75,7 +76,7 @@ class Bucket:
 
     @property
     def buffer(self) -> Any:
-        """The gradients, and in the end the mean."""
+        """The gradients; after the hook, the mean."""
         return self._buffer
 
     @buffer.setter

@@ -16,7 +16,7 @@ from libdsc._trees import flatten
 
 
 class Join(OnlyOne):
-    """Lets ranks run different numbers of iterations: those that have run out take part with zeros until all have.
+    """Lets ranks run different numbers of iterations: ranks without batches take part with zeros until all are done.
 
         with dsc.Join(reducer, params=params):
             for batch in batches:  # as many as this rank has
@@ -24,18 +24,18 @@ class Join(OnlyOne):
                 ...
                 reducer.finish()
 
-    Inside, begin() and sync_buffers() are collective. At the end of the block, after an exception not, the rank has run
-    out of batches: it takes part in what the others do, and in the end the parameters of the rank that came last are
-    copied to all.
+    Inside the block, begin() and sync_buffers() are collective. At the end of the block the rank has run out of
+    batches. It then takes part in the operations of the other ranks. At last the parameters of the rank that finished
+    last are copied to all ranks. After an exception in the block none of this happens.
 
     Args:
         reducers: one reducer, or several that run in each iteration.
-        params: arrays, or a tree of them, that are made equal at the end, on the ranks that did not arrive last; usually
-            the parameters. None: nothing is copied.
-        divide_by_initial_world_size: means are over all ranks, those without batches among them; False: over the ranks
-            that still have batches.
-        throw_on_early_termination: StateError on all ranks as soon as one has no more batches.
-        dtype: what the elements of params are, such as "bf16".
+        params: arrays, or a tree of them, usually the parameters. At the end they are copied from the rank that
+            finished last to the others. None: nothing is copied.
+        divide_by_initial_world_size: True: means are over all ranks, including those without batches. False: over the
+            ranks that still have batches.
+        throw_on_early_termination: True raises StateError on all ranks as soon as one has no more batches.
+        dtype: the element type of params, such as "bf16".
     """
 
     __slots__ = ("_reducers", "_world", "_params", "_dtype", "_handle", "last_rank", "__weakref__")
@@ -66,9 +66,9 @@ class Join(OnlyOne):
         self._note(True)
 
     def finish(self) -> int:
-        """Takes part in what the others do until all ranks have arrived here; returns the rank that arrived last.
+        """Takes part in the other ranks' operations until all ranks have called it; returns the rank that came last.
 
-        What the block of a with statement does at its end.
+        A with block calls it at its end.
         """
         try:
             last = c_int32()
@@ -93,7 +93,7 @@ class Join(OnlyOne):
         return Tensors(self._world, [x for _, x in leaves], "params", self._dtype, True, None, [path for path, _ in leaves])
 
     def close(self) -> None:
-        """Takes the reducers out of the join. Closing twice is fine."""
+        """Removes the reducers from the join. May be called twice."""
         handle, self._handle = self._handle, 0
         if handle:
             self._note(False)

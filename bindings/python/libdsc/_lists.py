@@ -34,15 +34,15 @@ class Lists(Collectives):
     ) -> None:
         """Checks that all ranks have the same parameters in number, type and shape. Collective.
 
-        Raises MismatchError on all ranks, naming the ranks, the parameter and both descriptions; the communicator keeps
-        working.
+        If not, all ranks raise MismatchError, which names the ranks, the parameter and both descriptions. The
+        communicator keeps working.
 
         Args:
             arrays: the parameters.
-            names: for messages.
-            dtype: what the elements of all arrays are, such as "bf16".
-            values: True compares their contents too, by a checksum of the bytes of each, on all ranks: replicas
-                that have drifted apart differ here. It reads everything once. Of arrays on the host.
+            names: names of the parameters, for messages.
+            dtype: the element type of all arrays, such as "bf16".
+            values: True also compares the contents, by a checksum of the bytes of each array, and so detects replicas
+                that have drifted apart. It reads all arrays once; they must be on the host.
         """
         values = boolean("values", values)
         tensors = Tensors(self, arrays, "arrays", dtype, False, names)
@@ -74,11 +74,11 @@ class Lists(Collectives):
         """Copies the root's arrays to all ranks, packed into buffers per type. Collective.
 
         Args:
-            arrays: as many and of the same types on all ranks, on the host or on a GPU; written on the ranks other than
-                root. On a GPU the call waits for the current stream.
+            arrays: the same number, with the same types, on all ranks; on the host or on a GPU. They are written on all
+                ranks except root. On a GPU the call waits for the current stream.
             root: the rank whose arrays are copied.
-            buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
-            dtype: what the elements of all arrays are, such as "bf16".
+            buffer_bytes: a buffer is sent when it holds this many bytes; 0: 250 MiB.
+            dtype: the element type of all arrays, such as "bf16".
         """
         root, buffer_bytes = member("root", root, self._size), integer("buffer_bytes", buffer_bytes, *SIZE)
         tensors = Tensors(self, arrays, "arrays", dtype, self._rank != root)
@@ -90,16 +90,17 @@ class Lists(Collectives):
     ) -> None:
         """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
 
-        As all_reduce() of each array, in fewer operations. Where lists differ, nothing is written, and the message of
-        MismatchError shows how many arrays each rank gave, with index and count of the first ones, as in
-        "2 tensors, [0]: 3, [1]: 4"; verify_params() names the array where these are equal.
+        The result is that of all_reduce() for each array, with fewer operations. If the lists differ between ranks,
+        nothing is written and MismatchError is raised. It shows how many arrays each rank passed, with index and count
+        of the first ones, as in "2 tensors, [0]: 3, [1]: 4". If these are equal, verify_params() finds the array that
+        differs.
 
         Args:
-            arrays: as many and of the same counts and types on all ranks, on the host or on a GPU; they are written, and
-                must not overlap. On a GPU the call waits for the current stream.
-            op: as for all_reduce().
-            buffer_bytes: a buffer is reduced when it holds so much; 0: 250 MiB.
-            dtype: what the elements of all arrays are, such as "bf16".
+            arrays: the same number, with the same counts and types, on all ranks; on the host or on a GPU. They are
+                written, and must not overlap. On a GPU the call waits for the current stream.
+            op: as in all_reduce().
+            buffer_bytes: a buffer is reduced when it holds this many bytes; 0: 250 MiB.
+            dtype: the element type of all arrays, such as "bf16".
         """
         buffer_bytes, number = integer("buffer_bytes", buffer_bytes, *SIZE), number_of(op)
         tensors = Tensors(self, arrays, "arrays", dtype, True)

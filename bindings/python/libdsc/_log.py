@@ -36,14 +36,14 @@ def log_to_logging(level: Any = "info") -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank %(rank)s: %(message)s")
         dsc.log_to_logging()
 
-    Each record has .rank, its rank in the world (None: not known yet, or the whole process's), and the time when it
-    was made. Handlers are called on a thread of the library and must not call into libdsc. While this is on, DSC_LOG
-    does not write the same records to the standard error stream, and set_log() is off. At exit what was recorded is
-    still delivered. In a child made by fork() the library logs nothing.
+    Each record has the time when it was made and .rank, the rank in the world. rank is None if it is not yet known, or
+    if the record concerns the whole process. Handlers are called on a thread of the library and must not call libdsc.
+    While this is on, DSC_LOG does not write the same records to standard error, and set_log() is off. At exit the
+    pending records are delivered. In a child made by fork() the library logs nothing.
 
     Args:
-        level: the least urgent level that is sent: "error", "warn", "info" or "debug"; the logger's own level and its
-            handlers choose among those. "off": nothing.
+        level: the least urgent level that is sent: "error", "warn", "info" or "debug". The logger's own level and its
+            handlers filter further. "off": nothing is sent.
     """
     global _receiver
     number = _dtypes.level_code(level)
@@ -55,12 +55,12 @@ def log_to_logging(level: Any = "info") -> None:
 
 
 def set_log(callback: Optional[Callable[[str, str], None]], level: Any = "info") -> None:
-    """Sends log records to callback(level, message), on a thread of the library; None ends that.
+    """Sends log records to callback(level, message), on a thread of the library; None ends this.
 
-    It takes the place of log_to_logging() and of the callback before.
+    It replaces log_to_logging() and an earlier callback.
 
     Args:
-        callback: takes the level's name, such as "warn", and one line. It must not call into libdsc.
+        callback: gets the level's name, such as "warn", and one line. It must not call libdsc.
         level: the least urgent level it receives: "error", "warn", "info" or "debug".
     """
     global _receiver
@@ -73,7 +73,7 @@ def set_log(callback: Optional[Callable[[str, str], None]], level: Any = "info")
 
 
 def read_log(level: Any = "info") -> Optional[tuple[str, str]]:
-    """Takes the oldest record: (level, message), or None when there is none.
+    """Removes and returns the oldest record, (level, message); None if there is none.
 
     The first call starts the recording at that level; "off" stops it.
     """

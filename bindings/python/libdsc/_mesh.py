@@ -32,15 +32,15 @@ class Mesh:
         mesh.groups("tp-dp")  # [[0, 1, 2, 3], [4, 5, 6, 7]]
         mesh.broadcast_from("pp", "last", x)
 
-    It is plain arithmetic and never changes; any thread may ask it. Only comm() and broadcast_from() need ranks that
-    run, as many as the mesh has; these two are for one thread at a time. Axes are named as in "tp-dp"; in what order
-    means nothing. The ranks of a group ascend.
+    A mesh is immutable and only computes; any thread may use it. Only comm() and broadcast_from() need running ranks,
+    as many as the mesh has. Call these two from one thread at a time. Arguments name several axes as in "tp-dp", in any
+    order. The ranks of a group are in ascending order.
 
     Args:
-        axes: sizes by name; -1, at most once, means what world_size leaves.
-        order: names of axes, the one that varies fastest first, as Megatron-LM has it; axes of size 1
-            may be left out. Without it the axes are as listed, the last one fastest, as DeepSpeed has it.
-        world_size: what the product of the sizes must be.
+        axes: sizes by name. One size may be -1: it is computed from world_size.
+        order: names of axes, the fastest-varying first, as in Megatron-LM; axes of size 1 may be left out. If not
+            given, the axes are in the order of the dict with the last one fastest, as in DeepSpeed.
+        world_size: the required product of the sizes.
         rank_offset: the first rank.
     """
 
@@ -89,16 +89,18 @@ class Mesh:
 
     @staticmethod
     def default_grid(world_size: int) -> Mesh:
-        """The mesh that DeepSpeed takes when it is told none: prime factors in turn to "pipe" and "data"."""
+        """DeepSpeed's default mesh: the prime factors go in turn to "pipe" and "data"."""
         factors = _prime_factors(integer("world_size", world_size, 1))
         return Mesh({"pipe": math.prod(factors[::2]), "data": math.prod(factors[1::2])})
 
     def experts(self, ep: int, expert_tp: Optional[int] = None) -> Mesh:
-        """The mesh of the experts that belongs to this one of the dense layers: the same ranks, order and pp groups.
+        """Returns the mesh of the experts for this mesh of the dense layers: the same ranks, order and pp groups.
 
         Args:
-            ep: expert parallel size. Above 1 this mesh needs an axis "ep" of size 1, for its place in the order.
-            expert_tp: tensor parallel size of experts; None: as here. cp is 1, and dp is what is left.
+            ep: expert parallel size. If it is above 1, this mesh needs an axis "ep" of size 1, to define its place in
+                the order.
+            expert_tp: tensor parallel size of experts; None: as in this mesh. cp is 1, and dp takes the remaining
+                ranks.
         """
         made = c_void_p()
         tp = 0 if expert_tp is None else integer("expert_tp", expert_tp, 1)
@@ -124,37 +126,37 @@ class Mesh:
         return _number(lib.dsc_mesh_rank, self._handle, listed, len(listed))
 
     def filter(self, **coords: int) -> list[int]:
-        """All ranks with these coordinates, ascending; axes that are not named may have any."""
+        """All ranks with these coordinates, ascending; axes that are not named may have any coordinate."""
         listed = self._coords(coords)
         ranks: list[int] = list_of(c_int32, lib.dsc_mesh_filter, self._handle, listed, len(listed))
         return ranks
 
     def neighbor(self, rank: int, axis: str, steps: int = 1) -> int:
-        """The rank so many steps on along an axis; behind the last comes the first."""
+        """The rank this many steps further along an axis, which wraps around."""
         rank, steps = integer("rank", rank), integer("steps", steps)
         return _number(lib.dsc_mesh_neighbor, self._handle, rank, string("axis", axis), steps)
 
     def peer(self, rank: int, axis: str, coord: int) -> int:
-        """The rank at a place of an axis, all other coordinates as those of rank; negative ones count from the end."""
+        """The rank at a position of an axis, with the other coordinates of rank; -1 is the last position."""
         rank, coord = integer("rank", rank), integer("coord", coord)
         return _number(lib.dsc_mesh_peer, self._handle, rank, string("axis", axis), coord)
 
     def first(self, rank: int, axis: str) -> int:
-        """The first rank along an axis, all other coordinates as those of rank."""
+        """The first rank along an axis, with the other coordinates of rank."""
         return self.peer(rank, axis, 0)
 
     def last(self, rank: int, axis: str) -> int:
-        """The last rank along an axis, all other coordinates as those of rank."""
+        """The last rank along an axis, with the other coordinates of rank."""
         return self.peer(rank, axis, -1)
 
     def rank_name(self, rank: int, omit: Sequence[str] = (), inner: str = "_", outer: str = "-") -> str:
-        """The name of a rank, such as "pipe_00-data_01", as DeepSpeed has it.
+        """DeepSpeed's name of a rank, such as "pipe_00-data_01".
 
         Args:
             rank: rank of the mesh.
-            omit: axes to leave out; those that the mesh lacks are passed over.
-            inner: between an axis and its number.
-            outer: between axes.
+            omit: axes to leave out; axes that the mesh lacks are ignored.
+            inner: separator between an axis and its number.
+            outer: separator between axes.
         """
         words = [string("omit", "-".join(omit)), string("inner", inner), string("outer", outer)]
         number = integer("rank", rank)
@@ -168,7 +170,7 @@ class Mesh:
         return _lists(self, lambda *room: lib.dsc_mesh_groups(self._handle, named, *room))
 
     def group(self, rank: int, axes: str) -> list[int]:
-        """The one group along some axes that holds a rank, without listing the others."""
+        """The group along some axes that contains a rank."""
         given = (self._handle, integer("rank", rank), string("axes", axes))
         ranks: list[int] = list_of(c_int32, lambda *room: lib.dsc_mesh_group(*given, *room, None, None))
         return ranks
@@ -178,7 +180,7 @@ class Mesh:
 
         Args:
             axes: such as "cp".
-            sizes: of the levels, the first one fastest; their product is the size of a group.
+            sizes: sizes of the levels, the first one fastest; their product is the size of a group.
         """
         named, box = string("axes", axes), (c_int32 * len(sizes))(*integers("sizes", sizes, *INT32))
 
@@ -188,7 +190,7 @@ class Mesh:
         return [level(number) for number in range(max(1, len(box)))]
 
     def members(self, axes: str, positions: Sequence[int]) -> list[list[int]]:
-        """Groups of some members of each group along some axes, by their positions; negative ones count from the end."""
+        """Groups of the members at these positions of each group along some axes; -1 is the last position."""
         named, listed = string("axes", axes), (c_int32 * len(positions))(*integers("positions", positions, *INT32))
         return _lists(self, lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
 
@@ -201,7 +203,7 @@ class Mesh:
         return self.members(axis, (0,))
 
     def hybrid_groups(self, axes: str = "dp-cp") -> dict[int, list[list[int]]]:
-        """The runs of 2, 4 and so on ranks that hybrid context parallelism cuts groups into, by their size."""
+        """By size 2, 4 and so on: the runs of ranks into which hybrid context parallelism divides groups."""
         whole = len(self.group(self.rank_offset, axes))
         sizes = [2**power for power in range(1, whole.bit_length() - 1)]
         for size in sizes or [min(2, whole)]:
@@ -219,15 +221,15 @@ class Mesh:
         hybrid: bool = False,
         virtual_stages: int = 1,
     ) -> list[MeshGroup]:
-        """Every group that a framework makes of this mesh, in the order in which all ranks make them.
+        """Every group that a framework makes from this mesh, in the order in which all ranks make them.
 
         Args:
             style: "megatron" (initialize_model_parallel) or "deepspeed" (PipelineParallelGrid; axes pipe, data, model).
-            rank: only the groups that hold it.
-            experts: mesh of experts(); None: one with ep 1.
+            rank: returns only the groups that contain this rank.
+            experts: the mesh from experts(); None: one with ep 1.
             cp_levels: sizes of hierarchical cp groups, the first one fastest.
-            instances: of the distributed optimizer.
-            hybrid: also the dp x cp groups of hybrid_groups().
+            instances: number of instances of the distributed optimizer.
+            hybrid: True includes the dp x cp groups of hybrid_groups().
             virtual_stages: parts of the model on every pipeline stage; more than one needs pp above 1.
         """
         options = _raw.MeshPlanOptions()
@@ -261,14 +263,15 @@ class Mesh:
     ) -> Communicator:
         """The communicator of this rank's group along some axes.
 
-        It is made once for each set of axes and each parent, and kept: the first call is collective over the parent,
-        and later ones are local. So all ranks must ask in the same order. name and timeout count for the first call.
+        It is made once for each set of axes and each parent, and then kept. The first call is collective over the
+        parent; later calls are local. So all ranks must make the calls in the same order. Only the first call uses name
+        and timeout.
 
         Args:
             axes: such as "tp-dp".
             comm: the parent, as large as the mesh; None: the world.
-            name: in errors; the axes' by default.
-            timeout: in seconds, of every operation; the parent's by default.
+            name: the name in errors; by default the axes.
+            timeout: seconds that every operation may take; by default the parent's.
         """
         parent = world() if comm is None else comm
         key = (parent._handle, frozenset(axes.split("-")))
@@ -296,8 +299,8 @@ class Mesh:
         Args:
             axes: such as "pp".
             position: "first", "last", or a number; a negative one counts from the end.
-            x, async_op, dtype, stream: as of Communicator.broadcast().
-            comm: the parent, as of comm().
+            x, async_op, dtype, stream: as in Communicator.broadcast().
+            comm: the parent, as in comm().
         """
         group, root = self._group_and_root(axes, position, comm)
         return group.broadcast(x, root, async_op=async_op, dtype=dtype, stream=stream)
@@ -313,11 +316,11 @@ class Mesh:
         empty: Optional[Callable[[tuple[int, ...], str], Any]] = None,
         stream: Any = None,
     ) -> Any:
-        """Returns the x of one member of each group along some axes on all its members, which need not know its size.
+        """Returns the x of one member of each group along some axes on all its members; these need not know its size.
 
         Args:
-            axes, position, comm: as of broadcast_from().
-            x, dtype, empty, stream: as of Communicator.broadcast_array().
+            axes, position, comm: as in broadcast_from().
+            x, dtype, empty, stream: as in Communicator.broadcast_array().
         """
         group, root = self._group_and_root(axes, position, comm)
         return group.broadcast_array(x, root, dtype, empty=empty, stream=stream)

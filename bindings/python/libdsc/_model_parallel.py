@@ -1,4 +1,4 @@
-"""The groups of model parallelism that Megatron-LM's initialize_model_parallel() makes, of this library's communicators."""
+"""The groups that Megatron-LM's initialize_model_parallel() makes, as communicators of this library."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ _NAMES: tuple[NonfiniteName, ...] = ("off", "count", "fail")  # by number
 
 @dataclass(frozen=True)
 class NonfiniteInputs:
-    """Inputs of reductions that were NaN or infinite since counting started; the same on all ranks.
+    """Inputs of reductions that were NaN or infinite since the count started; the same on all ranks.
 
     Attributes:
         elements: of all ranks' inputs together.
-        operations: reductions that had such inputs.
-        operation: the first of these, such as "all_reduce", or None.
+        operations: the number of reductions that had such inputs.
+        operation: the first such reduction, such as "all_reduce", or None.
         sequence: its number in the communicator, from 1, or None.
-        rank: the lowest rank that had such an input in it, or None.
+        rank: the lowest rank with such an input in that reduction, or None.
         index: the first such element in that rank's array, or None.
     """
 

@@ -1,4 +1,4 @@
-"""Python objects between the ranks of a communicator, pickled; their sizes travel first."""
+"""Sends pickled Python objects between the ranks of a communicator; their sizes are sent first."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Objects(NamedArrays):
 
     Warning: pickle runs code that the other ranks send. Use these calls only between ranks that trust each other.
 
-    An object that cannot be pickled on one rank raises InvalidArgError on all ranks that take part, with .rank, and
-    the communicator keeps working. What cannot be unpickled raises on the rank that received it. Arrays travel faster
-    through the operations that take arrays.
+    If an object cannot be pickled on one rank, all participating ranks raise InvalidArgError, with .rank, and the
+    communicator keeps working. If an object cannot be unpickled, the receiving rank raises. For arrays, the operations
+    on arrays are faster.
     """
 
     __slots__ = ()
@@ -125,9 +125,9 @@ class Objects(NamedArrays):
         return self._unpack(name, root, own)
 
     def send_object(self, obj: Any, peer: int) -> None:
-        """Sends a Python object to one rank, which calls recv_object(); returns when that has it.
+        """Sends a Python object to one rank, which calls recv_object(); returns when that rank has received it.
 
-        One that cannot be pickled raises InvalidArgError on both.
+        An object that cannot be pickled raises InvalidArgError on both ranks.
         """
         name, peer = "send_object", member("peer", peer, self._size)
         self._require_no_batch(name)
@@ -137,7 +137,7 @@ class Objects(NamedArrays):
         self._require_pickled(name, self._rank, header, data)
 
     def recv_object(self, peer: int) -> Any:
-        """Returns the object that one rank sends by send_object().
+        """Returns the object that one rank sends with send_object().
 
         Runs pickle on what that rank sends: see the warning of Objects.
         """
@@ -155,7 +155,7 @@ class Objects(NamedArrays):
 
             total = comm.all_reduce_object(len(batch))
 
-        Objects are combined in rank order, so all ranks get the same. An array goes faster through all_reduce().
+        Objects are combined in rank order, so all ranks get the same result. For an array, all_reduce() is faster.
         Runs pickle on what all ranks send: see the warning of Objects.
 
         Args:
@@ -169,7 +169,7 @@ class Objects(NamedArrays):
     def reduce_object(self, obj: Any, op: ObjectOp = "sum", root: int = 0) -> Any:
         """Returns the objects of all ranks combined on the root, and None elsewhere. Collective.
 
-        As all_reduce_object().
+        Otherwise like all_reduce_object().
         """
         combine = combining("reduce_object", op)
         objs = self._gather_object("reduce_object", (_spelled(op), obj), root)
@@ -188,7 +188,7 @@ class Objects(NamedArrays):
         return [failed] + [(_header(False, 0), bytearray())] * (self._size - 1)
 
     def _headers(self, name: str, root: int, header: array.array[int]) -> list[array.array[int]]:
-        """Whether each rank has pickled its object, and how many bytes follow. Raises where ranks called something else."""
+        """Whether each rank has pickled its object, and how many bytes follow. Raises if ranks made different calls."""
         width = HEADER + 2
         flat = array.array("q", [0] * width * self._size)
         self.all_gather(flat, header + array.array("q", [ALIKE.index(name), root]))
@@ -197,7 +197,8 @@ class Objects(NamedArrays):
         return [of_rank[:HEADER] for of_rank in of_ranks]
 
     def _require_same(self, name: str, calls: Sequence[str]) -> None:
-        """Raises on all ranks if they called different operations. None waits for another then, so the communicator goes on."""
+        """Raises on all ranks if they called different operations. No rank waits then; the communicator stays usable.
+        """
         usual = max(calls, key=calls.count)
         ranks = tuple(rank for rank, call in enumerate(calls) if call != usual)
         if ranks:

@@ -25,8 +25,8 @@ class ReduceOp(OnlyOne):
 
     The built-in ones are here too, under PyTorch's names: ``ReduceOp.SUM`` is ``Op.SUM``, which is "sum".
 
-    What is made belongs to this process. close() forgets it, as do the end of a with block and of the last reference;
-    what runs with it goes on.
+    The operation belongs to this process. close(), the end of a with block, or the end of the last reference releases
+    it. Operations already running with it continue.
     """
 
     __slots__ = ("_number", "_text", "__weakref__")
@@ -48,7 +48,7 @@ class ReduceOp(OnlyOne):
         return f"<libdsc.{self._text}{'' if self._number else ', closed'}>"
 
     def close(self) -> None:
-        """Forgets the operation; closing twice is fine."""
+        """Releases the operation. May be called twice."""
         number, self._number = self._number, 0
         if number:
             lib.dsc_op_destroy(number)
@@ -88,12 +88,12 @@ class _Failure:
 
 
 def premul(scale: float) -> ReduceOp:
-    """Makes an operation that multiplies every input by a number as it is read, and sums.
+    """Makes an operation that multiplies every input by a number as it is read, and sums the products.
 
-    For floating-point types. The product is not rounded to 16 or 8 bits before it is added.
+    It is for floating-point types. A product is not rounded to 16 or 8 bits before it is added.
 
     Args:
-        scale: finite; all ranks use the same.
+        scale: a finite number, the same on all ranks.
     """
     number = c_int32()
     check(lib.dsc_op_create_premul(real("scale", scale), byref(number)))
@@ -101,20 +101,22 @@ def premul(scale: float) -> ReduceOp:
 
 
 def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
-    """Makes an operation of a function, for arrays of any type that operations take.
+    """Makes an operation from a function, for arrays of any type that operations accept.
 
-    function(earlier, later) gets two numpy arrays of one dimension: the result of the ranks before, and the
-    elements of the next rank. It returns the combination of both, or writes it into earlier and returns None. It is
-    called for pieces of the arrays, on any rank and on any thread, and must give the same bits for the same inputs
-    everywhere. The arrays are copies, which it may keep; bfloat16 comes as uint16, 8-bit floats as uint8. It may
-    not call libdsc. When it raises, or returns another shape or a type that numpy does not cast as
-    "same_kind", the operation fails with CallbackError on all ranks; on the rank where it happened, the exception is
-    that error's cause.
+    function(earlier, later) gets two numpy arrays of one dimension: the result of the previous ranks, and the elements
+    of the next rank. It returns the combination of both, or writes it into earlier and returns None.
+
+    It is called for pieces of the arrays, on any rank and on any thread, and must return the same bits for the same
+    inputs everywhere. The arrays are copies, which it may keep; bfloat16 is passed as uint16, 8-bit floats as uint8. It
+    must not call libdsc.
+
+    The operation fails with CallbackError on all ranks if the function raises, or returns another shape, or a type that
+    numpy does not cast as "same_kind". On the rank where this happened, the function's exception is the error's cause.
 
     Args:
         function: combines two arrays, such as numpy.hypot.
-        id: the caller's number for what the function does, 0 to 2**64 - 1; ranks whose ids differ get MismatchError.
-        commutative: whether the order of inputs does not matter; it is kept all the same.
+        id: a number that you choose for this function, 0 to 2**64 - 1; if ids differ, ranks get MismatchError.
+        commutative: True if the order of inputs does not matter; the order is kept nevertheless.
     """
     global user_ops_made
     if not callable(function):

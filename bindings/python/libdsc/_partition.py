@@ -1,4 +1,4 @@
-"""Pure planning: which layers are on which stage, and seeds that do not depend on that."""
+"""Pure planning: which layers are on which stage, and seeds that do not depend on the stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPE_PREFIX = "type:"
 class Partition(list[int]):
     """The boundaries of consecutive parts: part p holds the layers self[p] to self[p + 1] - 1.
 
-    It is a list, and equal to one; str() gives the layers of every stage, and the loss, in the form of DeepSpeed.
+    It is a list, and compares equal to one. str() lists the layers of every stage, and the loss, in DeepSpeed's format.
     """
 
     def __init__(
@@ -78,21 +78,25 @@ def partition_layers(
     names: Optional[Sequence[Any]] = None,
     loss: Any = None,
 ) -> Partition:
-    """Cuts a list of layers into consecutive parts, one per stage; returns the boundaries.
+    """Divides a list of layers into consecutive parts, one per stage; returns the boundaries.
 
     Args:
-        weights: of each layer, 0 or more, in any unit, such as its parameters or its time; None only with a method
-            that reads none, and names.
+        weights: the weight of each layer, 0 or more, in any unit, such as its parameters or its time. May be None only
+            with names and a method that needs no weights.
         parts: the number of stages.
-        method: "bottleneck" makes the heaviest part as light as can be, then the next-heaviest, and so on, and leaves
-            no part empty. "uniform" and "deepspeed_balanced" do as DeepSpeed does, "uniform_v0" and
-            "deepspeed_balanced_v0" as it did up to v0.10.0 and v0.12.4. "type:REGEX" counts the layers whose name has
-            REGEX in it, in lower or upper case, and spreads them by "deepspeed_balanced", as DeepSpeed does; so does
-            "parameters", by weights, which may be None where names has torch modules: their parameters that are
-            trained are counted then.
+        method: one of these:
+
+            - "bottleneck": makes the heaviest part as light as possible, then the next-heaviest, and so on. No part is
+              empty.
+            - "uniform" and "deepspeed_balanced": as DeepSpeed does it. "uniform_v0" is DeepSpeed's method up to
+              v0.10.0, "deepspeed_balanced_v0" that up to v0.12.4.
+            - "type:REGEX": counts the layers whose name contains REGEX, ignoring case, and divides by
+              "deepspeed_balanced", as DeepSpeed does.
+            - "parameters": divides by weights with "deepspeed_balanced". If names has torch modules, weights may be
+              None; then their trained parameters are counted.
         layer_bytes: the memory that each layer takes, for "bottleneck".
-        part_limits: the memory of a part in bytes: one number for all, or one for each.
-        names: of the layers, or the layers themselves, which are called by their class or function.
+        part_limits: the memory of a part in bytes: one number for all parts, or one for each.
+        names: the names of the layers, or the layers themselves, whose class or function gives the name.
         loss: name of the loss function, or the function.
     """
     if names is not None and weights is not None and len(names) != len(weights):
@@ -115,7 +119,7 @@ def partition_layers(
 
 
 def type_weights(names: Sequence[Any], regex: str) -> list[float]:
-    """1 for each layer whose name has the regular expression in it, in small or capital letters, 0 for the others."""
+    """Returns 1 for each layer whose name contains the regular expression, ignoring case, and 0 for the others."""
     pattern = re.compile(regex, re.IGNORECASE)
     weights = [1.0 if pattern.search(_name(layer)) else 0.0 for layer in names]
     if not any(weights):
@@ -169,13 +173,13 @@ def _options(method: str, n_layers: int, layer_bytes: Any, part_limits: Any) -> 
 
 
 def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
-    """The seed of one layer, of 64 bits: it depends on seed and layer only, never on stages or ranks.
+    """Returns the 64-bit seed of a layer. It depends only on seed and layer, never on stages or ranks.
 
     Args:
-        seed: of the run.
+        seed: the seed of the run.
         layer: index of the layer in the whole model.
-        method: "split_mix": numbers that neighbouring seeds do not share; "deepspeed": seed + layer, as DeepSpeed does
-            with seed_layers and base_seed (1234 by default).
+        method: "split_mix": neighbouring seeds share no numbers. "deepspeed": seed + layer, as DeepSpeed does with
+            seed_layers and base_seed (1234 by default).
     """
     found, numbers = c_uint64(), (integer("seed", seed, *SIZE), integer("layer", layer, *SIZE))
     check(lib.dsc_rng_layer_seed(*numbers, string("method", method), byref(found)))
@@ -183,10 +187,10 @@ def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
 
 
 def seed_region(seed: int, region: str, tensor_rank: int = 0, expert_rank: int = 0, expert_tensor_rank: int = 0) -> int:
-    """The seed of a region on one rank, with Megatron's numbers.
+    """Returns the seed of a region on one rank, with Megatron's numbers.
 
     Args:
-        seed: of the run, or of the stage.
+        seed: the seed of the run, or of the stage.
         region: "data": seed; "tensor": seed + 2718 + tensor_rank; "expert": seed + 1024 + 100 * expert_rank +
             expert_tensor_rank.
         tensor_rank: rank in the tensor-parallel group.

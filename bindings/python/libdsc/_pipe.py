@@ -1,4 +1,4 @@
-"""Pipeline schedules: which stage computes, sends and receives what, in which order."""
+"""Pipeline schedules: what each stage computes, sends and receives, and in which order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERS = {name: number for number, name in _OPS.items()}
 
 
 class PipeInstruction(NamedTuple):
-    """One instruction of a stage; a field without meaning for its op is None.
+    """One instruction of a stage. Fields that do not apply to its op are None.
 
     op is "load_micro_batch", "forward", "backward", "backward_input", "backward_weight", "send_activation",
     "recv_activation", "send_grad", "recv_grad", "reduce_tied_grads", "reduce_grads", "optimizer_step" or "overlap".
@@ -38,7 +38,7 @@ class PipeInstruction(NamedTuple):
 
 
 class PipeStep(NamedTuple):
-    """What a step computes: no micro-batch (None) when this stage only waits in it."""
+    """What a step computes. The micro-batch is None if this stage only waits in the step."""
 
     micro_batch: Optional[int]
     is_forward: bool
@@ -99,20 +99,22 @@ class PipeSchedule(Shared):
             print(instruction.step, instruction.op, instruction.micro_batch)
         print(dsc.PipeSchedule("zb_v", stages=4, micro_batches=8))
 
-    With a stage, iterate over its instructions as often as you like; they are made one by one. len() counts them,
-    which takes as long as an iteration; steps does not. A new iteration ends the one before. Without a stage it has
-    no instructions; orders(), write() and pictures are those of the whole pipeline either way. Closing is local.
+    With a stage, you can iterate over its instructions any number of times; they are generated one by one. A new
+    iteration ends the previous one. len() takes as long as an iteration, because it counts the instructions; steps does
+    not. Without a stage there are no instructions. orders(), write() and pictures are always those of the whole
+    pipeline. close() is local.
 
     Args:
         name: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe", "1f1b", "interleaved_1f1b",
             "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v" or "auto".
         stages: devices of the pipeline.
-        stage: whose instructions, 0 to stages - 1; None: the whole pipeline.
-        micro_batches: of a batch; may be fewer than stages.
-        chunks: parts of the model on every stage; None: what the schedule is made for.
-        micro_batch_group: of interleaved_1f1b, micro-batches that run through a chunk before the next chunk.
-        forward_only: without backward passes.
-        merge_backward: halves of a backward pass that follow each other become one.
+        stage: the stage whose instructions it has, 0 to stages - 1; None: the whole pipeline.
+        micro_batches: micro-batches of a batch; may be fewer than stages.
+        chunks: parts of the model on every stage; None: the schedule's default.
+        micro_batch_group: in interleaved_1f1b, the number of micro-batches that run through a chunk before the next
+            one.
+        forward_only: True: no backward passes.
+        merge_backward: True merges the two halves of a backward pass if one directly follows the other.
         messages: "when_needed", with the fewest buffers, or "at_once", as PyTorch does it.
     """
 
@@ -186,11 +188,11 @@ class PipeSchedule(Shared):
         merge_backward: bool = False,
         messages: str = "when_needed",
     ) -> PipeSchedule:
-        """A schedule from the order in which each stage computes.
+        """Makes a schedule from the order in which each stage computes.
 
-        orders has a list for each stage, of PipeCompute or tuples such as ("forward", 0, 3): operation, chunk and
-        micro-batch; None is a step in which the stage is idle. Orders that can not be run raise InvalidArgError with
-        the stage and operation, and the stages that wait for each other.
+        orders has a list for each stage. Its entries are PipeCompute objects, or tuples of operation, chunk and
+        micro-batch, such as ("forward", 0, 3). None is a step in which the stage is idle. Orders that cannot run raise
+        InvalidArgError, which names the stage, the operation, and the stages that wait for each other.
         """
         options = schedule_options(stage, merge_backward, messages)
         options.name = string("name", name)
@@ -216,9 +218,9 @@ class PipeSchedule(Shared):
         merge_backward: bool = False,
         messages: str = "when_needed",
     ) -> PipeSchedule:
-        """A schedule from text in the format "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json".
+        """Makes a schedule from text in the format "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json".
 
-        What is wrong in the text raises InvalidArgError with line and column.
+        An error in the text raises InvalidArgError with line and column.
         """
         options = schedule_options(stage, merge_backward, messages)
         data = string("text", text)
@@ -265,7 +267,7 @@ class PipeSchedule(Shared):
 
     @property
     def buffers(self) -> int:
-        """How many micro-batches this stage must be able to hold at once; not of the whole pipeline."""
+        """How many micro-batches this stage must be able to hold at once. It does not exist for the whole pipeline."""
         self._require_stage("buffers")
         buffers = c_int32()
         check(lib.dsc_pipe_schedule_buffers(self._handle, byref(buffers)))
@@ -276,7 +278,7 @@ class PipeSchedule(Shared):
             raise _NoStageError(f"{name} is of one stage, and this schedule is of the whole pipeline; expected at_stage(i)")
 
     def step(self, step: int) -> PipeStep:
-        """Says what a step computes, 0 to steps - 1."""
+        """Returns what a step computes; steps are numbered 0 to steps - 1."""
         if not 0 <= operator.index(step) < self.steps:
             raise IndexError(f"there is no step {step}; this schedule has {self.steps}")
         micro_batch, is_forward = c_int32(), c_int32()
@@ -295,7 +297,7 @@ class PipeSchedule(Shared):
         return self._length
 
     def close(self) -> None:
-        """Releases the schedule. Closing twice is fine."""
+        """Releases the schedule. May be called twice."""
         self._handle, self._owner, self._run_buffers = 0, None, None
 
     def __enter__(self) -> PipeSchedule:
@@ -305,7 +307,7 @@ class PipeSchedule(Shared):
         self.close()
 
     def at_stage(self, stage: Optional[int]) -> PipeSchedule:
-        """The schedule of another stage of the same pipeline; None: of the whole pipeline."""
+        """Returns the schedule of another stage of the same pipeline; None: that of the whole pipeline."""
         number = NONE if stage is None else integer("stage", stage, 0)
         other = self._of(_Handle(lambda made: lib.dsc_pipe_schedule_at_stage(self._handle, number, made)))
         other._costs = self._costs
@@ -328,14 +330,14 @@ class PipeSchedule(Shared):
         outputs: Sequence[tuple[Shape, Any]] = (),
         variable_shapes: bool = False,
     ) -> int:
-        """Bytes of the memory= that pipe_run() takes with these arguments."""
+        """Returns the bytes that pipe_run() needs in memory= with these arguments."""
         options, size = RunShapes(inputs, outputs, variable_shapes).options, c_size_t()
         check(lib.dsc_pipe_run_bytes(self._handle, byref(options), byref(size)))
         self._iteration += 1  # it begins anew
         return size.value
 
     def order(self, stage: int) -> list[PipeCompute]:
-        """The order in which a stage computes, whatever stage this schedule is of."""
+        """Returns the order in which any stage of the pipeline computes."""
         return [
             PipeCompute(_OPS[it.op], it.chunk, it.micro_batch, bool(it.overlaps)) if it.op else PipeCompute(None)
             for it in list_of(
@@ -344,18 +346,19 @@ class PipeSchedule(Shared):
         ]
 
     def orders(self) -> list[list[PipeCompute]]:
-        """The orders of all stages."""
+        """Returns the orders of all stages."""
         return [self.order(stage) for stage in range(self.stages)]
 
     def write(self, format: str) -> str:
-        """The whole pipeline's schedule as text: "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json"."""
+        """Returns the whole pipeline as text: "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json"."""
         number = _word("format", format, _raw.PipeFormat)
         return text_of(lib.dsc_pipe_schedule_export, self._handle, number)
 
     def draw(self, picture: str = "text", **costs: Any) -> str:
-        """A picture of the whole pipeline: "text", "color", "svg" or "perfetto"; costs as of simulate_pipeline().
+        """Returns a picture of the whole pipeline: "text", "color", "svg" or "perfetto".
 
-        Without costs a schedule that find_schedule() made is drawn with those that it was found for.
+        costs are as in simulate_pipeline(). If they are not given, a schedule from find_schedule() is drawn with the
+        costs that it was found for.
         """
         number = _word("picture", picture, _raw.PipePicture)
         raw, keep = costs_of(**(costs or self._costs))

@@ -196,8 +196,8 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
 class Outputs(Sequence[Any]):
     """The outputs of a forward pass with variable shapes: outputs[i] = array, or y = outputs.resize(i, shape).
 
-    What is neither assigned nor resized keeps the shape that pipe_run() was given, the largest one. After the callback
-    it can only be counted.
+    An output that is neither assigned nor resized keeps the shape passed to pipe_run(), the largest one. After the
+    callback only len() works.
     """
 
     def __init__(self, buffers: VariableBuffers, call: Any, kinds: list[Kind]) -> None:
@@ -231,7 +231,7 @@ class Outputs(Sequence[Any]):
         numpy.copyto(self.resize(index, value.shape), value, casting="same_kind")
 
     def resize(self, index: int, shape: Shape) -> Any:
-        """Says what shape an output has, and returns the array to write to."""
+        """Sets the shape of an output, and returns the array to write to."""
         place = self._place(index)
         largest, wanted = self._kinds[place][0], extents("shape", shape)
         if len(wanted) != len(largest):

@@ -14,7 +14,7 @@ from libdsc._pipe_costs import costs_of
 
 
 class FoundSchedule(NamedTuple):
-    """A schedule that a search has found, and how good it is."""
+    """A schedule found by a search, and how good it is."""
 
     schedule: PipeSchedule
     makespan: float
@@ -37,16 +37,16 @@ def find_schedule(
     messages: str = "when_needed",
     **costs: Any,
 ) -> FoundSchedule:
-    """Finds the best schedule for given costs and limits of memory.
+    """Finds the best schedule for given costs and memory limits.
 
-    Looks at all schedules with a name, at orders that greedy rules find, at small changes of the best one, and for
-    small pipelines at every order that there is. The same arguments give the same schedule on every rank.
+    It tries all named schedules, orders found by greedy rules, small changes of the best one and, for small pipelines,
+    every possible order. The same arguments give the same schedule on every rank.
 
     Args:
-        stages, micro_batches, chunks, stage, forward_only, messages: as of PipeSchedule.
-        activations: most micro-batches times chunks that a stage may hold; None: any number.
-        bytes: most bytes of a stage, with static_bytes; None: any number.
-        costs: forward, backward_input, comm and so on, as of simulate_pipeline().
+        stages, micro_batches, chunks, stage, forward_only, messages: as in PipeSchedule.
+        activations: the most micro-batches times chunks that a stage may hold; None: any number.
+        bytes: the most bytes that a stage may hold, including static_bytes; None: any number.
+        costs: forward, backward_input, comm and so on, as in simulate_pipeline().
     """
     options = schedule_options(stage, False, messages)
     options.stages = integer("stages", stages)

@@ -26,7 +26,7 @@ class PipeSpan(NamedTuple):
 
 
 class PipeSimulation(NamedTuple):
-    """When a pipeline's stages work, and what they hold. Lists have an entry per stage."""
+    """When the stages of a pipeline compute, and what they hold. Lists have an entry per stage."""
 
     makespan: float
     busy: list[float]
@@ -65,17 +65,18 @@ def simulate_pipeline(
     """Computes when every operation of a pipeline runs, without running any.
 
     Args:
-        schedule: a schedule, or the name of one, with stages, micro_batches, chunks and what else PipeSchedule takes.
-        forward, backward_input, backward_weight: time of an operation of one chunk, in a unit of your choice; a
-            number, or one for each part of the model in the order in which data flows. A whole backward pass takes
-            both of its halves.
-        overlap: what a forward and a backward pass at once take, as a part of their sum.
+        schedule: a schedule; or the name of one, with stages, micro_batches, chunks and other arguments of
+            PipeSchedule.
+        forward, backward_input, backward_weight: time of an operation of one chunk, in a unit of your choice: one
+            number, or a number for each part of the model in the order of the data flow. A whole backward pass takes
+            the sum of its two halves.
+        overlap: the time of a forward and a backward pass that overlap, as a fraction of the sum of their times.
         comm: latency of a message between stages.
         message_bytes, bytes_per_time: size of a message, and speed of a link; 0: unlimited.
-        activation_bytes: held for a micro-batch from its forward to the end of its backward pass.
-        static_bytes: weights, their gradients and the optimizer's state.
+        activation_bytes: bytes held for a micro-batch from its forward pass to the end of its backward pass.
+        static_bytes: bytes of weights, gradients and optimizer state.
         gradient_bytes, bucket_bytes, reduce_latency, reduce_bytes_per_time: an all-reduce of gradients over
-            data-parallel ranks, overlapped with what is still computed.
+            data-parallel ranks, which overlaps with the remaining computation.
         timeline, critical_path: whether to list operations.
     """
     if not isinstance(schedule, PipeSchedule):

@@ -1,4 +1,4 @@
-"""Pure planning: which tensor goes into which bucket, and which sample to which rank."""
+"""Pure planning: which tensor goes into which bucket, and which sample goes to which rank."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ def plan_buckets(
     expect_sparse: Optional[Sequence[bool]] = None,
     order: Optional[Sequence[int]] = None,
 ) -> list[list[int]]:
-    """Groups tensors into buckets of about equal bytes, by the rules of PyTorch; returns lists of tensor indices.
+    """Groups tensors into buckets of about equal bytes, by PyTorch's rules; returns lists of tensor indices.
 
     Args:
         numels: elements of each tensor.
         dtypes: element type of each tensor, such as "float32".
-        limits: a bucket is closed when it holds limits[0] bytes, the next of its kind at limits[1], and so on; the
-            last limit stays.
-        devices: where each tensor is, anything that can be compared; only equal ones share a bucket.
+        limits: the first bucket of a kind is closed when it holds limits[0] bytes, the next at limits[1], and so on.
+            The last limit applies to all further buckets.
+        devices: the device of each tensor: any values that can be compared. Only tensors with equal values share a
+            bucket.
         expect_sparse: True for tensors that need their own bucket.
-        order: the tensor index at each position, when the tensors are not taken in order.
+        order: the tensor index at each position, if the tensors are not taken in order.
     """
     n = len(numels)
     _same_length(n, dtypes=dtypes, devices=devices, expect_sparse=expect_sparse, order=order)
@@ -68,18 +69,18 @@ def _same_length(n: int, **lists: Optional[Sequence[Any]]) -> None:
 def shard_indices(
     count: int, shards: int, shard: int, shuffle: bool = True, seed: int = 0, drop_last: bool = False
 ) -> Any:
-    """Returns the samples of one shard: a numpy array of int64, or a list where numpy is missing.
+    """Returns the samples of one shard: a numpy array of int64, or a list if numpy is not installed.
 
-    Position p of the (shuffled) sequence belongs to shard p % shards, so the same positions of all shards make up
+    Position p of the (shuffled) sequence belongs to shard p % shards. So the same positions of all shards together are
     consecutive samples, and a global batch does not depend on the number of shards.
 
     Args:
         count: the number of samples.
         shards: the number of shards, usually the world's size.
-        shard: which one, usually the rank.
+        shard: the index of the shard, usually the rank.
         shuffle: False keeps the order.
         seed: for example the run's seed plus the epoch.
-        drop_last: True leaves out the samples that do not fill all shards; False repeats from the start.
+        drop_last: True drops the last samples that do not fill all shards; False repeats samples from the start.
     """
     sizes = [integer(name, value, *SIZE) for name, value in (("count", count), ("shards", shards), ("shard", shard))]
     seed = integer("seed", seed, -(2**63), SIZE[1])

@@ -15,7 +15,7 @@ class Reason(NamedTuple):
 
 
 def reason_of(error: Exception, of_file: bool) -> Reason:
-    """The reason that an exception is; of_file: an OSError is the failure of a file, of which all ranks raise the same."""
+    """The reason for an exception; of_file: an OSError is the failure of a file, and all ranks raise the same one."""
     if of_file and isinstance(error, OSError):
         return Reason(str(error), error.errno)
     return Reason(f"{type(error).__name__}: {error}", None)

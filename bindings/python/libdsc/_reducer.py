@@ -1,4 +1,4 @@
-"""Gradients reduced in buckets while they are being computed."""
+"""Reduces gradients in buckets during the backward pass."""
 
 from __future__ import annotations
 
@@ -43,43 +43,43 @@ class _Handle(OnlyOne):
 class BucketReducer(ReducerFeatures):
     """Averages gradients over all ranks, in buckets, while later gradients are still being computed.
 
-    Made on all ranks with parameters of the same types and shapes; it checks that, plans the buckets and copies rank
-    0's parameters to the other ranks. Each iteration is begin(), mark_ready() for every parameter as soon as its
-    gradient is ready, and finish(), after which the gradients hold the average. Closing is local; memory that views
-    still show stays until the last view is gone.
+    All ranks make it together, with parameters of the same types and shapes. It checks them, plans the buckets and
+    copies rank 0's parameters to the other ranks. An iteration consists of begin(), of mark_ready() for every parameter
+    as soon as its gradient is ready, and of finish(). After finish() the gradients hold the average. close() is local;
+    memory under a view stays allocated until the last view is gone.
 
-    Parameters and gradients may be on the GPU that the world is bound to. Then calls go on streams, as operations do,
-    and nobody waits for the GPU: what comes on the stream of finish() afterwards sees the averages, and a failure that
-    comes later is raised by the next call. A gradient must stay as it is from mark_ready() to finish().
+    Parameters and gradients may be on the GPU that the world is bound to. Calls are then queued on streams, as
+    operations are, and no call waits for the GPU. Work queued on the stream of finish() afterwards sees the averages.
+    The next call raises a failure that occurs later. Do not change a gradient between mark_ready() and finish().
 
     Args:
         world: the communicator.
-        params: arrays in forward order; or a tree of them, of dicts, lists and tuples, which is flattened as JAX does
-            it, dicts by sorted key. Then the reducer can be called with a tree of gradients.
-        names: for messages; of a tree the paths, if not given.
-        bucket_bytes: a bucket is closed when it holds so much.
-        first_bucket_bytes: the same for the bucket of the parameters that are declared first, which is launched last.
+        params: arrays in forward order, or a tree of dicts, lists and tuples of arrays. A tree is flattened as in JAX,
+            dicts by sorted key; the reducer can then be called with a tree of gradients.
+        names: names of the parameters for messages; by default the paths in the tree.
+        bucket_bytes: a bucket is closed when it holds this many bytes.
+        first_bucket_bytes: the same for the bucket of the first parameters, which is launched last.
         average: "pre" (times 1/n, then summed), "post", "none", or "pytorch".
         sync: False leaves the parameters as they are.
         buckets: explicit lists of parameter indices in launch order, instead of the plan.
-        single_first_bucket: True makes one bucket per type, as PyTorch's first iteration.
-        find_unused: True takes parameters that are not marked before finish() as without a gradient on this rank, and
-            unused() tells which have none on any rank.
-        static_graph: True says that every iteration uses the same parameters equally often. The first one counts the
-            marks of each and reduces at its end; later ones take a parameter as ready after as many.
-        rebuild: when buckets are rebuilt in the order in which gradients become ready: "once", after the first
-            iteration, "repeated", also when the order changes, or "never".
+        single_first_bucket: True makes one bucket per type, as PyTorch does for its first iteration.
+        find_unused: True: a parameter that is not marked before finish() has no gradient on this rank. unused() then
+            returns the parameters without a gradient on any rank.
+        static_graph: True: every iteration uses the same parameters, equally often. The first iteration counts the
+            marks of each parameter and reduces at its end. Later ones treat a parameter as ready after that many marks.
+        rebuild: when buckets are rebuilt in the order in which gradients become ready: "once" (after the first
+            iteration), "repeated" (also when the order changes), or "never".
         small_bucket_first: True uses first_bucket_bytes in a rebuilt plan for the bucket that is launched first, as
             PyTorch does.
-        grad_dtype: the element type of buckets and views, such as "f32" over parameters of bfloat16; the result is
+        grad_dtype: the element type of buckets and views, such as "f32" for parameters of bfloat16. The result is
             rounded once to the type of the gradients.
-        sparse: indices of parameters whose gradients are sparse: they are marked by mark_sparse(), and sparse() gives
-            the results.
-        coalesce_sparse: False leaves the rows of all ranks in sparse results one after another; else each index is there
-            once, with the sum of its rows.
-        buffers: arrays that are no parameters, for sync_buffers(); a tree of them is flattened.
-        hook: what reduces buckets in place of an all-reduce; see set_hook().
-        dtype: what the elements of all parameters and gradients are, such as "bf16".
+        sparse: indices of parameters with sparse gradients. Mark these with mark_sparse(); sparse() returns the
+            results.
+        coalesce_sparse: True: each index occurs once in a sparse result, with the sum of its rows. False: the result
+            has the rows of all ranks one after another.
+        buffers: arrays that are not parameters, for sync_buffers(); a tree of them is flattened.
+        hook: what reduces buckets instead of an all-reduce; see set_hook().
+        dtype: the element type of all parameters and gradients, such as "bf16".
     """
 
     __slots__ = (
@@ -199,10 +199,10 @@ class BucketReducer(ReducerFeatures):
         return f"<libdsc.BucketReducer of {place}{'' if self._handle else ', closed'}>"
 
     def __call__(self, grads: Tree) -> Tree:
-        """Averages a whole tree of gradients, of the structure of params, in one iteration. Collective.
+        """Averages a tree of gradients with the structure of params, in one iteration. Collective.
 
-        Arrays that can be written hold the average themselves and are returned; in place of others, such as JAX's,
-        there are new numpy arrays.
+        Writable arrays get the average in place and are returned. For read-only arrays, such as JAX's, it returns new
+        numpy arrays.
         """
         leaves = flatten(grads, "grads")
         self._expect_paths([path[len("grads") :] for path, _ in leaves])
@@ -232,9 +232,9 @@ class BucketReducer(ReducerFeatures):
             raise ValueError(f"params{path} is missing, and grads has it; expected the structure of params")
 
     def begin(self, *, stream: Any = None) -> None:
-        """Starts an iteration; StateError names the parameters that the one before still misses.
+        """Starts an iteration. If the previous one is not finished, StateError names the parameters that it lacks.
 
-        The contents of gradient views are invalid from here on, except zeros, to which a framework may add.
+        This invalidates the contents of gradient views, except for zeros, to which a framework may add.
         """
         try:
             self._require_world("begin")
@@ -255,7 +255,7 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def accumulate(self, i: int, grad: Any, *, stream: Any = None) -> None:
-        """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
+        """Adds a gradient to the sum that this rank collects for parameter i, without marking it ready."""
         try:
             i, iteration = self._index(i), self._iteration
             self._require_world("accumulate")
@@ -271,10 +271,11 @@ class BucketReducer(ReducerFeatures):
 
         Args:
             i: index of the parameter.
-            grad: an array like the parameter, or a flat one; finish() writes the average into it. None, or the parameter's
-                grad_view(): the gradient is already there and nothing is copied. With None, StateError says that
-                nothing was written into the view since begin() (not on a GPU, where that is not known).
-            stream: on which the gradient will be there.
+            grad: an array like the parameter, or a flat one; finish() writes the average into it. None, or the
+                parameter's grad_view(): the gradient is already in the view, and nothing is copied. With None, if
+                nothing was written into the view since begin(), StateError says so (not on a GPU, where that is
+                unknown).
+            stream: the stream on which the gradient is computed.
         """
         try:
             i, iteration = self._index(i), self._iteration  # which keeps the other arrays alive during the call, too
@@ -303,7 +304,7 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def mark_unused(self, i: int) -> None:
-        """Says that this rank has no gradient for parameter i; it contributes zeros."""
+        """Marks parameter i as having no gradient on this rank; the rank contributes zeros."""
         try:
             i, iteration = self._index(i), self._iteration
             self._require_world("mark_unused")
@@ -313,17 +314,18 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def grad_view(self, i: int, *, copy: bool = False) -> Any:
-        """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
+        """Returns a view of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
+
+        A gradient that is computed in the view is never copied. After finish() the view holds the average, until the
+        next begin(). Do not touch it between mark_ready() and finish().
 
         On a GPU it is an object with __cuda_array_interface__, for cupy.asarray() or torch.as_tensor(). bfloat16 and
-        8-bit floats have their type of ml_dtypes where the program has imported that (jax does), and are unsigned
-        integers otherwise.
+        8-bit floats have the types of ml_dtypes if the program has imported it (jax does), and are unsigned integers
+        otherwise.
 
-        With copy=True it is a new numpy array that nothing writes later. jax.device_put() and jax.numpy.asarray()
-        may keep the memory that they are given, under an array that is said never to change: give them a copy.
-
-        A gradient that is computed there is never copied. After finish() it holds the average until the next
-        begin(); between mark_ready() and finish() it must not be touched.
+        With copy=True the result is a new numpy array that the library does not write later. Give a copy to
+        jax.device_put() and jax.numpy.asarray(): they may keep the given memory in an array that JAX treats as
+        immutable.
         """
         try:
             i = self._index(i)
@@ -363,7 +365,7 @@ class BucketReducer(ReducerFeatures):
     def finish(self, *, stream: Any = None) -> None:
         """Waits for all buckets and writes the averages into the gradients that were marked ready. Collective.
 
-        StateError names the parameters that were not marked. Ctrl-C aborts the world and closes the reducer.
+        If parameters were not marked, StateError names them. Ctrl-C aborts the world and closes the reducer.
         """
         try:
             self._require_world("finish")
@@ -379,7 +381,7 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def _finish(self, place: Optional[int]) -> None:
-        """Ends the iteration, if that succeeds. After a failure a later call may still write its arrays, until begin()."""
+        """Ends the iteration if that succeeds. After a failure calls before begin() may still write its arrays."""
         iteration = self._iteration  # keeps its arrays alive during the call, even if another thread closes the reducer
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         if code < 0:
@@ -391,9 +393,9 @@ class BucketReducer(ReducerFeatures):
             self._carried.note_sums(self._marks)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
-        """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
+        """Waits until the GPU has completed all finished iterations; raises any failure. False: not complete yet.
 
-        To be asked before the results of the last iteration are relied on. With host memory nothing is left to wait for.
+        Call it before you rely on the results of the last iteration. With host memory there is nothing to wait for.
         """
         timeout_ms = -1 if timeout is None else milliseconds(timeout)
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_synchronize, self._handle, timeout_ms)
@@ -410,10 +412,10 @@ class BucketReducer(ReducerFeatures):
         return bucket_lists(indices, starts, n_buckets.value)
 
     def close(self) -> None:
-        """Ends this rank's part; a reduction that runs is revoked on all ranks. Closing twice is fine.
+        """Ends this rank's part. A running reduction is revoked on all ranks. May be called twice.
 
-        The others get PeerLeftError in the next call that needs this rank. Views that the program still has stay as they are.
-        A hook cannot close its own reducer: that raises ReentrantError.
+        The other ranks get PeerLeftError in the next call that needs this rank. Views that the program still has remain
+        valid. A hook cannot close its own reducer: that raises ReentrantError.
         """
         code = lib.dsc_bucket_reducer_close(self._handle)
         if code == _raw.Result.ERR_REENTRANT:

@@ -1,4 +1,4 @@
-"""What a reducer does apart from its iterations: hooks, buffers, clipping, and what it tells about itself."""
+"""What a reducer does apart from its iterations: hooks, buffers, clipping and statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ReducerFeatures(OnlyOne):
-    """The part of BucketReducer that is not about marking gradients."""
+    """The methods of BucketReducer apart from those of an iteration."""
 
     __slots__ = (
         "_synced",
@@ -59,7 +59,7 @@ class ReducerFeatures(OnlyOne):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Inside, iterations communicate nothing: gradients add up until the next one outside reduces the sums.
+        """Iterations in its block communicate nothing. Gradients add up; the next iteration outside reduces the sums.
 
         with reducer.no_sync():
             for x, y in micro_batches[:-1]:
@@ -88,23 +88,23 @@ class ReducerFeatures(OnlyOne):
     def unused(self) -> list[tuple[int, str]]:
         """The parameters, by index and name, that had no gradient on any rank; nothing was written for them.
 
-        Known with find_unused for the latest iteration, with static_graph for all.
+        With find_unused it is known for the latest iteration, with static_graph for all iterations.
         """
         indices = list_of(c_size_t, lib.dsc_bucket_reducer_unused, self._handle)
         names = self._names
         return [(int(i), f"parameter {i}" if names is None else names[int(i)]) for i in indices]
 
     def used_elsewhere(self) -> list[tuple[int, str]]:
-        """The parameters, by index and name, that had a gradient in the latest iteration on other ranks alone.
+        """The parameters, by index and name, that had a gradient in the latest iteration on other ranks only.
 
-        Their averages are in grad_view(i) and in no array of this rank. In PyTorch p.grad stays None there, and the
-        optimizer would leave the parameter as it is, while other ranks change theirs:
+        Their averages are in grad_view(i), and in no array of this rank. In PyTorch their p.grad stays None. The
+        optimizer would not update them on this rank, while other ranks update theirs. So set p.grad:
 
             for i, name in reducer.used_elsewhere():
                 params[i].grad = torch.as_tensor(reducer.grad_view(i))
 
-        Known with find_unused or static_graph. Where a program takes neither these views nor this list, the next begin()
-        raises StateError.
+        It is known with find_unused or static_graph. If a program reads neither these views nor this list, the next
+        begin() raises StateError.
         """
         names, self._untaken = self._names, set()
         return [(i, f"parameter {i}" if names is None else names[i]) for i in self._elsewhere]
@@ -130,7 +130,7 @@ class ReducerFeatures(OnlyOne):
 
     @property
     def rebuilds(self) -> int:
-        """How often the buckets were rebuilt. Then grad_view() gives other arrays from the next begin() on."""
+        """How often the buckets were rebuilt. After that grad_view() returns new arrays, from the next begin() on."""
         count = c_uint64()
         self._check(lib.dsc_bucket_reducer_rebuilds(self._handle, byref(count)), "rebuilds")
         return count.value
@@ -143,12 +143,12 @@ class ReducerFeatures(OnlyOne):
             self._marks.clear()
 
     def mark_sparse(self, i: int, indices: Any, values: Any) -> None:
-        """Marks the gradient of parameter i, one of sparse=, which consists of some of its rows.
+        """Marks a sparse gradient, which consists of some rows of parameter i. i must be listed in sparse=.
 
         Args:
             i: index of the parameter.
-            indices: whole numbers, the rows; they may repeat.
-            values: an array of one row for each index, of the parameter's type; both are copied.
+            indices: the indices of the rows; they may repeat.
+            values: an array with one row for each index, of the parameter's type. Indices and values are copied.
         """
         try:
             numpy = numpy_module()
@@ -173,7 +173,7 @@ class ReducerFeatures(OnlyOne):
             raise shown(error)
 
     def sparse(self, i: int) -> tuple[Any, Any]:
-        """The result for the sparse gradient of parameter i: new arrays of indices and of their rows."""
+        """Returns the result for the sparse gradient of parameter i: a new array of indices, and one of their rows."""
         try:
             i = self._index(i)
             indices, values, count = POINTER(c_int64)(), c_void_p(), c_size_t()
@@ -189,10 +189,9 @@ class ReducerFeatures(OnlyOne):
             raise shown(error)
 
     def set_buffers(self, buffers: Any) -> None:
-        """Names the arrays that sync_buffers() makes equal, on the host, on the GPU, or some of both. Collective.
+        """Registers the arrays for sync_buffers(), on the host, on the GPU, or some on each. Collective.
 
-        They must stay where they are as long as the reducer is used; one that has other memory is a StateError of
-        sync_buffers().
+        They must keep their memory as long as the reducer is used. If one has moved, sync_buffers() raises StateError.
         """
         leaves = flatten(buffers, "buffers")
         arrays, paths = [x for _, x in leaves], [path for path, _ in leaves]
@@ -204,8 +203,8 @@ class ReducerFeatures(OnlyOne):
         """Makes the buffers equal on all ranks, before a forward pass. Collective.
 
         Args:
-            how: "broadcast", those of rank 0, or "mean", of floats; integers, such as counters, are rank 0's then too.
-                Under a Join only ranks that have batches count.
+            how: "broadcast" copies rank 0's buffers. "mean" averages buffers of floats, and copies rank 0's integers,
+                such as counters. Under a Join only ranks that still have batches count.
         """
         held = self._hold_buffers("sync_buffers")  # during the call
         self._call(lib.dsc_bucket_reducer_sync_buffers, "sync_buffers", _dtypes.buffer_sync_code(how))
@@ -232,14 +231,14 @@ class ReducerFeatures(OnlyOne):
         shards: Optional[Communicator] = None,
         counted: Optional[Sequence[bool]] = None,
     ) -> float:
-        """Scales the gradients of the last iteration, limits their norm, and returns that norm. Collective.
+        """Scales the gradients of the last iteration, clips their norm, and returns that norm. Collective.
 
-        All ranks get the same number. If it is not finite, no gradient was changed: skip the step then. The arrays
-        that were marked ready must still exist.
+        All ranks get the same norm. If it is not finite, no gradient was changed: skip the step. The arrays that were
+        marked ready must still exist.
 
         Args:
-            max_norm: gradients are scaled down to it; infinite: they are not limited.
-            scale: factor that comes first, such as 1 / loss scale.
+            max_norm: gradients are scaled down to this norm; infinite: no limit.
+            scale: a factor that is applied first, such as 1 / loss scale.
             norm: "two" or 2, or "max" or infinity for the largest magnitude.
             shards: communicator of the ranks that hold the other parts of the model.
             counted: for each parameter, False if another rank of shards counts it, as for tied parameters.
@@ -262,13 +261,15 @@ class ReducerFeatures(OnlyOne):
         return found.value
 
     def set_hook(self, hook: Union[str, Hook, None]) -> None:
-        """Sets what reduces a bucket in place of the reducer's own all-reduce. Collective.
+        """Sets what reduces a bucket instead of the reducer's own all-reduce. Collective.
 
         Args:
-            hook: the name of a built-in hook with its options, such as "bf16(powersgd(rank=4))"; hooks() lists them. Or
-                a function of a Bucket, called with each one in launch order: it leaves the mean over all ranks in
-                bucket.buffer, and may return a Work that must be done first. Or a generator function, which
-                yields a Work wherever it wants one to be done before it goes on. None: no hook.
+            hook: one of these, or None for no hook:
+
+                - The name of a built-in hook with its options, such as "bf16(powersgd(rank=4))". hooks() lists them.
+                - A function of a Bucket. It is called with each bucket in launch order, and leaves the mean over all
+                  ranks in bucket.buffer. It may return a Work; the mean is then valid when that has completed.
+                - A generator function of a Bucket. It continues after each yielded Work has completed.
         """
         try:
             if hook is None or isinstance(hook, str):
@@ -294,19 +295,22 @@ class ReducerFeatures(OnlyOne):
             raise entry.raised
 
     def save_hook(self) -> bytes:
-        """What the built-in hook remembers on this rank, for a checkpoint."""
+        """Returns the state of the built-in hook on this rank, for a checkpoint."""
         return save(self._handle)
 
     def load_hook(self, state: bytes) -> None:
-        """Makes the built-in hook go on from save_hook() of the same rank, parameters and buckets; sizes are compared."""
+        """Restores the state that save_hook() returned on the same rank, with the same parameters and buckets.
+
+        Sizes are compared.
+        """
         if not isinstance(state, (bytes, bytearray, memoryview)):
             raise TypeError(f"state is a {type(state).__name__}; expected the bytes of save_hook()")
         self._check(lib.dsc_bucket_reducer_load_hook(self._handle, bytes(state), len(state)), "load_hook")
 
     def stats(self) -> dict[str, Any]:
-        """Tells about the reducer and its latest iterations, under the names of PyTorch's DDP logging data.
+        """Returns statistics of the reducer and its latest iterations, with the names of PyTorch's DDP logging data.
 
-        Times are nanoseconds. docs/buckets.md says what each field is.
+        Times are in nanoseconds. docs/buckets.md explains each field.
         """
         try:
             found: dict[str, Any] = json.loads(text_of(lib.dsc_bucket_reducer_stats_json, self._handle))
@@ -319,7 +323,7 @@ class ReducerFeatures(OnlyOne):
         return read_stats(lib.dsc_bucket_reducer_stats, self._handle)
 
     def draw(self) -> str:
-        """Draws the last iteration as SVG: when each gradient came, when each bucket was reduced, what was exposed."""
+        """Draws the last iteration as SVG: when gradients were ready, when buckets were reduced, what was exposed."""
         return text_of(lib.dsc_bucket_reducer_draw, self._handle)
 
     def _repr_html_(self) -> Optional[str]:

@@ -39,21 +39,23 @@ class _Handle(OnlyOne):
 
 
 class Ring(OnlyOne):
-    """Passes the blocks of all ranks around, one step at a time, while the caller computes with the one that it has.
+    """Passes the blocks of all ranks around, one step at a time, while the caller computes with its current block.
 
         ring = dsc.Ring(world, keys_and_values.nbytes)
         for source, block in ring(keys_and_values):
             ...     # the next block is on its way
 
-    Made once, for any number of passes. The first step has the rank's own block, step i that of rank - i. Blocks are
-    arrays of numpy, or tensors where the caller gives a tensor, over the ring's memory, or over the caller's own in the
-    first step: they are to read only, and hold something else after the next step (a program copies what it keeps). Making a ring, and beginning a pass, are collective.
+    Make a ring once and use it for any number of passes. Making it, and beginning a pass, are collective. The first
+    step yields the rank's own block, step i the block of rank - i.
 
-    With arrays on a GPU a pass happens in the order of its stream, and the loop does not wait for the device. Blocks are
-    tensors where the caller gives a tensor, else objects with __cuda_array_interface__; what uses them belongs on the stream.
+    Blocks are numpy arrays, or tensors if the caller passed a tensor. They are views of the ring's memory, or in the
+    first step of the caller's memory. Only read them: the next step overwrites them, so copy what you keep.
+
+    With arrays on a GPU a pass runs in the order of its stream, and the loop does not wait for the device. Blocks are
+    tensors if the caller passed a tensor, else objects with __cuda_array_interface__. Use them on that stream.
 
     Args:
-        world: the ranks that divide the sequence.
+        world: the ranks among which the sequence is divided.
         block_bytes: bytes of the longest block, 1 or more, equal on all ranks.
         grad_bytes: bytes of the longest block's gradients, for backward(); 0: there is no backward pass.
     """
@@ -79,14 +81,14 @@ class Ring(OnlyOne):
     ) -> Iterator[tuple[int, Any]]:
         """Begins a pass, and yields (source, block) for each rank's block. Collective.
 
-        A loop may be left early if all ranks do so at the same step.
+        You may leave the loop early if all ranks leave it at the same step.
 
         Args:
-            block: this rank's array, for example its keys and values; not written, and it must stay as it is until the
+            block: this rank's array, for example its keys and values. It is not written; do not change it before the
                 loop has ended.
-            parts: sizes of all ranks' blocks along dim, if they differ; equal on all ranks.
+            parts: sizes of all ranks' blocks along dim, if they differ; the same list on all ranks.
             dim: the dimension along which blocks may differ.
-            dtype: what the elements are, such as "bf16" for an array of uint16.
+            dtype: the element type, such as "bf16" for an array of uint16.
             stream: the stream of a pass on a GPU; None: the current one of torch or CuPy, or the one the array names.
         """
         try:
@@ -108,16 +110,17 @@ class Ring(OnlyOne):
     ) -> Iterator[tuple[int, Any, Any]]:
         """Begins a pass with gradients, and yields (source, block, gradients) for each rank's block. Collective.
 
-        gradients is an array of zeros in the shape of the block: the loop adds to it what this rank's queries cause. The
-        arrays travel on behind their blocks. When the loop has ended, grad has the sum of all ranks for this rank's block.
+        gradients is an array of zeros in the shape of the block. The loop adds to it the gradients that this rank's
+        queries contribute. The ring passes the gradients on with their blocks. After the loop, grad has the sum over
+        all ranks for this rank's block.
 
         Args:
             block: as in a pass without gradients.
-            grad: where this rank's sum goes, an array in the shape of block, of any element type, on a GPU a floating one;
-                each addition rounds to it, so float32 suits blocks of 16-bit floats.
+            grad: where the sum for this rank's block goes: an array in the shape of block, of any element type; on a
+                GPU of floats. Each addition rounds to this type, so use float32 for blocks of 16-bit floats.
             parts: sizes of all ranks' blocks along dim, if they differ.
             dim: the dimension along which blocks may differ.
-            dtype: what the elements of block are, such as "bf16" for an array of uint16.
+            dtype: the element type of block, such as "bf16" for an array of uint16.
             grad_dtype: the same for grad.
             stream: as in a pass without gradients.
         """
@@ -131,9 +134,9 @@ class Ring(OnlyOne):
             raise self._world._shown(error, "ring")
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
-        """Waits until the GPU is done with what the passes have put on streams, and raises what has failed; False: not yet.
+        """Waits until the GPU has completed all passes; raises any failure. False: not complete yet.
 
-        To be asked before the results of the last pass are relied on. With host memory nothing is left to wait for.
+        Call it before you rely on the results of the last pass. With host memory there is nothing to wait for.
         """
         try:
             timeout_ms = -1 if timeout is None else milliseconds(timeout)
@@ -145,7 +148,7 @@ class Ring(OnlyOne):
             raise self._world._shown(error, "ring")
 
     def close(self) -> None:
-        """Releases the ring, as soon as nobody has an array over its memory. Closing twice is fine."""
+        """Releases the ring as soon as no array over its memory exists. May be called twice."""
         self._handle = None
 
     def __enter__(self) -> Ring:
@@ -230,8 +233,10 @@ class Ring(OnlyOne):
         return self._handle
 
     def _view(self, address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:
-        """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory. A tensor, if the
-        caller gave one."""
+        """An array over the caller's memory, if the address is there, or else over the ring's. It keeps that memory.
+
+        It is a tensor if the caller passed one.
+        """
         owner = own.owner if address == own.address else handle
         is_tensor = hasattr(like, "new_empty")
         if own.device < 0:

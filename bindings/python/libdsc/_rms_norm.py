@@ -1,4 +1,4 @@
-"""An all-reduce with the addition of a residual and RMSNorm."""
+"""An all-reduce, followed by the addition of a residual and by RMSNorm."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class Norms(Losses):
         residual_out: Any = None,
         dtype: Any = None,
     ) -> tuple[Any, Any]:
-        """Adds up the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
+        """Sums the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
 
-        What follows a row-parallel linear layer in a transformer, by blocks of rows that stay in the cache. The formula, and what is
-        rounded when, are in dsc/rms_norm.h. Only memory of the host is taken.
+        These are the steps after a row-parallel linear layer in a transformer. They run on blocks of rows that stay in
+        the cache. dsc/rms_norm.h has the formula and the rules of rounding. Only host memory is supported.
 
             hidden, residual = group.all_reduce_rms_norm(partial, residual, weight, out=partial, residual_out=residual)
 
         Args:
-            x: what this rank adds to the sum, [..., hidden], of float32, float64, bfloat16 or float16.
-            residual: as x, the same on all ranks; None: nothing is added.
+            x: this rank's summand, [..., hidden], of float32, float64, bfloat16 or float16.
+            residual: an array like x, the same on all ranks; None: nothing is added.
             weight: [hidden], the same on all ranks; None: 1.
-            epsilon: what is added to the mean of the squares, above 0.
-            out: where the normalized rows go, as x, or x itself; None: a new array like x.
-            residual_out: where the rows go before they are normalized, as x, or residual or x itself; None: a new array
-                like x if there is a residual, otherwise nowhere.
-            dtype: what the elements of all arrays are, such as "bf16" for arrays of uint16.
+            epsilon: added to the mean of the squares, above 0.
+            out: where the normalized rows go: an array like x, or x itself; None: a new array like x.
+            residual_out: where the rows before normalization go: an array like x, or residual or x itself. None: a new
+                array like x if there is a residual, otherwise they are not returned.
+            dtype: the element type of all arrays, such as "bf16" for arrays of uint16.
 
         Returns:
-            The normalized rows, and the rows before: out and residual_out, or what was made for them.
+            The normalized rows, and the rows before normalization: out and residual_out, or the new arrays.
         """
         try:
             rows = _buffers.describe(x, "x", dtype, False)

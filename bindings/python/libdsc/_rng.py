@@ -17,11 +17,11 @@ EXPERT_PARALLEL_RNG = "expert-parallel-rng"
 
 
 class RngError(KeyError):
-    """A state that the tracker lacks, or has already, or a seed that it has already.
+    """The tracker does not have a state, or already has a state or seed that was added.
 
     Attributes:
-        name: of the state.
-        seed: that is taken, or None.
+        name: the name of the state.
+        seed: the seed that is already used, or None.
     """
 
     def __init__(self, message: str, name: str, seed: Optional[int] = None) -> None:
@@ -41,10 +41,10 @@ class ModelParallelSeeds(NamedTuple):
 
 
 def model_parallel_seeds(seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank: int = 0) -> ModelParallelSeeds:
-    """The seeds of all regions on one rank, with Megatron-LM's numbers; seed_region() gives one of them.
+    """Returns the seeds of all regions on one rank, with Megatron-LM's numbers; seed_region() returns one of them.
 
     Args:
-        seed: of the run, or of the pipeline stage.
+        seed: the seed of the run, or of the pipeline stage.
         tp_rank: rank in the tensor-parallel group.
         ep_rank: rank in the expert-parallel group.
         etp_rank: rank in the tensor-parallel group of the experts.
@@ -54,19 +54,19 @@ def model_parallel_seeds(seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank
 
 
 class RngTracker:
-    """Random number generators by name, each of which goes on where it was left: Megatron-LM's CudaRNGStatesTracker.
+    """Named random number generators that continue from their last state, as Megatron-LM's CudaRNGStatesTracker.
 
         tracker = dsc.RngTracker()
         tracker.add_regions(1234, tp_rank=tensor.rank)
-        with tracker.fork() as rng:                  # "model-parallel-rng", another one on each tensor-parallel rank
+        with tracker.fork() as rng:                  # "model-parallel-rng", different on each tensor-parallel rank
             keep = rng.random(x.shape) > 0.1
 
-    Without arguments it holds numpy Generators (PCG64), and fork() gives the one of its name. With the three functions
-    of another library it holds states of that library's own generator, which fork() exchanges for its block:
+    Without arguments it holds numpy Generators (PCG64), and fork() yields the one with the given name. With three
+    functions of another library it holds states of that library's generator; fork() sets the state for its block:
 
         dsc.RngTracker(torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.cuda.manual_seed)
 
-    It is for one thread at a time, and knows of no ranks: they differ by their seeds.
+    Use it from one thread at a time. It has no notion of ranks: ranks differ by their seeds.
 
     Args:
         get_state: get_state() returns the state of the library's generator, as a separate object.
@@ -104,13 +104,13 @@ class RngTracker:
         self._open: set[str] = set()
 
     def seed_library(self, seed: int) -> None:
-        """Seeds the generator of the other library, outside all states; numpy's Generators have none."""
+        """Seeds the generator of the other library, outside all states. With numpy Generators it does nothing."""
         if self._seed is not None:
             self._seed(integer("seed", seed, *SIZE))
 
     def add(self, name: str, seed: int) -> None:
-        """Adds a state that starts from a seed. RngError if the name, or the seed, is taken: two generators of one
-        seed would give the same numbers."""
+        """Adds a state that starts from a seed. Raises RngError if the name or the seed is already used: two generators
+        with one seed would give the same numbers."""
         number = integer("seed", seed, *SIZE)
         if not isinstance(name, str):
             raise TypeError(f"name is {name!r}; expected a string")
@@ -123,23 +123,25 @@ class RngTracker:
         self._seeds[number] = name
 
     def add_regions(self, seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank: int = 0) -> None:
-        """Adds "data-parallel-rng", "model-parallel-rng" and "expert-parallel-rng", with model_parallel_seeds()."""
+        """Adds "data-parallel-rng", "model-parallel-rng" and "expert-parallel-rng": see model_parallel_seeds()."""
         seeds = model_parallel_seeds(seed, tp_rank, ep_rank, etp_rank)
         for name, number in zip((DATA_PARALLEL_RNG, MODEL_PARALLEL_RNG, EXPERT_PARALLEL_RNG), seeds):
             self.add(name, number)
 
     def add_layers(self, seed: int, layers: int, method: str = "split_mix") -> None:
-        """Adds a state for each layer of a model, "layer-0" and so on, with seed_layer(): its numbers do not depend on
-        the stage that the layer is on."""
+        """Adds a state for each layer of a model, "layer-0" and so on, seeded by seed_layer().
+
+        Its numbers do not depend on the stage that has the layer.
+        """
         for layer in range(integer("layers", layers, 0)):
             self.add(f"layer-{layer}", seed_layer(seed, layer, method))
 
     @contextmanager
     def fork(self, name: str = MODEL_PARALLEL_RNG) -> Iterator[Any]:
-        """Uses the state of a name in its block, and keeps it for the next time.
+        """Uses the named state in its block, and keeps its new value for the next time.
 
-        Gives the numpy Generator, or None with the functions of another library, whose generator then is as it was
-        before the block. A block may be inside that of another name.
+        It yields the numpy Generator, or None with the functions of another library. After the block that library's
+        generator has the state from before the block. Blocks of different names may be nested.
         """
         self._expect(name)
         if name in self._open:
@@ -155,14 +157,19 @@ class RngTracker:
             self._open.discard(name)
 
     def get_states(self) -> dict[str, Any]:
-        """Copies of all states by name, to be saved: of numpy dicts of numbers and texts, else what get_state() gave."""
+        """Returns copies of all states by name, for saving.
+
+        For numpy these are dicts of numbers and strings, otherwise results of get_state().
+        """
         if self._get_state is None:
             return {name: copy.deepcopy(rng.bit_generator.state) for name, rng in self._states.items()}
         return copy.deepcopy(self._states)
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Replaces all states by those that get_states() gave, so that they give the same numbers again. The seeds that
-        were added before stay taken."""
+        """Replaces all states by those that get_states() returned, so that they give the same numbers again.
+
+        Seeds that were added before still count as used.
+        """
         if self._open:
             raise RngError(f"the state {min(self._open)!r} is in use; expected no block of fork()", min(self._open))
         made = {name: self._loaded(name, state) for name, state in states.items()}

@@ -1,4 +1,4 @@
-"""Operations in which one rank has or gets everything."""
+"""Operations with a root: one rank that has or gets all data."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class Rooted(Calls):
             out: on the root an array of size times as many elements as x, or a list of size arrays like x; ignored
                 elsewhere, and may be None.
             x: an array, the same count and type on all ranks; may be the root's own part of out.
-            counts: how many elements each rank has, the same list on all ranks; otherwise all have as many as x. With
-                it x is no part of out.
+            counts: how many elements each rank has, the same list on all ranks. If not given, every rank has as many as
+                x. With counts, x must not be a part of out.
         """
         try:
             if foreign:
@@ -166,14 +166,14 @@ class Rooted(Calls):
         stream: Any = None,
         **foreign: Any,
     ) -> Optional[Work]:
-        """Gives part r of the root's x to rank r, in out.
+        """Sends part r of the root's x to rank r, which gets it in out.
 
         Args:
             out: an array, the same count and type on all ranks; may be the root's own part of x.
             x: on the root an array of size times as many elements as out, or a list of size arrays like out; ignored
                 elsewhere, and may be None.
-            counts: how many elements each rank gets, the same list on all ranks; otherwise all get as many as out has.
-                With it out is no part of x.
+            counts: how many elements each rank gets, the same list on all ranks. If not given, every rank gets as many
+                as out has. With counts, out must not be a part of x.
         """
         try:
             if foreign:

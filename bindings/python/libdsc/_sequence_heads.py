@@ -50,21 +50,21 @@ class SequenceHeads(Norms):
     ) -> Any:
         """Exchanges this rank's tokens with all heads for all tokens with this rank's heads. Collective.
 
-        "forward" takes [batch, sequence / n, heads, head_dim] to [batch, sequence, heads / n, head_dim], and "backward"
-        the reverse. Each is the gradient of the other: queries, keys and values go forward before the attention, and its
-        result goes backward after it. Returns out, or a Work with async_op; in a group of one rank x itself if there is
-        no out.
+        "forward" changes [batch, sequence / n, heads, head_dim] to [batch, sequence, heads / n, head_dim]; "backward"
+        does the reverse. Each is the gradient of the other. Use "forward" for queries, keys and values before the
+        attention, and "backward" for its result. Returns out, or a Work with async_op. In a group of one rank it
+        returns x itself if out is not given.
 
         Args:
-            x: the array that goes in, of four dimensions.
+            x: the input array, of four dimensions.
             direction: "forward" or "backward".
             sequence_parts: tokens of each rank, if they differ; equal on all ranks.
-            head_parts: heads of each rank, if they differ; 0 for ranks without any, as with few heads of keys.
-            out: where the result goes. Needed with async_op, and for arrays on a GPU that have no new_empty().
-            empty: empty(shape, dtype) makes out; None: x.new_empty() if there is one, else numpy.empty().
+            head_parts: heads of each rank, if they differ; 0 for ranks without heads, as with few heads of keys.
+            out: where the result goes. Required with async_op, and for arrays on a GPU that have no new_empty().
+            empty: empty(shape, dtype) makes out; None: x.new_empty() if it exists, else numpy.empty().
             async_op: True returns a Work at once.
-            dtype: what the elements are, such as "bf16" for an array of uint16.
-            stream: as Communicator says.
+            dtype: the element type, such as "bf16" for an array of uint16.
+            stream: as in Communicator.
         """
         try:
             way = named("direction", MapDirection, direction)

@@ -1,4 +1,4 @@
-"""Tells which tokens of a sequence a rank holds, and what of a causal attention it computes."""
+"""Which tokens of a sequence a rank holds, and which part of a causal attention it computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OrderName = Union[Literal["zigzag", "contiguous"], SequenceOrder]
 
 
 class CausalWork(NamedTuple):
-    """Which of a rank's queries see which keys of a block, as slices of what the two ranks hold."""
+    """Which of a rank's queries see which keys of a block, as slices of the tokens of the two ranks."""
 
     queries: slice
     keys: slice
@@ -27,8 +27,8 @@ class CausalWork(NamedTuple):
 def sequence_ranges(count: int, ranks: int, rank: int, order: OrderName = "zigzag") -> tuple[range, range]:
     """Returns the two ranges of a sequence that a rank holds, in the order in which it holds them.
 
-    In "zigzag" order these are chunks rank and 2 * ranks - 1 - rank of 2 * ranks; in "contiguous" order the second one is
-    empty.
+    In "zigzag" order these are chunks rank and 2 * ranks - 1 - rank of 2 * ranks; in "contiguous" order the second one
+    is empty.
     """
     begins, lengths = (c_size_t * 2)(), (c_size_t * 2)()
     sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32), integer("rank", rank, *INT32))
@@ -38,7 +38,7 @@ def sequence_ranges(count: int, ranks: int, rank: int, order: OrderName = "zigza
 
 
 def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName = "zigzag") -> Optional[CausalWork]:
-    """Returns what a rank computes of a causal attention with the keys of the rank source; None: nothing."""
+    """Returns the part of a causal attention that a rank computes with the keys of rank source; None: nothing."""
     work = _raw.SequenceCausalRange(struct_size=ctypes.sizeof(_raw.SequenceCausalRange))
     sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32))
     pair = (integer("rank", rank, *INT32), integer("source", source, *INT32))
@@ -50,9 +50,9 @@ def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName
 
 
 def take_tokens(x: Any, ranks: int, rank: int, dim: int = 0, order: OrderName = "zigzag") -> Any:
-    """Returns the tokens of a rank as a new array, out of the array of a whole sequence along dim.
+    """Returns the tokens of a rank as a new array, from an array of the whole sequence along dim.
 
-    It is an array of numpy, or a tensor if x is one.
+    The result is a numpy array, or a tensor if x is one.
     """
     whole = _array(x)
     at = dimension(dim, whole.ndim, "x")
@@ -66,9 +66,9 @@ def take_tokens(x: Any, ranks: int, rank: int, dim: int = 0, order: OrderName = 
 
 
 def put_tokens(parts: Sequence[Any], dim: int = 0, order: OrderName = "zigzag") -> Any:
-    """Returns the whole sequence as a new array, out of the arrays that all ranks hold, in rank order.
+    """Returns the whole sequence as a new array, from the arrays that the ranks hold, in rank order.
 
-    It is an array of numpy, or a tensor if the first part is one.
+    The result is a numpy array, or a tensor if the first part is one.
     """
     given = [_array(part) for part in parts]
     if not given:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint of shards: a JSON header and raw arrays, in the form of safetensors. What is read is not trusted."""
+"""The files of a checkpoint of shards: a JSON header and raw arrays, as safetensors. Data that is read is validated."""
 
 from __future__ import annotations
 

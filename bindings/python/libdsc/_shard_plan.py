@@ -1,4 +1,4 @@
-"""Pure layouts of sharded parameters, and what a shard of one layout takes from the shards of another."""
+"""Pure planning: layouts of sharded parameters, and the copies from the shards of one layout to those of another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShardBucket(NamedTuple):
 
 
 class ShardLayout(NamedTuple):
-    """Where parameters lie: parameter i is at starts[i] of buckets[places[i]]."""
+    """Where parameters are: parameter i begins at element starts[i] of buckets[places[i]]."""
 
     buckets: list[ShardBucket]
     places: list[int]
@@ -33,7 +33,7 @@ class ShardLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardCopy:
-    """Elements that a shard takes from another layout's; starts are counted in the shards of the buckets."""
+    """Elements that a shard takes from a shard of another layout. Starts are offsets in the shards of the buckets."""
 
     param: int
     from_shard: int
@@ -47,8 +47,8 @@ class ShardCopy:
 class ShardRules(NamedTuple):
     """How parameters are laid out.
 
-    layout is "unit", "megatron", "deepspeed" or "partitioned". units are the first parameters of units that are given,
-    and not planned; alone are the parameters that each get their own planned unit.
+    layout is "unit", "megatron", "deepspeed" or "partitioned". units are the indices of the first parameters of units,
+    if units are not to be planned. alone are the indices of parameters that each get their own planned unit.
     """
 
     layout: LayoutName = "unit"
@@ -78,7 +78,7 @@ class ShardRules(NamedTuple):
 
 
 def plan_shards(numels: Sequence[int], dtypes: Sequence[Any], shards: int, **rules: Any) -> ShardLayout:
-    """Lays parameters out in buckets that are divided equally among shards; no memory is touched.
+    """Plans the layout of parameters in buckets that are divided equally among shards. It touches no memory.
 
     Args:
         numels: elements of each parameter, in forward order.
@@ -104,14 +104,14 @@ def shard_copies(
     to_rules: Any,
     shard: int,
 ) -> list[ShardCopy]:
-    """Lists what one shard of a layout takes from the shards of another layout of the same parameters.
+    """Lists the elements that one shard of a layout takes from the shards of another layout of the same parameters.
 
     Args:
         numels: elements of each parameter.
         dtypes: element type of each parameter.
         from_shards, from_rules: the old layout; the rules are a dict or a ShardRules.
         to_shards, to_rules: the new layout.
-        shard: which shard of the new layout.
+        shard: the index of the shard of the new layout.
     """
     n = len(numels)
     counts, codes = _tensors(numels, dtypes)

@@ -1,4 +1,4 @@
-"""Sharded data parallelism: each rank keeps one part of gradients, optimizer state and parameters."""
+"""Sharded data parallelism: each rank keeps a shard of gradients, optimizer state and parameters."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from libdsc._types import LayoutName, ShardAverageLike, Stage
 class Shard:
     """This rank's part of a bucket: elements start to start + count - 1 of it.
 
-    params and grads are flat numpy arrays over the library's memory; the optimizer reads grads and writes params, as
-    in shard.params -= rate * shard.grads. ml_dtypes' types where the program has imported that, unsigned integers for
-    bfloat16 and 8-bit floats otherwise. On a GPU they are objects with __cuda_array_interface__, for
-    torch.as_tensor() or cupy.asarray().
+    params and grads are flat numpy arrays over the library's memory. The optimizer reads grads and writes params, as in
+    shard.params -= rate * shard.grads. bfloat16 and 8-bit floats have the types of ml_dtypes if the program has
+    imported it, and are unsigned integers otherwise. On a GPU params and grads are objects with
+    __cuda_array_interface__, for torch.as_tensor() or cupy.asarray().
     """
 
     params: Any
@@ -42,7 +42,7 @@ class Shard:
     count: int
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Takes only what is already there, because Python assigns the array that shard.params -= x has written to."""
+        """Accepts only the present array: Python assigns the array that shard.params -= x has already written."""
         if "count" in self.__dict__ and self.__dict__.get(name) is not value:
             expected = f"shard.{name}[...] = x, or shard.{name} -= x" if name in ("params", "grads") else "no assignment"
             raise AttributeError(f"{name} of a shard is memory of the library; expected {expected}")
@@ -51,7 +51,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardRange:
-    """A part of a parameter that this rank owns: elements of the parameter, and where they are in its shard of the bucket."""
+    """A part of a parameter that this rank owns: its elements, and their offset in the shard of the bucket."""
 
     param: int
     param_start: int
@@ -103,31 +103,32 @@ class Sharded(OnlyOne):
                 optimizer(shard.params, shard.grads, moment)
             sharded.step_done()
 
-    The same loop runs in all stages: in 1 and 2 unit(u) only waits for parameters that are on their way.
+    The same loop runs in all stages. In stages 1 and 2 unit(u) only waits for parameters that are still in flight.
 
-    Parameters and gradients may be on the GPU that the world is bound to. Then calls go on streams, as operations do, and
-    only clip() waits for the GPU; a failure that comes later is raised by the next call. `stream` is the current stream of
-    torch or CuPy, if the parameters are theirs, or else CUDA's default stream, where it is not given.
+    Parameters and gradients may be on the GPU that the world is bound to. Calls are then queued on streams, as
+    operations are, and only clip() waits for the GPU. The next call raises a failure that occurs later. If `stream` is
+    not given, it is the current stream of torch or CuPy if the parameters are theirs, else CUDA's default stream.
 
     Args:
         world: the communicator.
-        params: arrays in forward order, or a tree of them, all on the host or all on the GPU; read on rank 0, or with
-            sync=False on all ranks.
-        names: for messages; of a tree the paths, if not given.
+        params: arrays in forward order, or a tree of them, all on the host or all on the GPU. Only rank 0's values are
+            used; with sync=False those of each rank.
+        names: names of the parameters for messages; by default the paths in the tree.
         stage: 1 (optimizer state is sharded), 2 (gradients too) or 3 (parameters too).
-        units: the first parameters of the units, such as layers, that are used together; planned if not given.
+        units: the index of the first parameter of each unit, such as a layer, whose parameters are used together; if
+            not given, units are planned.
         layout: "unit", "megatron", "deepspeed" or "partitioned"; docs/sharding.md says what each is for.
-        bucket_elements: a planned unit is closed by the parameter with which it has so many elements; 0: never.
-        alignment: shards of layout "unit" have a multiple of so many elements.
+        bucket_elements: a planned unit ends with the parameter that brings it to this many elements; 0: never.
+        alignment: in layout "unit" the size of a shard is a multiple of this many elements.
         wide_padding: True pads Megatron's buckets to multiples of 65,536 too.
         alone: indices of the parameters that each get their own planned unit.
         average: "pre" (times 1/n, then summed), "post" or "none".
-        grad_dtype: the type of gradients, such as "f32" for parameters of bfloat16; the parameters' if not given.
-        shard_size: hybrid sharding: so many consecutive ranks, such as those of a host, share one copy.
-        max_live_bytes: most bytes of full parameters, and of full gradients, at a time; 0: no limit.
-        prefetch: units that are gathered ahead in stage 3, in the order of the step before.
-        sync: False: each rank takes its own parameters instead of rank 0's.
-        dtype: what the elements of all parameters are, such as "bf16".
+        grad_dtype: the type of gradients, such as "f32" for parameters of bfloat16; by default that of the parameters.
+        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy.
+        max_live_bytes: the most bytes of full parameters, and of full gradients, at a time; 0: no limit.
+        prefetch: the number of units that are gathered ahead in stage 3, in the order of the previous step.
+        sync: False: each rank uses its own parameters instead of rank 0's.
+        dtype: the element type of all parameters, such as "bf16".
     """
 
     __slots__ = ("_world", "_dtype", "_owner", "_handle", "_rules", "_paths", "_counts", "_codes", "_shapes", "_elements",
@@ -212,12 +213,12 @@ class Sharded(OnlyOne):
 
     @property
     def shards(self) -> list[Shard]:
-        """This rank's shards, one per bucket; gradients are valid from finish() to the next begin()."""
+        """This rank's shards, one per bucket. Their gradients are valid from finish() to the next begin()."""
         return list(self._shards)
 
     @property
     def ranges(self) -> list[ShardRange]:
-        """Which parts of which parameters the shards hold, in the order of the shards."""
+        """The parts of parameters that the shards hold, in the order of the shards."""
         found = list_of(_raw.ShardedRange, lib.dsc_sharded_ranges, self._handle)
         return [ShardRange(*(getattr(one, field.name) for field in fields(ShardRange))) for one in found]
 
@@ -230,7 +231,7 @@ class Sharded(OnlyOne):
         return ShardedMemory(*(getattr(held, field.name) for field in fields(ShardedMemory)))
 
     def begin(self, accumulate: bool = False, *, stream: Any = None) -> None:
-        """Starts an iteration; with accumulate=True what it reduces is added to the gradient shards, for micro-batches."""
+        """Starts an iteration. accumulate=True adds its result to the gradient shards, for micro-batches."""
         try:
             adds = int(boolean("accumulate", accumulate))
             self._check(lib.dsc_sharded_begin(self._handle, adds, self._stream(None, stream)), "begin")
@@ -238,7 +239,7 @@ class Sharded(OnlyOne):
             raise shown(error)
 
     def accumulate(self, i: int, grad: Any, *, stream: Any = None) -> None:
-        """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
+        """Adds a gradient to the sum that this rank collects for parameter i, without marking it ready."""
         try:
             i = self._index(i)
             address, code, owner = self._gradient(i, grad)
@@ -252,9 +253,9 @@ class Sharded(OnlyOne):
 
         Args:
             i: index of the parameter.
-            grad: an array like the parameter, or a flat one, of the gradients' type or the parameter's; copied. None: it
-                stands in grad_view(i).
-            stream: on which the gradient will be there, and in whose order its memory may be used again.
+            grad: an array like the parameter, or a flat one, of the gradients' type or the parameter's; it is copied.
+                None: the gradient is in grad_view(i).
+            stream: the stream on which the gradient is computed. Its memory may be reused in the order of this stream.
         """
         try:
             i = self._index(i)
@@ -265,24 +266,27 @@ class Sharded(OnlyOne):
             raise shown(error)
 
     def mark_unused(self, i: int) -> None:
-        """Says that this rank has no gradient for parameter i; it contributes zeros."""
+        """Marks parameter i as having no gradient on this rank; the rank contributes zeros."""
         try:
             self._check(lib.dsc_sharded_mark_unused(self._handle, self._index(i)), "mark_unused")
         except Exception as error:
             raise shown(error)
 
     def finish(self, *, stream: Any = None) -> None:
-        """Waits until the gradient shards hold the averages, on a GPU by the stream. Collective. Ctrl-C aborts the world."""
+        """Waits until the gradient shards hold the averages; on a GPU the stream waits. Collective.
+
+        Ctrl-C aborts the world.
+        """
         self._blocking("finish", lib.dsc_sharded_finish, stream=stream)
 
     def clip(self, max_norm: float = math.inf, *, scale: float = 1.0, stream: Any = None) -> float:
-        """Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective.
+        """Scales the gradients, clips their norm as PyTorch does, and returns that norm. Collective.
 
-        All ranks get the same number. If it is not finite, no gradient was changed: skip the step then.
+        All ranks get the same norm. If it is not finite, no gradient was changed: skip the step.
 
         Args:
-            max_norm: gradients are scaled down to it; infinite: they are not limited.
-            scale: factor that comes first, such as 1 / loss scale.
+            max_norm: gradients are scaled down to this norm; infinite: no limit.
+            scale: a factor that is applied first, such as 1 / loss scale.
         """
         options, norm = _raw.ClipOptions(), c_double()
         check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
@@ -291,33 +295,34 @@ class Sharded(OnlyOne):
         return norm.value
 
     def step_done(self, changed: bool = True, *, stream: Any = None) -> None:
-        """Ends a step: the optimizer has written the parameter shards, or with changed=False has skipped them. Collective.
+        """Ends a step, after the optimizer has written the parameter shards. Collective.
 
-        Ranks that say different things get MismatchError in the next call that gathers or reduces. Starts to gather parameters, in forward order; wait() or unit() waits for one unit.
+        Pass changed=False if the step was skipped. If ranks pass different values, the next call that gathers or
+        reduces raises MismatchError. The call starts to gather parameters in forward order; wait() or unit() waits for
+        a unit.
         """
         self._blocking("step_done", lib.dsc_sharded_step_done, int(boolean("changed", changed)), stream=stream)
 
     def unshard(self, unit: int) -> None:
-        """Starts to make a unit's parameters available (stage 3), and those that followed it in the step before."""
+        """Starts to gather a unit's parameters (stage 3), and those of the units after it in the previous step."""
         self._call("unshard", lib.dsc_sharded_unshard, self._unit(unit))
 
     def wait(self, unit: int, *, stream: Any = None) -> None:
-        """Waits until a unit's parameters are ready, on a GPU by the stream."""
+        """Waits until a unit's parameters are ready; on a GPU the stream waits."""
         self._blocking("wait", lib.dsc_sharded_wait, self._unit(unit), stream=stream)
 
     def reshard(self, unit: int, *, stream: Any = None) -> None:
-        """Gives back a unit's parameters (stage 3); touching an array over them afterwards ends the process by SIGSEGV.
+        """Releases a unit's full parameters (stage 3). Later access to arrays over them ends the process by SIGSEGV.
 
-        On a GPU the memory is used again in the order of the stream, and the array shows something else then.
+        On a GPU the memory is reused in the order of the stream; the array then shows other data.
         """
         self._blocking("reshard", lib.dsc_sharded_reshard, self._unit(unit), stream=stream)
 
     @contextmanager
     def unit(self, unit: int, *, stream: Any = None) -> Iterator[list[Any]]:
-        """Unshards a unit and waits for it, gives the arrays of its parameters, and reshards it at the end.
+        """Unshards a unit, waits for it and yields the arrays of its parameters; reshards it at the end of the block.
 
-        The arrays are only to be read: what is written into them is lost, or makes ranks differ. Write to
-        shards[...].params.
+        Only read the arrays: what you write into them is lost, or makes ranks differ. Write to shards[...].params.
         """
         self.unshard(unit)
         place = self._stream(None, stream)
@@ -330,9 +335,9 @@ class Sharded(OnlyOne):
         self.reshard(unit, stream=place)
 
     def param_view(self, i: int) -> Any:
-        """Returns parameter i as a numpy array in its flat buffer; StateError when its unit is not there.
+        """Returns parameter i as a numpy array in its flat buffer. Raises StateError if its unit is not gathered.
 
-        On a GPU it is an object with __cuda_array_interface__, which in stage 3 may be elsewhere after every unshard().
+        On a GPU it is an object with __cuda_array_interface__. In stage 3 its address may change with every unshard().
         """
         try:
             i = self._index(i)
@@ -343,10 +348,10 @@ class Sharded(OnlyOne):
             raise shown(error)
 
     def grad_view(self, i: int) -> Any:
-        """Returns the place of parameter i's full gradient, as a numpy array of the gradients' type.
+        """Returns a view of parameter i's full gradient, as a numpy array of the gradients' type.
 
-        It holds zeros from begin(), to which a framework may add; mark_ready(i) then copies nothing. On a GPU there is one in
-        stage 1 only, an object with __cuda_array_interface__, and UnsupportedError otherwise.
+        After begin() it holds zeros, to which a framework may add. mark_ready(i) then copies nothing. On a GPU it
+        exists only in stage 1, as an object with __cuda_array_interface__; otherwise the call raises UnsupportedError.
         """
         try:
             i = self._index(i)
@@ -357,28 +362,32 @@ class Sharded(OnlyOne):
             raise shown(error)
 
     def save(self, folder: Any, state: Optional[Mapping[str, Sequence[Any]]] = None) -> None:
-        """Writes this rank's shards into a folder: a small JSON header and the arrays, in the form of safetensors. Collective.
+        """Writes this rank's shards into a folder, as safetensors files: a small JSON header and arrays. Collective.
 
-        Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, as where
-        its disk is full, no rank saves, and files of an earlier save stay: all ranks raise the same SystemError, an
-        OSError, whose text has the rank, the path and the size of the file, with .rank and .errno. For any other reason
-        that rank raises its own exception, and the others an InvalidArgError with it.
-        Otherwise the files replace them, and can be read when save() returns. If the file system refuses that last step on
-        some ranks only, all ranks raise, and load() refuses the mixture. A folder for each save keeps the one before.
+        With hybrid sharding only one of the ranks with the same shard writes it.
+
+        If a rank cannot write its file, for example because its disk is full, no rank saves, and the files of an
+        earlier save are kept. All ranks then raise the same SystemError, an OSError with .rank and .errno. Its text has
+        the rank, the path and the size of the file. For any other reason that rank raises its own exception, and the
+        other ranks raise InvalidArgError with its text.
+
+        Otherwise the new files replace the earlier ones, and are readable when save() returns. If the file system
+        refuses this last step on some ranks only, all ranks raise, and load() refuses the mixture. Use a new folder for
+        each save to keep the previous one.
 
         Args:
-            folder: of the checkpoint, which all ranks reach; made if it is not there.
-            state: the optimizer's arrays by name, one per bucket, each with the elements of the shard, on the host or on
-                the GPU.
+            folder: the folder of the checkpoint, which all ranks can reach; it is created if it does not exist.
+            state: the optimizer's arrays by name, one per bucket, each with as many elements as the shard, on the host
+                or on the GPU.
         """
         _sharded_checkpoint.save(self, folder, {} if state is None else state, self._stream(None, None))
 
     def load(self, folder: Any) -> dict[str, list[Any]]:
         """Reads a checkpoint of any number of ranks and any layout; returns the optimizer's arrays by name. Collective.
 
-        They are numpy arrays, for parameters on a GPU as well. The parameters must have the names and shapes of those
-        that were saved. If a rank cannot use its files, nothing is changed on any rank: it raises why, and the others
-        an InvalidArgError that names it, with .rank.
+        The arrays are numpy arrays, also if the parameters are on a GPU. The parameters must have the names and shapes
+        of the saved ones. If a rank cannot use its files, nothing is changed on any rank. That rank raises the reason;
+        the other ranks raise InvalidArgError, which names it and has .rank.
         """
         place = self._stream(None, None)
         state = _sharded_checkpoint.load(self, folder, place)
@@ -386,13 +395,14 @@ class Sharded(OnlyOne):
         return state
 
     def stats(self) -> list[OpStats]:
-        """Returns the running totals of the operations of all groups that it uses."""
+        """Returns the running totals of the operations of all its groups."""
         return read_stats(lib.dsc_sharded_stats, self._handle)
 
     def close(self) -> None:
-        """Ends this rank's part; operations that run are revoked on all ranks. Closing twice is fine.
+        """Ends this rank's part. Running operations are revoked on all ranks. May be called twice.
 
-        The others get PeerLeftError in the next call that needs this rank. Arrays that the program still has stay as they are.
+        The other ranks get PeerLeftError in the next call that needs this rank. Arrays that the program still has
+        remain valid.
         """
         lib.dsc_sharded_close(self._handle)
         self._views.clear()

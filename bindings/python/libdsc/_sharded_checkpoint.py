@@ -1,4 +1,4 @@
-"""Checkpoints of sharded parameters: one file per shard, which all ranks write, or none; any number of ranks reads them."""
+"""Checkpoints of sharded parameters: one file per shard, written by all ranks or none, read by any number of ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _plain(units: Any) -> Any:
 
 
 def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
-    """Writes the file of this rank's shard, unless a rank of another copy does; the files appear when all are written."""
+    """Writes the file of this rank's shard, unless a rank of another copy does. The files appear when all are written.
+    """
     same = {"state": sorted(map(str, state)) if isinstance(state, Mapping) else [], "names": sharded._paths}
     if isinstance(folder, (str, os.PathLike)):
         same["folder"] = os.fspath(folder)

@@ -46,23 +46,24 @@ def spawn(
 ) -> list[Any]:
     """Runs fn(rank, *args) in n fresh processes and returns the list of their results.
 
-    Each process finds RANK, WORLD_SIZE and the other variables in its environment, so init_distributed() without arguments
-    joins them. Each imports the program's script first, so a script calls this under
-    ``if __name__ == "__main__":``. fn and what it returns must be picklable; a function from a notebook cell needs
-    cloudpickle installed. When one process raises, the others are ended and the exception is raised here, with a
-    SpawnError that names the rank as its cause.
+    Each process has RANK, WORLD_SIZE and the other variables in its environment, so init_distributed() without
+    arguments joins them. Each process first imports the program's script, so a script must call spawn() under
+    ``if __name__ == "__main__":``. fn and its result must be picklable; a function from a notebook cell needs
+    cloudpickle.
+
+    If a process raises, the others are ended and the exception is raised here. Its cause is a SpawnError, which names
+    the rank.
 
     Args:
         fn: called as fn(rank, *args).
         n: the number of processes, 1 or more.
         args: further arguments.
-        timeout: seconds until all are ended and TimeoutError is raised.
-        start_method: "spawn" starts an interpreter for each process. "forkserver" makes them from a server of
-            multiprocessing, which has imported what multiprocessing.set_forkserver_preload() names; later calls
-            start in a fraction of the time. fn sees the caller's environment. What the server has imported does
-            not: it has the environment, the limits and the output of the moment when the server was started.
-            Random generators that it has made, such as numpy's own, go on from one state in all processes, so
-            seed them by rank.
+        timeout: seconds after which all processes are ended and TimeoutError is raised.
+        start_method: "spawn" starts an interpreter for each process. "forkserver" forks them from a server process of
+            multiprocessing, which has imported the modules of multiprocessing.set_forkserver_preload(); later calls
+            then start in a fraction of the time. fn has the caller's environment. But modules that the server has
+            imported saw the environment, limits and output at the start of the server. Random generators that it has
+            made, such as numpy's global one, have the same state in all processes, so seed them by rank.
     """
     if integer("n", n) < 1:
         raise ValueError(f"n is {n}; expected the number of processes, 1 or more")

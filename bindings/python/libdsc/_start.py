@@ -49,44 +49,44 @@ def init_distributed(
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
-    Rank and size come from the arguments, or from RANK and WORLD_SIZE, or from the launcher; without any of them
-    the process is a world of one rank. A second call returns the world that exists; what it says must fit that world,
-    and what it leaves out is not compared.
+    Rank and size come from the arguments, or from RANK and WORLD_SIZE, or from the launcher. Without any of them the
+    process is a world of one rank. A second call returns the existing world. Arguments given to it must match that
+    world; arguments left out are not compared.
 
-    Two names of one setting that contradict each other are a ValueError, before anybody is joined.
+    If two names of the same setting contradict each other, the call raises ValueError before it contacts other ranks.
 
     Args:
         dist_backend: DeepSpeed's name of backend.
-        backend: "auto" (the default), "host", "device" or "inter_host"; PyTorch's "nccl" and "gloo" are the last two.
+        backend: "auto" (the default), "host", "device" (PyTorch's "nccl") or "inter_host" (PyTorch's "gloo").
         rank: this process's number, 0 to world_size - 1; None or -1: not given.
         world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         job_id: keeps jobs on one host apart.
-        device: the number of the GPU to bind, as CUDA counts in this process. Without it "device" takes that of the
-            current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
+        device: the number of the GPU to bind, as CUDA numbers devices in this process. If not given, "device" uses the
+            GPU of the current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
         port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
-        sources: bits of ``Source`` that rank and size may come from.
-        require_existing: return the world that exists, never make one, and look at nothing else.
-        rank_per_thread: several ranks are in this process, one call per rank, each on its own thread.
+        sources: bits of ``Source``: where rank and size may come from.
+        require_existing: return the existing world, never create one, and ignore all other arguments.
+        rank_per_thread: this process holds several ranks; each rank makes the call on its own thread.
         init_timeout: seconds, or a timedelta, until this call gives up (300).
         timeout: seconds, or a timedelta, that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
-        progress_thread: a thread of the library drives operations that nobody waits for; without it the program
+        progress_thread: a thread of the library drives operations that no call waits for. Without it the program
             calls progress(), or awaits its works.
-        token: the secret of a job of several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
+        token: the secret of a job on several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
             if not given.
-        store: how rank 0 tells ranks of other hosts where it listens, such as ``Store.from_callbacks()``.
-        nccl_library: NCCL's file, one for all ranks of a process; if not given where docs/gpu.md says, wheels in the
-            folders of sys.path included.
-        cuda_library: that of CUDA's driver, likewise; DSC_CUDA_LIBRARY or the system's if not given.
+        store: how rank 0 tells ranks on other hosts where it listens, such as ``Store.from_callbacks()``.
+        nccl_library: the path of NCCL's library, the same for all ranks of a process. docs/gpu.md has the default,
+            which includes wheels in the folders of sys.path.
+        cuda_library: the path of the CUDA driver's library, likewise; DSC_CUDA_LIBRARY or the system's if not given.
         distributed_port: DeepSpeed's name of port.
-        auto_mpi_discovery: False: rank and size do not come from a PMIx server or the variables of a launcher, which
-            is sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
-        dist_init_required: False is require_existing=True; None and True make the world if there is none.
-        verbose: True says what world was joined, in one record of the logger "libdsc" of level INFO; rank 0 prints it
-            where the program's logging leaves that level out, as it does by default.
-        config: DeepSpeed's, as a dict or a path. Nothing of it is read: operations are counted in any case, see summary().
+        auto_mpi_discovery: False: do not take rank and size from a PMIx server or the variables of a launcher. The same
+            as sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
+        dist_init_required: False is the same as require_existing=True; None and True make the world if there is none.
+        verbose: True describes the joined world in one record of the logger "libdsc", level INFO. If logging does not
+            show that level (the default), rank 0 prints the record.
+        config: DeepSpeed's configuration, a dict or a path. It is not read: operations are always counted (summary()).
     """
     return _joined(dict(locals()))
 
@@ -197,12 +197,15 @@ def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
 
 
 def launch_report() -> dict[str, Any]:
-    """Returns what init_distributed() would do here, without joining anybody.
+    """Reports what init_distributed() would do here, without joining other ranks.
 
-    "sources" lists every source of rank and size with its variables, and why it counts or not; "start" says rank,
-    sizes, address, port and job id, and who gave each, how the ranks would meet, and what else to set ("advice"), or
-    is None; "error" is None or has the code and text of
-    what init_distributed() would say before it looks for the other ranks.
+    The dict has three entries:
+
+        "sources"   every source of rank and size, with its variables and why it is used or not
+        "start"     rank, sizes, address, port and job id, where each came from, how the ranks would meet, and what
+                    else to set ("advice"); or None
+        "error"     code and text of the error that init_distributed() would raise before it contacts other ranks;
+                    or None
     """
     return dict(json.loads(text_of(lib.dsc_launch_json, None)))
 
@@ -229,7 +232,7 @@ def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:
 
 
 def world() -> Communicator:
-    """Returns the world; StateError before init_distributed() and after finalize()."""
+    """Returns the world. Raises StateError before init_distributed() and after finalize()."""
     handle = c_void_p()
     check(lib.dsc_world(byref(handle)))
     assert handle.value is not None
@@ -237,14 +240,14 @@ def world() -> Communicator:
 
 
 def is_initialized() -> bool:
-    """Says whether there is a world."""
+    """Returns whether the world exists."""
     initialized = c_int32()
     check(lib.dsc_is_initialized(byref(initialized)))
     return bool(initialized.value)
 
 
 def finalize() -> None:
-    """Waits for all ranks and ends the world. Collective; its groups fail with StateError afterwards."""
+    """Waits for all ranks and ends the world. Collective. Later operations on its groups raise StateError."""
     if not is_initialized():
         check(lib.dsc_finalize())  # says what is wrong
     current = world()

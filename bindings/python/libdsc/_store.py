@@ -1,4 +1,4 @@
-"""Key-value stores: small values that all processes of a job see."""
+"""Key-value stores: small values that all processes of a job share."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SLICE_MS = 200  # of a wait on the main thread, where Ctrl-C has to come through
 
 
 class Store(OnlyOne):
-    """A store: keys are strings of 1 to 1,024 bytes, values up to 1 MiB of bytes; a str is encoded as UTF-8.
+    """A key-value store. Keys are strings of 1 to 1,024 bytes, values up to 1 MiB of bytes; a str is encoded as UTF-8.
 
-    Any thread may call anything, also while another one waits. close() gives the store up, as do the end of a with
-    block and of the last reference.
+    Any thread may call any method, even while another thread waits. close(), the end of a with block, or the end of the
+    last reference releases the store.
     """
 
     __slots__ = ("_handle", "_text", "_timeout_ms", "_owned", "__weakref__")
@@ -46,14 +46,14 @@ class Store(OnlyOne):
 
         Args:
             uri: "memory://", "file:///PATH" or "tcp://HOST:PORT".
-            token: the job's secret, 64 hexadecimal digits; otherwise the environment says (DSC_TOKEN_FD,
-                DSC_TOKEN_FILE, DSC_TOKEN).
-            job_id: keeps jobs apart that use one place.
+            token: the job's secret, 64 hexadecimal digits; if not given, the value of the environment variables
+                (DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN).
+            job_id: separates jobs that use the same URI.
             bind: where a server listens: "any", an interface, a name or an address; the URI's host if not given.
-            serve: this process is the server of a tcp:// store; port 0 takes a free one, which ``port`` tells.
-            world_size: for a server, how many processes will come.
+            serve: True: this process is the server of a tcp:// store. Port 0 takes a free port, which ``port`` returns.
+            world_size: for a server, how many processes will connect.
             timeout: seconds that opening and every call may take.
-            allow_unauthenticated: a server without a token may listen beyond loopback.
+            allow_unauthenticated: True: a server without a token may listen beyond loopback.
         """
         self._handle = 0
         self._text = uri
@@ -81,11 +81,11 @@ class Store(OnlyOne):
 
     @classmethod
     def from_callbacks(cls: type[Self], put: Put, get: Get) -> Self:
-        """Makes a store of two functions, for what a program has already: a database, an object store, MPI.
+        """Makes a store from two functions, over what the program already has: a database, an object store, MPI.
 
-        put(key, value, timeout) keeps a value; get(key, timeout) waits until there is one and returns it, or raises
-        TimeoutError. They may be called from several threads, and may not call libdsc. The store can set, get and
-        wait. What they raise is the cause of the CallbackError, on the thread that called the store.
+        put(key, value, timeout) stores a value. get(key, timeout) waits until the key has a value and returns it, or
+        raises TimeoutError. They may be called from several threads, and must not call libdsc. The store supports set,
+        get and wait. If a function raises, the thread that called the store gets a CallbackError with that cause.
         """
         callbacks, raised = _callbacks_of(put, get)
         handle = c_void_p()
@@ -115,19 +115,20 @@ class Store(OnlyOne):
         return port.value
 
     def prefix(self: Self, prefix: str) -> Self:
-        """Returns a part of the store, whose keys are "PREFIX/KEY" in the whole."""
+        """Returns a view of the store in which KEY means "PREFIX/KEY" of the whole store."""
         part = c_void_p()
         check(lib.dsc_store_prefix(self._live(), string("prefix", prefix), byref(part)))
         assert part.value is not None
         return type(self)._over(part.value, f"{self._text} {prefix}/", self._timeout_ms, (self,))
 
     def set(self, key: str, value: Value) -> None:
-        """Sets a key, whether it exists or not."""
+        """Sets a key, whether or not it exists."""
         data = _bytes("value", value)
         self._check(lib.dsc_store_set(self._live(), string("key", key), data, len(data)))
 
     def get(self, key: str, timeout: Optional[Seconds] = None) -> bytes:
-        """Waits until a key is set and returns its value; TimeoutError after timeout seconds, or after the store's time-out."""
+        """Waits until a key is set and returns its value. Raises TimeoutError after timeout seconds, by default the
+        store's time-out."""
         name = string("key", key)
 
         def read(*room: Any) -> int:
@@ -137,7 +138,7 @@ class Store(OnlyOne):
         return value
 
     def add(self, key: str, amount: int = 1) -> int:
-        """Adds to a counter, 0 as long as it is not there, and returns it."""
+        """Adds to a counter and returns its new value. A counter that does not exist counts as 0."""
         total = c_int64()
         number = integer("amount", amount, *INT64)
         self._check(lib.dsc_store_add(self._live(), string("key", key), number, byref(total)))
@@ -146,7 +147,7 @@ class Store(OnlyOne):
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         """Sets a key if its value is the expected one, and returns the value afterwards.
 
-        A key that is not there is set if the expected value is empty; otherwise expected comes back.
+        A key that does not exist is set if the expected value is empty; otherwise expected is returned.
         """
         old, new, length = _bytes("expected", expected), _bytes("desired", desired), c_size_t()
         room = 1 << 20  # the longest value there is: the call may have set it, so it is not made twice
@@ -159,35 +160,36 @@ class Store(OnlyOne):
         return value.raw[: length.value]
 
     def append(self, key: str, value: Value) -> None:
-        """Appends to a value; a key that is not there counts as empty."""
+        """Appends to a value; a key that does not exist counts as empty."""
         data = _bytes("value", value)
         self._check(lib.dsc_store_append(self._live(), string("key", key), data, len(data)))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Says whether all of the keys are set."""
+        """Returns whether all of the keys are set."""
         present = c_int32()
         self._check(lib.dsc_store_check(self._live(), _names(keys), len(keys), byref(present)))
         return bool(present.value)
 
     def wait(self, keys: Sequence[str], timeout: Optional[Seconds] = None) -> None:
-        """Waits until all of the keys are set; TimeoutError after timeout seconds, or after the store's time-out."""
+        """Waits until all of the keys are set. Raises TimeoutError after timeout seconds, by default the store's
+        time-out."""
         names = _names(keys)
         self._wait(lambda ms: int(lib.dsc_store_wait(self._live(), names, len(keys), ms)), timeout)
 
     def delete(self, key: str) -> bool:
-        """Removes a key, and says whether it was there."""
+        """Removes a key; returns whether it existed."""
         deleted = c_int32()
         self._check(lib.dsc_store_delete(self._live(), string("key", key), byref(deleted)))
         return bool(deleted.value)
 
     def count(self) -> int:
-        """Returns the number of keys; those of the whole store, also in a part."""
+        """Returns the number of keys of the whole store, even if called on a prefix()."""
         count = c_int64()
         self._check(lib.dsc_store_count(self._live(), byref(count)))
         return count.value
 
     def close(self) -> None:
-        """Gives the store up; closing twice is fine."""
+        """Releases the store. May be called twice."""
         handle, self._handle = self._handle, 0
         if handle:
             lib.dsc_store_destroy(handle)

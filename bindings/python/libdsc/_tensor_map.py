@@ -1,4 +1,4 @@
-"""The exchanges of tensor, sequence and context parallelism, each with a forward and a backward step."""
+"""Exchanges of tensor, sequence and context parallelism, each with a forward and a backward step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DirectionName = Literal["forward", "backward"]
 
 
 class MapDirection(enum.IntEnum):
-    """Which step of a mapping: that of activations or that of their gradients."""
+    """The step of a mapping: for activations or for their gradients."""
 
     FORWARD = 1
     BACKWARD = 2
@@ -57,7 +57,8 @@ _IDENTITIES = {(TensorMapping.COPY, MapDirection.FORWARD), (TensorMapping.REDUCE
 
 
 def split_range(count: int, parts: int, part: int) -> range:
-    """Returns part `part` of range(count), divided as evenly as possible: the first count % parts are one longer."""
+    """Returns part `part` of range(count), divided as evenly as possible. The first count % parts parts are one longer.
+    """
     begin, length = c_size_t(), c_size_t()
     sizes = [integer(name, value, *SIZE) for name, value in (("count", count), ("parts", parts), ("part", part))]
     check(lib.dsc_tensor_map_part(*sizes, begin, length))
@@ -141,30 +142,31 @@ class TensorMaps(Objects):
         dtype: Any = None,
         stream: Any = None,
     ) -> Any:
-        """Takes one step of a mapping between a whole tensor and the parts that the ranks have of it.
+        """Applies one step of a mapping between a whole tensor and the parts of it on the ranks.
 
-        Returns out, or a Work with async_op. An identity returns x itself if there is no out, and so does every mapping
-        in a group of one rank.
+        Returns out, or a Work with async_op. If out is not given, an identity returns x itself, and so does every
+        mapping in a group of one rank.
 
         Args:
-            x: the array that goes in: the whole or this rank's part, as the mapping says.
-            mapping: "copy" (identity; backward sum), "reduce" (sum; identity), "scatter" (own slice; all-gather),
-                "gather" (all-gather; own slice), "gather_reduce" (all-gather; reduce-scatter), "reduce_scatter"
-                (reduce-scatter; all-gather), "all_to_all", "sequence_to_hidden" ([s/n, ..., h] to [s, ..., h/n]) or
-                "hidden_to_sequence".
-            dim: the dimension that the ranks divide. The sequence of the last two mappings is dimension 0.
+            x: the input array: the whole or this rank's part, depending on the mapping.
+            mapping: one of these; in parentheses the forward step, then the backward step: "copy" (identity; sum),
+                "reduce" (sum; identity), "scatter" (own slice; all-gather), "gather" (all-gather; own slice),
+                "gather_reduce" (all-gather; reduce-scatter), "reduce_scatter" (reduce-scatter; all-gather),
+                "all_to_all", "sequence_to_hidden" (from [s/n, ..., h] to [s, ..., h/n]) or "hidden_to_sequence".
+            dim: the dimension that is divided among the ranks. For the last two mappings the sequence is dimension 0.
             direction: "forward" for activations, "backward" for their gradients.
-            parts: the size of each rank's part along dim, if they differ; equal on all ranks. For "all_to_all": what this
-                rank sends to each rank in the forward direction.
-            other_parts: the size of each rank's part of the sequence, for the last two mappings with parts; for
-                "all_to_all" what this rank receives from each rank in the forward direction.
-            out: where the result goes. Needed with async_op, and for arrays on a GPU that have no new_empty().
-            chunk: (number, of): only this chunk of the step, so that computation overlaps with the others; x and out are
-                the whole arrays. It is a range of the rows before dim or, if dim is the first dimension, of every rank's
-                part, as split_range() divides them. Equal parts only, and not for exchanges.
-            empty: empty(shape, dtype) makes out, with a dtype such as "float32"; None: x.new_empty() if there is one, as
-                torch has it, else numpy.empty().
-            dtype: what the elements are, such as "bf16" for an array of uint16.
+            parts: the size of each rank's part along dim, if they differ; the same list on all ranks. For "all_to_all":
+                the sizes that this rank sends to each rank in the forward direction.
+            other_parts: the size of each rank's part of the sequence, for the last two mappings with parts. For
+                "all_to_all": the sizes that this rank receives from each rank in the forward direction.
+            out: where the result goes. Required with async_op, and for arrays on a GPU that have no new_empty().
+            chunk: (number, of): runs only this chunk of the step, so that computation can overlap with the other
+                chunks; x and out are the whole arrays. A chunk is a range of the rows before dim or, if dim is the
+                first dimension, of every rank's part, as split_range() divides them. It needs equal parts, and is not
+                supported for exchanges.
+            empty: empty(shape, dtype) makes out, with a dtype such as "float32". None: x.new_empty() if it exists, as
+                in torch, else numpy.empty().
+            dtype: the element type, such as "bf16" for an array of uint16.
         """
         try:
             kind, way = named("mapping", TensorMapping, mapping), named("direction", MapDirection, direction)

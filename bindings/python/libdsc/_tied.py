@@ -15,10 +15,10 @@ from libdsc._streams import place_of
 
 
 def tied_stages(boundaries: Sequence[int], layers: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The stages that hold each key, in the order of the keys; the first of them owns its weights.
+    """Returns the stages that hold each key, in the order of the keys. The first stage of a key owns its weights.
 
     Args:
-        boundaries: a partition, as partition_layers() gives it.
+        boundaries: a partition, as partition_layers() returns it.
         layers: the layers that share weights, by key: {"embed": [0, 25]}.
     """
     entries = [(key, layer) for key, of_key in layers.items() for layer in of_key]
@@ -32,22 +32,22 @@ def tied_stages(boundaries: Sequence[int], layers: Mapping[str, Sequence[int]]) 
 
 
 class TiedLayers(OnlyOne):
-    """Keeps weights equal that several stages of a pipeline hold: copies them once, and sums their gradients. Collective.
+    """Keeps weights of several pipeline stages equal: copies them once, and sums their gradients. Collective.
 
         tied = dsc.TiedLayers(pipe, dsc.tied_stages(partition, {"embed": [0, 25]}), {"embed": embedding})
         ...
         tied.reduce({"embed": gradient})      # once per batch, before the optimizer's step
 
-    All ranks give the same stages. What ranks disagree about is a MismatchError on all of them that names the ranks, and
-    the communicator keeps working.
+    All ranks must pass the same stages. If ranks pass different values, all of them raise MismatchError, which names
+    the ranks, and the communicator keeps working.
 
     Args:
         world: the communicator; rank s is stage s, unless ranks says otherwise.
-        stages: the stages that hold each key, also those that are not held here.
-        weights: this stage's arrays, by key: one, or a list of them.
+        stages: the stages that hold each key, for all keys, including those that this stage does not hold.
+        weights: this stage's arrays, by key: an array, or a list of arrays.
         ranks: the ranks of the stages of each pipeline: [[0, 1], [2, 3]] for two pipelines of two stages.
-        sync: False leaves the weights as they are, instead of copying those of each key's first stage.
-        dtype: what the elements of all weights and gradients are, such as "bf16".
+        sync: False leaves the weights as they are. Otherwise those of each key's first stage are copied.
+        dtype: the element type of all weights and gradients, such as "bf16".
     """
 
     __slots__ = ("_world", "_dtype", "_handle", "_shape", "__weakref__")
@@ -82,11 +82,11 @@ class TiedLayers(OnlyOne):
         return f"<libdsc.TiedLayers on {self._world.name!r}{f': {keys}' if self._handle else ', closed'}>"
 
     def reduce(self, grads: Mapping[str, Any], *, stream: Any = None) -> None:
-        """Sums the gradients over the stages that hold each key, in place; nothing is divided. Collective.
+        """Sums the gradients over the stages that hold each key, in place, without dividing. Collective.
 
         Args:
             grads: this stage's arrays, by key: as many as the weights.
-            stream: on which the gradients will be there, for arrays on a GPU.
+            stream: the stream on which the gradients are computed, for arrays on a GPU.
         """
         given = {key: _as_list(arrays) for key, arrays in grads.items()}
         if {key: len(arrays) for key, arrays in given.items()} != dict(self._shape):
@@ -104,7 +104,7 @@ class TiedLayers(OnlyOne):
         return self._owner(key)[0]
 
     def counts(self, key: str) -> bool:
-        """Whether this rank counts the weights of a key in a norm over all stages, as only their owner does."""
+        """Whether this rank counts the weights of a key in a norm over all stages; only their owner does."""
         return self._owner(key)[1]
 
     def _owner(self, key: str) -> tuple[int, bool]:
@@ -114,7 +114,7 @@ class TiedLayers(OnlyOne):
         return stage.value, bool(counts.value)
 
     def close(self) -> None:
-        """Releases the groups; a sum that others wait in fails there. Closing twice is fine."""
+        """Releases the groups. Other ranks that wait in reduce() get an error. May be called twice."""
         handle, self._handle = self._handle, 0
         lib.dsc_tied_layers_destroy(handle)
 

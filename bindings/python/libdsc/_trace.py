@@ -1,4 +1,4 @@
-"""Traces of the flight recorder: the last operations of every group, and how far they came."""
+"""Traces of the flight recorder: the last operations of every group, and their progress."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def dump_trace(handle: int, path: Optional[Path]) -> None:
 
 
 def request_trace_dump() -> None:
-    """Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR.
+    """Requests the trace files of all worlds of this process, in DSC_TRACE_DIR.
 
-    A thread of the library writes them soon, whatever the other threads are stuck in. C programs may call the function
-    behind it from a signal handler.
+    A thread of the library writes them soon, even if all other threads are stuck. C programs may call the underlying
+    function from a signal handler.
     """
     code: Any = lib.dsc_trace_dump_request()
     if code == Result.ERR_STATE:

@@ -1,4 +1,4 @@
-"""Nested dicts, lists and tuples of arrays, in the order in which JAX flattens them, and averages of all in one call."""
+"""Nested dicts, lists and tuples of arrays, flattened in the order of JAX, and averages of all of them in one call."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class TreeOperations(Lists):
     def average_gradients(self, grads: Tree, dtype: Any = None) -> Tree:
         """Returns the tree of gradients averaged over all ranks. Collective.
 
-        Arrays that can be written hold the average themselves and are returned; in place of others, such as JAX's,
-        there are new numpy arrays. A BucketReducer is faster where gradients come one after another.
+        Writable arrays get the average in place and are returned. For read-only arrays, such as JAX's, it returns new
+        numpy arrays. A BucketReducer is faster if gradients become ready one after another.
 
         Args:
-            grads: an array, or dicts, lists and tuples of them, nested as you like; of equal structure on all ranks.
-            dtype: what the elements of all arrays are, such as "bf16".
+            grads: an array, or nested dicts, lists and tuples of arrays; of equal structure on all ranks.
+            dtype: the element type of all arrays, such as "bf16".
         """
         pairs = [(x, *_result_of(x, path, dtype)) for path, x in flatten(grads, "grads")]
         _require_distinct(grads, dtype)
@@ -102,14 +102,14 @@ class TreeOperations(Lists):
 
             params = comm.broadcast_tree(params)
 
-        All ranks give a tree of the same structure, types and shapes, which is compared first: MismatchError names the
-        array that differs, on all ranks. Arrays that can be written hold the root's values and are returned; in place
-        of others, such as JAX's, there are new numpy arrays. On the root the tree itself is returned.
+        All ranks must pass a tree of the same structure, types and shapes. This is checked first; if an array differs,
+        all ranks raise MismatchError, which names it. Writable arrays get the root's values in place and are returned.
+        For read-only arrays, such as JAX's, it returns new numpy arrays. The root gets its own tree back.
 
         Args:
-            tree: an array, or dicts, lists and tuples of them, nested as you like.
-            root: the rank whose arrays count.
-            dtype: what the elements of all arrays are, such as "bf16".
+            tree: an array, or nested dicts, lists and tuples of arrays.
+            root: the rank whose arrays are copied.
+            dtype: the element type of all arrays, such as "bf16".
         """
         root = member("root", root, self._size)
         leaves = flatten(tree, "tree")

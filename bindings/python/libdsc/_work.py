@@ -39,12 +39,14 @@ _completing = threading.RLock()  # what it frees may end in a Work of the caller
 
 
 class Work(OnlyOne):
-    """One operation that runs while the program goes on; it keeps its arrays alive until it has completed.
+    """An operation that runs in the background. It keeps its arrays alive until it has completed.
 
-    Wait for it with wait(), or with ``await`` in an asyncio program, or ask test() until it is True and then call
-    wait(), which raises the failure. An object that is dropped lets the operation finish by itself; results for a list
-    of arrays are then copied there during a later call. A failure that nobody was told is a RuntimeWarning when the
-    object is gone and the operation has completed.
+    Wait for it with wait(), or with ``await`` in an asyncio program. Or poll test() until it returns True, then call
+    wait(), which raises the failure, if any.
+
+    If you drop the object, the operation still finishes; results for a list of arrays are then copied during a later
+    call. If it fails and the program was not told of the failure, a RuntimeWarning is issued after the object is gone
+    and the operation has completed.
     """
 
     __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_told", "_at_end", "_place", "__weakref__")
@@ -68,9 +70,9 @@ class Work(OnlyOne):
         return f"<libdsc.Work {self._op} on {self._comm.name!r}, {state}>"
 
     def test(self) -> bool:
-        """Says whether the operation has completed; never blocks. True also if it failed: call wait() or error().
+        """Returns whether the operation has completed; never blocks. Also True if it failed: call wait() or error().
 
-        In a world without a progress thread it moves the operations one step on.
+        In a world without a progress thread each call advances the operations by one step.
         """
         try:
             if not self._completed:
@@ -87,15 +89,15 @@ class Work(OnlyOne):
     def wait(self, timeout: Optional[Seconds] = None, *, stream: Any = None) -> bool:
         """Waits until the operation has completed; raises its failure.
 
-        With a timeout in seconds it returns False when that has passed; the operation goes on then. Ctrl-C
-        aborts the communicator.
+        With a timeout it returns False when that has passed, and the operation continues. Ctrl-C aborts the
+        communicator.
 
-        For arrays on a GPU it does not wait for that: what is put on a stream from now on waits. A failure that comes
-        later is raised by synchronize(), and by later operations.
+        For arrays on a GPU the caller does not wait: work queued on the stream afterwards waits for the operation.
+        synchronize() and later operations raise a failure that occurs after this call.
 
         Args:
             timeout: seconds.
-            stream: which stream waits, as in the operations; if not given, the caller's current one.
+            stream: the stream that waits, as in the operations; if not given, the caller's current one.
         """
         try:
             seconds = wait_seconds(timeout)
@@ -111,7 +113,7 @@ class Work(OnlyOne):
             raise shown(error)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
-        """As wait(); for an operation on a GPU too it returns only when nothing uses the arrays any longer."""
+        """Like wait(), but also waits for the GPU: on return no operation uses the arrays any more."""
         try:
             seconds = wait_seconds(timeout)
             if not self._completed:
@@ -161,7 +163,7 @@ class Work(OnlyOne):
             raise
 
     def error(self) -> Optional[errors.DscError]:
-        """Returns the exception that wait() would raise, or None: it succeeded or it still runs."""
+        """Returns the exception that wait() would raise; None if the operation succeeded or still runs."""
         self.test()
         if self._failure is not None:
             self._told = True
@@ -169,7 +171,7 @@ class Work(OnlyOne):
         return self._failure
 
     def fileno(self) -> int:
-        """Returns a descriptor that becomes readable on completion; for select() and event loops, not to be read."""
+        """Returns a descriptor that becomes readable on completion, for select() and event loops; do not read it."""
         if self._completed:
             raise ValueError("the operation has completed and its descriptor is closed; ask test() first")
         descriptor = c_int32()
@@ -236,7 +238,7 @@ class Work(OnlyOne):
             self._at_end = None
 
     def _hand_over(self) -> tuple[int, tuple[AtEnd, Any]]:
-        """Gives the handle away, with what is to be done and kept until its new owner has waited; 0: nothing is left."""
+        """Gives the handle away, with what to do and to keep until its new owner has waited; 0: nothing is left."""
         with _completing:
             if self._completed:
                 self._raise_failure()
@@ -305,7 +307,8 @@ class _Warning:
 
 
 def _warn_of(failure: errors.DscError, comm: Calls) -> None:
-    """Warns of a failure that the program was not told; of those that one end of the communicator causes, of the first."""
+    """Warns of a failure that the program was not told. If the end of the communicator causes several, it warns of the
+    first."""
     if comm._failure_told and failure.code != _raw.Result.ERR_NONFINITE:
         return
     _note_told(failure, comm)

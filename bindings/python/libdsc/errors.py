@@ -15,13 +15,13 @@ class DscError(Exception):
     Attributes:
         code: the code, a ``Result`` such as ``Result.ERR_TIMEOUT``.
         message: what was expected and what was found.
-        rank: the first rank at fault, in the numbers of group; None if not known or not one of them.
+        rank: the first rank at fault, numbered as in group; None if unknown or not in group.
         ranks: all ranks at fault.
         group: the name of the communicator that failed, or None. Reducers, sharded parameters and similar objects have
             their own groups, such as "reducer".
         op: the operation that failed, such as "all_reduce", or None.
-        sequence: its number in group, from 1, or None.
-        index: with NonfiniteError, the first element that is not finite, in that rank's array or in the gradient that
+        sequence: the number of the operation in group, from 1, or None.
+        index: for NonfiniteError, the first element that is not finite, in that rank's array or in the gradient that
             the message names; else None.
     """
 
@@ -83,7 +83,7 @@ class BusyError(DscError, RuntimeError):
 
 
 class ReentrantError(DscError, RuntimeError):
-    """Called from inside a callback that may not call."""
+    """Called from inside a callback that must not make this call."""
 
     default_code = Result.ERR_REENTRANT
 
@@ -131,7 +131,7 @@ class PeerStalledError(PeerError):
 
 
 class PeerLeftError(PeerError):
-    """A rank left the group or exited in an orderly way."""
+    """A rank left the group or exited normally."""
 
     default_code = Result.ERR_PEER_LEFT
 
@@ -173,7 +173,7 @@ class ConfigError(DscError, ValueError):
 
 
 class AddrInUseError(DscError, OSError):
-    """The meeting name is held by another job."""
+    """Another job uses the address or name where the ranks meet."""
 
     default_code = Result.ERR_ADDR_IN_USE
 
@@ -191,7 +191,7 @@ class BackendError(DscError, RuntimeError):
 
 
 class BackendStuckError(DscError, RuntimeError):
-    """A backend does not return."""
+    """A call of a backend does not return."""
 
     default_code = Result.ERR_BACKEND_STUCK
 

@@ -1,4 +1,4 @@
-"""Megatron-LM's names for groups, ranks and what is done between them, over this library's communicators.
+"""Megatron-LM's names for groups, ranks and exchanges, over this library's communicators.
 
     import libdsc as dsc
     import libdsc.megatron as mpu
@@ -10,8 +10,8 @@
     mpu.get_data_parallel_group().all_reduce(x)
 
 The names are those of megatron.core.parallel_state and megatron.core.tensor_parallel, at commit d98e8a6. A group is a
-Communicator, with .rank and .size. Groups that have the same ranks, such as those of dp and dp-cp without context
-parallelism, are one communicator. get_*_group() is local; only what says so is collective.
+Communicator, with .rank and .size. Groups with the same ranks, such as dp and dp-cp without context parallelism, are
+the same communicator. get_*_group() is local; only functions whose description says so are collective.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def initialize_model_parallel(
         pipeline_model_parallel_size: stages.
         virtual_pipeline_model_parallel_size: parts of the model on every stage; needs more than one stage.
         context_parallel_size: ranks that share a sequence.
-        hierarchical_context_parallel_sizes: of the levels of context-parallel groups, the first one fastest.
+        hierarchical_context_parallel_sizes: sizes of the levels of context-parallel groups, the first one fastest.
         expert_model_parallel_size: ranks that share the experts of a layer.
-        num_distributed_optimizer_instances: parts of the data-parallel ranks with an optimizer state each.
+        num_distributed_optimizer_instances: parts of the data-parallel ranks, each with its own optimizer state.
         expert_tensor_parallel_size: ranks that share each expert; None: as tensor_model_parallel_size.
-        distributed_timeout_minutes: of every operation on the groups; None: as of comm.
-        order: axes, the one that varies fastest first.
+        distributed_timeout_minutes: time-out of every operation on the groups; None: that of comm.
+        order: the axes, the fastest-varying first.
         comm: the ranks; None: the world.
     """
     global _state
@@ -151,8 +151,8 @@ def get_pipeline_model_parallel_group() -> Communicator:
 def get_data_parallel_group(
     with_context_parallel: bool = False, partial_data_parallel: bool = False
 ) -> Communicator:
-    """The ranks that hold the same parameters; with_context_parallel adds those that share their sequences, and
-    partial_data_parallel leaves of these the ones of this rank's instance of the distributed optimizer."""
+    """The ranks that hold the same parameters. with_context_parallel adds the ranks that share their sequences.
+    partial_data_parallel keeps only the ranks of this rank's instance of the distributed optimizer."""
     if partial_data_parallel:
         if not with_context_parallel:
             raise ValueError("partial_data_parallel without with_context_parallel; expected both, as the parts are of both")
@@ -265,22 +265,22 @@ def get_pipeline_model_parallel_rank() -> int:
 
 
 def get_pipeline_model_parallel_first_rank() -> int:
-    """The first stage, as the world counts."""
+    """The rank of the first stage in the world."""
     return _ranks("pp")[0]
 
 
 def get_pipeline_model_parallel_last_rank() -> int:
-    """The last stage, as the world counts."""
+    """The rank of the last stage in the world."""
     return _ranks("pp")[-1]
 
 
 def get_pipeline_model_parallel_next_rank() -> int:
-    """The stage behind this one, as the world counts; behind the last comes the first."""
+    """The rank of the next stage in the world; after the last stage, that of the first."""
     return _ranks("pp")[(_group("pp").rank + 1) % _group("pp").size]
 
 
 def get_pipeline_model_parallel_prev_rank() -> int:
-    """The stage before this one, as the world counts; before the first comes the last."""
+    """The rank of the previous stage in the world; before the first stage, that of the last."""
     return _ranks("pp")[_group("pp").rank - 1]
 
 
@@ -373,24 +373,24 @@ def get_virtual_pipeline_model_parallel_world_size() -> Optional[int]:
 
 
 def get_virtual_pipeline_model_parallel_rank() -> Optional[int]:
-    """The part of the model that this rank works on, as set_virtual_pipeline_model_parallel_rank() said; at first 0,
-    and None without virtual stages."""
+    """The part of the model that this rank works on, as set by set_virtual_pipeline_model_parallel_rank(). It is 0 at
+    first, and None without virtual stages."""
     return _needed().virtual_rank
 
 
 def set_virtual_pipeline_model_parallel_rank(rank: int) -> None:
-    """Says which part of the model this rank works on."""
+    """Sets the part of the model that this rank works on."""
     parts = _needed().layout.virtual_stages or 1
     _needed().virtual_rank = integer("rank", rank, 0, parts - 1)
 
 
 def is_pipeline_first_stage(ignore_virtual: bool = True, vp_stage: Optional[int] = None) -> bool:
-    """Whether this rank has the first stage; with ignore_virtual False, whether its part vp_stage is the model's first."""
+    """Whether this rank has the first stage; with ignore_virtual=False, whether part vp_stage is the model's first."""
     return _is_virtual_stage(0, ignore_virtual, vp_stage) and _group("pp").rank == 0
 
 
 def is_pipeline_last_stage(ignore_virtual: bool = True, vp_stage: Optional[int] = None) -> bool:
-    """Whether this rank has the last stage; with ignore_virtual False, whether its part vp_stage is the model's last."""
+    """Whether this rank has the last stage; with ignore_virtual=False, whether part vp_stage is the model's last."""
     parts = _needed().layout.virtual_stages or 1
     return _is_virtual_stage(parts - 1, ignore_virtual, vp_stage) and _group("pp").rank == _group("pp").size - 1
 
@@ -434,19 +434,19 @@ def divide(numerator: int, denominator: int) -> int:
 
 
 class VocabUtility:
-    """Which part of a vocabulary is on which rank: the first entry, and the one behind the last."""
+    """The range of a vocabulary on each rank: the first entry, and the last one plus 1."""
 
     @staticmethod
     def vocab_range_from_per_partition_vocab_size(
         per_partition_vocab_size: int, rank: int, world_size: int
     ) -> tuple[int, int]:
-        """The part of a rank, by the size of all parts."""
+        """Returns the range of a rank, from the size of every rank's part."""
         first = integer("rank", rank, 0, world_size - 1) * per_partition_vocab_size
         return first, first + per_partition_vocab_size
 
     @staticmethod
     def vocab_range_from_global_vocab_size(global_vocab_size: int, rank: int, world_size: int) -> tuple[int, int]:
-        """The part of a rank, by the size of the whole, which the number of ranks divides."""
+        """Returns the range of a rank, from the size of the whole vocabulary, a multiple of the number of ranks."""
         part = divide(global_vocab_size, world_size)
         return VocabUtility.vocab_range_from_per_partition_vocab_size(part, rank, world_size)
 
@@ -454,8 +454,8 @@ class VocabUtility:
 def split_tensor_into_1d_equal_chunks(
     tensor: Any, new_buffer: bool = False, tp_group: Optional[Communicator] = None
 ) -> Any:
-    """This rank's part of the elements in one dimension, a view unless new_buffer; elements that are left over are in
-    no part."""
+    """Returns this rank's part of the elements, in one dimension; a view unless new_buffer. Elements left over by the
+    division are in no part."""
     group = get_tensor_model_parallel_group() if tp_group is None else tp_group
     flat = tensor.reshape(-1)
     part = len(flat) // group.size
@@ -466,7 +466,7 @@ def split_tensor_into_1d_equal_chunks(
 
 
 def gather_split_1d_tensor(tensor: Any, tp_group: Optional[Communicator] = None) -> Any:
-    """The parts of all ranks one behind the other, each as long as tensor. Collective over the group."""
+    """Returns the parts of all ranks one after another, each as long as tensor. Collective over the group."""
     group = get_tensor_model_parallel_group() if tp_group is None else tp_group
     count = len(tensor.reshape(-1)) * group.size
     make = getattr(tensor, "new_empty", None)  # of torch
@@ -492,7 +492,7 @@ def broadcast_data(
 
 
 def initialize_rng_tracker(tracker: Optional[RngTracker] = None) -> None:
-    """Sets what get_rng_tracker() gives, such as a tracker with torch's functions; None: a new one of numpy's."""
+    """Sets the tracker of get_rng_tracker(), such as one with torch's functions; None: a new one of numpy's."""
     global _tracker
     _tracker = RngTracker() if tracker is None else tracker
 
@@ -511,12 +511,15 @@ def model_parallel_cuda_manual_seed(
     ep_rank: Optional[int] = None,
     etp_rank: Optional[int] = None,
 ) -> None:
-    """Empties the tracker and adds the states of this rank's regions; a tracker with another library's functions also
-    seeds that library's generator with the seed of the data-parallel region.
+    """Empties the tracker and adds the states of this rank's regions.
+
+    A tracker with another library's functions also seeds that library's generator with the seed of the data-parallel
+    region.
 
     Args:
-        seed: of the run, or of the stage.
-        tp_rank, ep_rank, etp_rank: ranks in the groups of tensor and expert parallelism; None: of the groups made here.
+        seed: the seed of the run, or of the stage.
+        tp_rank, ep_rank, etp_rank: ranks in the groups of tensor and expert parallelism; None: those of the groups made
+            by initialize_model_parallel().
     """
     tp = get_tensor_model_parallel_rank() if tp_rank is None else tp_rank
     ep = get_expert_model_parallel_rank() if ep_rank is None else ep_rank

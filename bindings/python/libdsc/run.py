@@ -1,7 +1,7 @@
 """``python -m libdsc.run`` is ``dscrun``, and takes the same options: ``python -m libdsc.run -n 4 python train.py``.
 
-The programs ``dscrun`` and ``dscctl`` that pip puts on PATH start here as well. Both are separate programs, which take the place of the
-interpreter: exit codes and signals are theirs.
+The commands ``dscrun`` and ``dscctl`` that pip installs also start here. Each replaces the interpreter by a separate
+program, whose exit code and signals are the result.
 """
 
 from __future__ import annotations

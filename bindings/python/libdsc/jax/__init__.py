@@ -1,4 +1,4 @@
-"""Operations of libdsc inside programs of JAX: under jit, grad, vmap, scan, while_loop and cond, on the host.
+"""Operations of libdsc inside JAX programs: under jit, grad, vmap, scan, while_loop and cond, on the host.
 
     import libdsc as dsc
     import libdsc.jax as dj
@@ -10,10 +10,11 @@
         loss, grads = jax.value_and_grad(loss_of)(params, batch)
         return update(params, dj.average_gradients(grads)), dj.all_reduce(loss, "avg")
 
-All ranks must make the calls of a communicator in one order, and JAX promises none for calls that do not depend on each
-other. jit() here gives them the order of the program; see docs/jax.md. Nothing else is needed, and jax.jit() refuses them.
+All ranks must make the calls of a communicator in the same order. JAX does not guarantee an order for calls that do not
+depend on each other. jit() of this module gives them the order of the program; see docs/jax.md. Use it instead of
+jax.jit(), which refuses them.
 
-Every operation takes comm= (the world by default) and token=, for programs that order their calls themselves.
+Every operation takes comm= (the world by default). Programs that order their calls themselves also pass token=.
 """
 
 from libdsc.jax import _cluster

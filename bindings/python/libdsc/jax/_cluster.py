@@ -1,7 +1,7 @@
 """Tells jax.distributed.initialize() what dscrun, or the world, knows of this process.
 
-JAX has no public way for that: it looks at the subclasses of a private class. This file is the only one of libdsc that uses
-something private of JAX. Without it everything else works, and initialize() needs its arguments.
+JAX has no public way for this: it examines the subclasses of a private class. This is the only file of libdsc that uses
+a private part of JAX. Without it everything else works, but initialize() needs its arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def _free_port() -> int:
 
 
 def _address(cls: Any, timeout_secs: Any = None, override_coordinator_port: Any = None) -> str:
-    """Where rank 0 serves JAX. A world agrees on a port that is free; all ranks call initialize() then, so it is collective."""
+    """The address where rank 0 serves JAX. A world agrees on a free port. So the call is collective: all ranks call
+    initialize()."""
     if _start.is_initialized():
         world = _start.world()
         port = override_coordinator_port or world.broadcast_object(_free_port() if world.rank == 0 else None)

@@ -1,4 +1,4 @@
-"""Failures of operations: XLA carries a code and a text, and from these comes the exception of libdsc again."""
+"""Failures of operations: XLA passes on a code and a text, from which libdsc's exception is made again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _RESULT = re.compile(r"\bDSC_(ERR_\w+): (.*)", re.DOTALL)
 def failure_of(error: BaseException) -> Optional[errors.DscError]:
     """Returns libdsc's exception for an error of JAX, or None if libdsc did not cause it.
 
-    Calls of libdsc.jax raise libdsc's exceptions by themselves. JAX may run a program after the call has returned; then
-    block_until_ready(), or whatever uses the result first, raises jax.errors.JaxRuntimeError, and this tells more:
+    Calls of libdsc.jax raise libdsc's exceptions directly. But JAX may run a program after the call has returned. Then
+    block_until_ready(), or the first use of the result, raises jax.errors.JaxRuntimeError. Convert it like this:
 
         try:
             loss.block_until_ready()
@@ -24,7 +24,7 @@ def failure_of(error: BaseException) -> Optional[errors.DscError]:
             raise dj.failure_of(error) or error
 
     Args:
-        error: what was raised.
+        error: the exception of JAX.
     """
     if isinstance(error, errors.DscError):
         return error

@@ -1,4 +1,4 @@
-"""Compiles functions whose operations run in the order of the program, and keeps that order from one call to the next."""
+"""Compiles functions whose operations run in the order of the program, and keeps that order from call to call."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def raise_failure(error: Exception) -> NoReturn:
 
 
 def jit(function: Optional[F] = None, **options: Any) -> Any:
-    """Compiles a function as jax.jit() does, with its operations of libdsc in the order of the program.
+    """Compiles a function as jax.jit() does, and keeps its libdsc operations in the order of the program.
 
-    What JAX does to functions goes inside: ``libdsc.jax.jit(jax.value_and_grad(loss))``. Programs that are called one after
-    another on a thread run their operations in that order too.
+    Apply JAX's transformations inside: ``libdsc.jax.jit(jax.value_and_grad(loss))``. Programs that a thread calls one
+    after another also run their operations in that order.
 
     Args:
-        function: the function; without it this is a decorator.
-        options: those of jax.jit(), such as static_argnums and donate_argnums.
+        function: the function; without it jit() returns a decorator.
+        options: the options of jax.jit(), such as static_argnums and donate_argnums.
     """
     if function is None:
         return lambda given: jit(given, **options)

@@ -33,7 +33,7 @@ def _folder_of_library() -> pathlib.Path:
 
 
 def _candidates() -> list[str]:
-    """What DSC_JAX_LIBRARY names and nothing else, or beside libdsc.so, or in a folder libdsc there, as Debian has it."""
+    """Only the path in DSC_JAX_LIBRARY; or else the folder of libdsc.so and its subfolder libdsc, as on Debian."""
     named = os.environ.get("DSC_JAX_LIBRARY")
     folder = _folder_of_library()
     return [named] if named else [str(folder / FILE), str(folder / "libdsc" / FILE)]

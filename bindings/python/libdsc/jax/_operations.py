@@ -25,13 +25,13 @@ _MOVED = _REDUCED | {"int16", "uint16"}
 def all_reduce(x: Any, op: Any = "sum", comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
     """Returns x combined over all ranks. Collective.
 
-    Gradients of "sum" and "avg" are the same reduction of the gradients; other operations have none.
+    The gradient of "sum" and "avg" is the same reduction of the gradients. Other operations have no gradient.
 
     Args:
-        x: an array, or a tree of them, which takes one call.
+        x: an array, or a tree of arrays, which is reduced in one call.
         op: "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor".
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     try:
         group = _group(comm)
@@ -44,9 +44,9 @@ def average_gradients(grads: Any, comm: Optional[Communicator] = None, *, token:
     """Returns the tree of gradients averaged over all ranks, in one call. Collective.
 
     Args:
-        grads: an array of floating point, or a tree of them; of equal structure on all ranks.
+        grads: a floating-point array, or a tree of them; of equal structure on all ranks.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (tree, token) then.
+        token: orders calls explicitly; with it the result is (tree, token).
     """
     try:
         group = _group(comm)
@@ -65,10 +65,10 @@ def broadcast(x: Any, root: int = 0, comm: Optional[Communicator] = None, *, tok
     The gradient is the sum over all ranks on the root, and zero on the others.
 
     Args:
-        x: an array, or a tree of them, which takes one call; of equal shapes on all ranks.
-        root: whose arrays they are.
+        x: an array, or a tree of arrays, which is sent in one call; of equal shapes on all ranks.
+        root: the rank whose arrays are sent.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     try:
         group = _group(comm)
@@ -79,16 +79,16 @@ def broadcast(x: Any, root: int = 0, comm: Optional[Communicator] = None, *, tok
 
 
 def all_gather(x: Any, axis: int = 0, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Returns the arrays of all ranks, one after another along an axis. Collective.
+    """Returns the arrays of all ranks, concatenated along an axis. Collective.
 
-    For a new axis give x[None]. The gradient is the sum over all ranks of this rank's part (reduce-scatter); where all ranks
-    have the same gradient already, tensor_map(x, "gather") takes its own part of it.
+    For a new axis pass x[None]. The gradient is the sum over all ranks of this rank's part (reduce-scatter). If all
+    ranks already have the same gradient, use tensor_map(x, "gather"), whose gradient is this rank's part without a sum.
 
     Args:
         x: an array, of equal shape on all ranks.
-        axis: along which they are joined.
+        axis: the axis along which they are concatenated.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     return _mapped(x, TensorMapping.GATHER_REDUCE, axis, comm, token)
 
@@ -103,9 +103,9 @@ def reduce_scatter(
     Args:
         x: an array, of equal shape on all ranks.
         op: "sum" or "avg".
-        axis: which is divided; a multiple of the number of ranks.
+        axis: the axis that is divided; its size is a multiple of the number of ranks.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     try:
         if _op(op) not in (Op.SUM, Op.AVG):
@@ -120,27 +120,27 @@ def reduce_scatter(
 
 
 def all_to_all(x: Any, axis: int = 0, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Gives part r of x along an axis to rank r, and returns what the ranks gave to this one. Collective.
+    """Sends part r of x along an axis to rank r, and returns the parts that all ranks sent to this one. Collective.
 
     Args:
         x: an array, of equal shape on all ranks.
-        axis: which is divided; a multiple of the number of ranks.
+        axis: the axis that is divided; its size is a multiple of the number of ranks.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     return _mapped(x, TensorMapping.ALL_TO_ALL, axis, comm, token)
 
 
 def tensor_map(x: Any, mapping: Any, axis: int = -1, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Takes the forward step of a mapping of tensor parallelism; gradients take its backward step. Collective.
+    """Applies the forward step of a tensor-parallel mapping; gradients use its backward step. Collective.
 
     Args:
-        x: the whole or this rank's part, as Communicator.tensor_map() says.
+        x: the whole array or this rank's part, as Communicator.tensor_map() says.
         mapping: "copy", "reduce", "scatter", "gather", "gather_reduce", "reduce_scatter", "all_to_all",
             "sequence_to_hidden" or "hidden_to_sequence".
-        axis: the dimension that the ranks divide, into equal parts.
+        axis: the axis that is divided into equal parts, one per rank.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     return _mapped(x, mapping, axis, comm, token)
 
@@ -148,16 +148,16 @@ def tensor_map(x: Any, mapping: Any, axis: int = -1, comm: Optional[Communicator
 def send_recv(
     x: Any, dest: Optional[int], source: Optional[int], comm: Optional[Communicator] = None, *, token: Any = None
 ) -> Any:
-    """Sends x to one rank and returns what another one sent, of equal shape and type.
+    """Sends x to one rank and returns the array that another one sent, of equal shape and type.
 
-    Both happen at once: all ranks of a ring may call it. Gradients go the other way.
+    Both happen at once, so all ranks of a ring may call it. Gradients go in the opposite direction.
 
     Args:
         x: an array.
-        dest: the rank that receives it; None: it is not sent.
+        dest: the rank that receives x; None: x is not sent.
         source: the rank whose array is returned; None: nothing is received, and the result is zeros.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     try:
         group = _group(comm)
@@ -169,13 +169,13 @@ def send_recv(
 
 
 def send(x: Any, dest: int, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Sends x to one rank, which calls recv(); returns when it has arrived there. Has no gradient: see send_recv().
+    """Sends x to one rank, which calls recv(); returns when x has arrived there. It has no gradient: see send_recv().
 
     Args:
         x: an array.
-        dest: the rank that gets it.
+        dest: the rank that receives x.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is the next token then.
+        token: orders calls explicitly; with it the result is the next token.
     """
     try:
         group = _group(comm)
@@ -186,13 +186,13 @@ def send(x: Any, dest: int, comm: Optional[Communicator] = None, *, token: Any =
 
 
 def recv(like: Any, source: int, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Returns what one rank sends by send(). Has no gradient: see send_recv().
+    """Returns the array that one rank sends by send(). It has no gradient: see send_recv().
 
     Args:
-        like: an array of the shape and type of what comes; its elements are not used.
+        like: an array with the shape and type of the message; its elements are not used.
         source: the rank that sends.
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is (y, token) then.
+        token: orders calls explicitly; with it the result is (y, token).
     """
     try:
         group = _group(comm)
@@ -207,7 +207,7 @@ def barrier(comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
 
     Args:
         comm: the communicator; None: the world.
-        token: orders calls explicitly; the result is the next token then.
+        token: orders calls explicitly; with it the result is the next token.
     """
     try:
         found = _perform(_steps.Barrier(_group(comm)._handle), (), token)
@@ -217,10 +217,10 @@ def barrier(comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
 
 
 def create_token() -> Any:
-    """Returns a token for programs that order their calls themselves: each call takes one and returns the next.
+    """Returns a token, for programs that order their calls themselves. Each call takes a token and returns the next.
 
-    What does not hang together by tokens has no order. Return the last one from a compiled function, or XLA may leave out the
-    call that gave it.
+    Calls that are not connected by tokens have no order. Return the last token from a compiled function; otherwise XLA
+    may omit the call that returned it.
     """
     return jnp.asarray(_order.FIRST)
 

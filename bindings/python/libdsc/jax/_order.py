@@ -1,8 +1,9 @@
-"""Gives the calls in a program of JAX the order of the program, by a token that each of them gets from the one before.
+"""Gives the calls in a JAX program the order of the program, by a token that each call gets from the previous one.
 
-A function is traced once, with all its derivatives and batches; in the equations that come out, each call of a handler has a
-token in and a token out. Evaluating them again, the token of one call is put in at the next, through loops, branches and
-inner functions. Data decides then, which every part of JAX and XLA keeps to.
+A function is traced once, with all its derivatives and batches. In the resulting equations each call of a handler has a
+token input and a token output. The equations are evaluated again, and each call gets the token of the call before,
+through loops, branches and inner functions. The order is then a data dependence, which all parts of JAX and XLA
+respect.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ def _structure(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[A
 
 
 def _call(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[Any], Any]:
-    """A call of a handler. vmap may have made its token an array; such a call has a side effect, which no rule stands in
-    the way of any more."""
+    """A call of a handler. vmap may have made its token an array. Such a call has a side effect, which no rule prevents
+    here."""
     shape = np.shape(inputs[-1])
     given = jnp.broadcast_to(token, shape)
     found = equation.primitive.bind(*inputs[:-1], given, **(equation.params | {"has_side_effect": True}))

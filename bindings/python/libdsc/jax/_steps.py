@@ -1,7 +1,7 @@
 """What one call of an operation does, and what its gradient does: steps that may be parts of compiled programs.
 
-A step is a value: programs that contain equal steps are equal. Its adjoint is the step by which gradients go back. All rules
-are the adjoints of linear maps over all ranks, so they give the gradient of the sum of what all ranks call their loss.
+A step is a value: programs that contain equal steps are equal. Its adjoint is the step for gradients. All rules are
+adjoints of linear maps over all ranks, so they give the gradient of the sum of all ranks' losses.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _forward(step: Step, arrays: Arrays, token: Any) -> tuple[tuple[Arrays, Any]
 
 
 def _backward(step: Step, after: Any, gradients: tuple[Arrays, Any]) -> tuple[tuple[Optional[Any], ...], Any]:
-    """The token of the way back is the gradient of the token, and comes after the step itself. Integers have no gradient."""
+    """The backward token is the gradient of the token, ordered after the step. Integers have no gradient."""
     given, token = gradients
     has_gradient = [x.dtype != jax.dtypes.float0 for x in given]
     found, token = apply(step.adjoint(), tuple(x for x, has in zip(given, has_gradient) if has), token + after)

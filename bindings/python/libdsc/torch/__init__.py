@@ -2,8 +2,8 @@
 
     torch.distributed.init_process_group("dsc")
 
-With torch 2.14 or newer an installed libdsc needs no import for that. All collectives, messages, groups, FSDP2, DTensor,
-pipelining and checkpoints of torch go over it; failures arrive as torch.distributed.DistBackendError.
+With torch 2.14 or newer and an installed libdsc no import is needed. All of torch's collectives, messages, groups,
+FSDP2, DTensor, pipelining and checkpoints then use libdsc. Failures raise torch.distributed.DistBackendError.
 """
 
 import os as _os

@@ -1,9 +1,9 @@
-"""The two classes that torch sees, and how it makes them.
+"""The two classes that torch sees, and how torch makes them.
 
-torch calls a ProcessGroup of Python by name, and one operation costs little then; functional collectives and others ask
-it for a Backend too. Where a group has another library for some devices ("cpu:dsc,cuda:nccl") torch wants a Backend
-alone, and asks its operations through C++: that is slower, and is_completed() of what it returns is always False (torch 2.15,
-PyWorkHolder).
+torch calls a ProcessGroup written in Python directly, which makes an operation cheap. Functional collectives and others
+also ask it for a Backend. If a group uses another library for some devices ("cpu:dsc,cuda:nccl"), torch wants only a
+Backend, and calls its operations through C++. That is slower, and is_completed() of the returned work is always False
+(torch 2.15, PyWorkHolder).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Life(Operations):
     """Names, time-outs and ends, which both classes have."""
 
     def getBackendName(self) -> str:
-        """"dsc", in place of gloo too: torch's C++ code takes an object with gloo's name for gloo's own."""
+        """Returns "dsc", even if it replaces gloo: torch's C++ code treats any object with gloo's name as gloo."""
         return NAME
 
     def get_error(self) -> ErrorType:
-        """Says whether the group has failed; never blocks."""
+        """Returns whether the group has failed; never blocks."""
         return state_of(self._group.error())
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -59,7 +59,7 @@ class Life(Operations):
 
     @property
     def supports_coalescing(self) -> bool:
-        """No: messages are asynchronous, so that a batch of them needs no call around it."""
+        """False: messages are asynchronous, so a batch of them needs no surrounding call."""
         return False
 
 
@@ -120,7 +120,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         self._split_off(None)
 
     def split(self, store: Any, ranks: Sequence[int], opts: Any = None) -> Optional[Backend]:
-        """Makes a Backend of some of the ranks. Collective among all; ranks that are not listed get None."""
+        """Makes a Backend of some of the ranks. Collective among all ranks; ranks that are not listed get None."""
         group = self._split_off(list(ranks), store, opts)
         return None if group is None else Backend(group)
 
@@ -129,7 +129,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         return split(self._group, ranks, store, timeout, "split" if opts is None else opts.group_name)
 
     def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any = None) -> Backend:
-        """Makes a Backend of the ranks that are not listed. Collective among them; works after a failure too."""
+        """Makes a Backend of the ranks that are not listed. Collective among these ranks; works after a failure too."""
         old = self._group
         if shrink_flags:
             old.host.abort()  # which another thread may be waiting for
@@ -141,7 +141,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
 
 
 class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
-    """libdsc as a ProcessGroup of torch, with a Backend for those who ask for one."""
+    """libdsc as a ProcessGroup of torch, with a Backend for callers that ask for one."""
 
     def __init__(self, group: Group, devices: Sequence[str] = DEVICES) -> None:
         dist.ProcessGroup.__init__(self, group.store, group.rank, group.size)
@@ -160,7 +160,7 @@ class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
         group_desc: Optional[str] = None,
         device_types: Optional[Sequence[torch.device]] = None,
     ) -> Optional[ProcessGroup]:
-        """Makes a group of some of the ranks. Collective among all; ranks that are not listed get None."""
+        """Makes a group of some of the ranks. Collective among all ranks; ranks that are not listed get None."""
         name = group_name or "split"
         store = dist.PrefixStore(f"{name}/", self._group.store)
         group = split(self._group, list(new_ranks), store, timeout or self._group.timeout, name)
@@ -201,15 +201,16 @@ def _is_alone(process_group: Any) -> bool:
 
 
 def register() -> None:
-    """Makes "dsc" a backend of torch.distributed; the entry point of torch 2.14 and newer calls it."""
+    """Registers the backend "dsc" in torch.distributed; the entry point of torch 2.14 and newer calls it."""
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
 
 
 def replace_gloo() -> None:
-    """From now on groups of the backend "gloo" are libdsc's. torch.distributed.get_backend() still says "gloo".
+    """Makes libdsc serve all groups of the backend "gloo" that are made from now on.
 
-    communicator(group) tells a group that is libdsc's: it raises for others.
+    torch.distributed.get_backend() still returns "gloo". To test whether libdsc serves a group, call
+    communicator(group): it raises for other groups.
     """
     if dist.is_initialized() and not has_default_group():
         warnings.warn("replace_gloo() after init_process_group(): existing groups are not changed", RuntimeWarning, 2)
@@ -218,11 +219,11 @@ def replace_gloo() -> None:
 
 
 def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator:
-    """The communicator of a process group, for what torch has no name for: reducers, sharding, pipelines.
+    """Returns the communicator of a process group, for features that torch lacks: reducers, sharding, pipelines.
 
     Args:
-        process_group: one of libdsc; None: the default one.
-        device: whose memory it moves; on a GPU it is made at the first use, by all ranks together.
+        process_group: a group of the backend "dsc"; None: the default group.
+        device: the device whose memory it moves. For a GPU, all ranks together make the communicator at its first use.
     """
     found = dist.distributed_c10d._get_default_group() if process_group is None else process_group
     if not isinstance(found, (Backend, ProcessGroup)):

@@ -15,7 +15,7 @@ class Error(dist.DistBackendError):  # type: ignore[misc]
     """A failure of a process group of libdsc.
 
     Attributes:
-        code, rank, ranks, op, sequence: as of libdsc.DscError, which is the cause. Ranks are the group's.
+        code, rank, ranks, op, sequence: as in libdsc.DscError, which is the cause. Ranks are numbered as in the group.
     """
 
     def __init__(self, message: str, cause: Optional[errors.DscError] = None) -> None:

@@ -1,4 +1,4 @@
-"""What a process group of torch is made of: a communicator for memory of the host, and one for each GPU that was met."""
+"""The communicators of a process group of torch: one for host memory, and one for each GPU that was used."""
 
 from __future__ import annotations
 

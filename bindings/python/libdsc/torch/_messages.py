@@ -1,10 +1,12 @@
 """Messages between two ranks of a process group, with torch's tags, and from any source.
 
-Each message travels behind a small header with its tag. libdsc delivers the messages from one rank to another in the order in
-which they were sent, whatever their tags: a receive that wants another tag than the one that comes fails, with both,
-instead of getting the wrong data. For a receive from any source a header is awaited from every rank, and the message
-of the first one that comes with the tag is received. A rank that leaves while its header is awaited ends the group
-for all, so ranks that receive from any source meet before they leave. On a GPU there are no headers, as NCCL has no tags.
+A small header with the tag precedes each message. libdsc delivers messages from one rank to another in the order in
+which they were sent, for all tags. If the next message has another tag than a receive expects, the receive fails and
+the error names both tags, so it never gets wrong data.
+
+A receive from any source waits for a header from every rank. It then receives the message of the first header with its
+tag. If a rank leaves while others wait for its header, the group ends for all ranks. So ranks that receive from any
+source must meet before they leave. On a GPU there are no headers, because NCCL has no tags.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Inbox:
         self._any: list[AnySource] = []  # receives from any source that have no message yet, in their order
 
     def recv(self, comm: Communicator, x: torch.Tensor, peer: int, tag: int) -> tuple[list[Any], Check]:
-        """Starts to receive; returns the works, and what says who sent once they are over, or raises for a wrong tag."""
+        """Starts to receive; returns the works, and a function that returns the sender, or raises for a wrong tag, once
+        they are over."""
         if comm._device >= 0:
             return [comm.recv(x, peer, True)], lambda: peer
         if self._any:
@@ -90,12 +93,12 @@ class Inbox:
             self._group.has_background = bool(self._any)
 
     def _has_come(self, peer: int, tag: int) -> bool:
-        """Whether the next message of a rank has this tag; also if it failed, so that the receive tells of it."""
+        """Whether the next message of a rank has this tag; also True if it failed, so that the receive reports it."""
         work, numbers = self._headers[peer]
         return work.test() and (work.error() is not None or int(numbers[1]) == tag)
 
     def awaited(self) -> list[_libdsc_work.Work]:
-        """The headers that have not come."""
+        """The headers that have not arrived."""
         return [work for work, _ in list(self._headers.values()) if not work.test()]
 
 

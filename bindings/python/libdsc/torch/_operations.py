@@ -1,7 +1,7 @@
 """The operations of a process group of torch, under the names that torch's own code calls.
 
-Tensors are moved and reduced in place, never copied, except for the types that libdsc does not have (_elements.py) and for lists
-of tensors, which travel as one.
+Tensors are moved and reduced in place. They are copied only if libdsc lacks their type (_elements.py), or if they are
+in a list, which is sent as one tensor.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class Operations:
         return work
 
     def start_coalescing(self, device: Any = None) -> None:
-        """Collects what this thread starts up to end_coalescing().
+        """Collects the operations that this thread starts, until end_coalescing().
 
-        Each operation starts at once, and its own Work is as good: an exception between the two calls loses nothing.
+        Each operation starts at once and has its own Work, so an exception between the two calls loses nothing.
         """
         self._group.coalesced = Coalesced()
 
     def end_coalescing(self, device: Any = None) -> Any:
-        """Returns the Work of all that was started since start_coalescing()."""
+        """Returns one Work for all operations started since start_coalescing()."""
         coalesced, self._group.coalesced = self._group.coalesced, None
         if coalesced is None:
             raise RuntimeError("end_coalescing() without start_coalescing()")
@@ -110,7 +110,7 @@ class Operations:
     # ---- all ranks get the same ----------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, op: Any = None) -> Any:
-        """Combines the tensors of all ranks; sparse ones too, which are added up."""
+        """Combines the tensors of all ranks. Sparse tensors are summed."""
         tensors = _list(tensors)
         options = _options(opts, reduceOp=opts if op is None else op, timeout=timeout)
         if len(tensors) == 1:
@@ -125,7 +125,7 @@ class Operations:
         return self.allreduce_coalesced(tensors, options)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
-        """As allreduce(), with several tensors of any types."""
+        """Like allreduce(), with several tensors of any types."""
         options = _options(opts, reduceOp=opts)
         op = op_of(options.reduceOp)
         wholes = [written(tensor, "tensors") for tensor in tensors]
@@ -158,10 +158,10 @@ class Operations:
         return self._run("broadcast", options, tensors, begins, tensors)
 
     def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> Any:
-        """Waits until all ranks have called it; with a GPU, also until what is on its current stream is over.
+        """Waits until all ranks have called it; with a GPU, also until the work on its current stream is over.
 
-        That is the GPU in device_ids, or the first one that the group has used. Without one it is a barrier of the host,
-        whatever the machine has.
+        The GPU is the one in device_ids, or the first one that the group has used. If there is neither, it is a barrier
+        on the host, even if the machine has GPUs.
         """
         options = _options(opts, timeout=opts if timeout is None else timeout)
         named = list(options.device_ids or self._group.devices)[:1]
@@ -174,7 +174,7 @@ class Operations:
         return work
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """As barrier(); the error names every rank that did not arrive in time, whatever wait_all_ranks says."""
+        """Like barrier(). The error always names every rank that did not arrive in time, for any wait_all_ranks."""
         given = getattr(timeout, "timeout", timeout)  # torch's C++ code gives a struct of options
         limit = self._group.timeout if given is None or given == NONE_SET else max(given, LEAST)
         self._group.expect_no_background("monitored_barrier()")
@@ -200,7 +200,7 @@ class Operations:
         return self._run("all_gather", options, input_tensors, begins, output_tensors, _all_of([out.finish for out in joined]))
 
     def allgather_coalesced(self, output_lists: Any, input_list: Tensors, opts: Any = None) -> Any:
-        """As allgather() of several tensors; torch gives here one list per rank."""
+        """Like allgather() of several tensors; here torch passes one list per rank."""
         return self.allgather([list(outs) for outs in zip(*output_lists)], input_list, opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None, timeout: Any = None) -> Any:
@@ -208,7 +208,7 @@ class Operations:
         return self.all_gather_single_coalesced([output], [input], _options(opts, timeout=timeout))
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        """As all_gather_single() of several tensors."""
+        """Like all_gather_single(), with several tensors."""
         begins = [_all_gather_of(movable(as_output(out, "output")), x) for out, x in zip(outputs, inputs)]
         return self._run("all_gather", _options(opts), inputs, begins, outputs)
 
@@ -273,7 +273,7 @@ class Operations:
         return self._reduce_scatter([output], [input], _options(opts, timeout=timeout))
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        """As reduce_scatter_single() of several tensors."""
+        """Like reduce_scatter_single(), with several tensors."""
         return self._reduce_scatter(outputs, inputs, _options(opts))
 
     def _reduce_scatter(self, outputs: Tensors, inputs: Any, options: Any) -> Any:
@@ -302,7 +302,7 @@ class Operations:
         opts: Any = None,
         timeout: Any = None,
     ) -> Any:
-        """Sends part r of each rank's tensor to rank r; parts are equal, or as many rows as the split sizes say."""
+        """Sends part r of each rank's tensor to rank r. Parts are equal, or the split sizes give their rows."""
         out, x = movable(as_output(output, "output")), movable(read(input, "input"))
         counts: dict[str, Any] = {}
         if output_split_sizes or input_split_sizes:
@@ -314,7 +314,7 @@ class Operations:
     # ---- messages ------------------------------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Any:
-        """Sends a tensor to one rank; asynchronous. See _messages.py for what tags are."""
+        """Sends a tensor to one rank; asynchronous. _messages.py explains tags."""
         return self._message("send", _messages.send, read(_only(tensors), "tensor"), tensors, dst, tag)
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Any:

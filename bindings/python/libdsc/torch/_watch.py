@@ -1,7 +1,7 @@
 """Completes the futures of operations that nobody waits for, on one thread for all of them.
 
-torch's C++ code waits for a future, and not for its work: DistributedDataParallel does so. Nobody else would notice then
-that the operation is over.
+torch's C++ code, such as DistributedDataParallel, waits for a future and not for its work. Without this thread nothing
+would notice that the operation is over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _start() -> None:
 
 @atexit.register
 def _end() -> None:
-    """Ends the thread before the interpreter does, which would end it inside torch's C++ code, and so abort the process."""
+    """Ends the thread before the interpreter exits: ending it inside torch's C++ code would abort the process."""
     global _is_ending
     with _lock:
         _is_ending = True
@@ -94,8 +94,8 @@ def _completed(work: Work, ready: Any) -> bool:
 
 
 def _descriptors_of(work: Work) -> list[int]:
-    """Copies of the descriptors of what a work waits for, which stay open when another thread completes it; one that is readable
-    at once if it waits for nothing."""
+    """Copies of the descriptors that a work waits for; they stay open when another thread completes it. If it waits
+    for nothing, one that is readable at once."""
     found = []
     try:
         for part in work.parts():

@@ -51,9 +51,9 @@ class Completed(dist._Work):  # type: ignore[misc]
 
 
 class Work(dist._Work):  # type: ignore[misc]
-    """One or several operations that run while the program goes on.
+    """One or several operations that run in the background.
 
-    It tells the truth about is_completed(), and its future becomes ready when they are over, whoever waits.
+    is_completed() is exact. The future becomes ready when the operations are over, even if no call waits for them.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Work(dist._Work):  # type: ignore[misc]
         self._finished: Optional[torch.cuda.Event] = None  # on a GPU: behind what self._finish has put on a stream
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Waits until all are over; raises the failure, and libdsc.torch.Error once the time-out has passed.
+        """Waits until all are over. Raises the failure, or libdsc.torch.Error after the time-out.
 
-        On a GPU what is put on the current stream from now on waits, and the caller does not.
+        On a GPU the caller does not wait: work queued on the current stream afterwards waits.
         """
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
         if self._failure is None:
@@ -110,9 +110,9 @@ class Work(dist._Work):  # type: ignore[misc]
         return list(self._works)
 
     def is_completed(self) -> bool:
-        """Says whether all are over, also if one failed; never blocks.
+        """Returns whether all are over, even if one failed; never blocks.
 
-        On a GPU that is later than the end of wait(), after which only what is put on the stream waits.
+        On a GPU this is later than the return of wait(), which only makes the stream wait.
         """
         if self._failure is None and not all(work.test() for work in self._works):
             return False
@@ -140,10 +140,11 @@ class Work(dist._Work):  # type: ignore[misc]
         return self._source
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future that has the tensors once all is over, or the failure.
+        """Returns a future of the tensors, or of the failure.
 
-        For torch's C++ code it becomes ready later. A function of Python waits here: what it chains behind the future may
-        start other operations (PowerSGD does), and all ranks have to start these in the same order.
+        For torch's C++ code the future becomes ready later. If Python code calls this, the call waits: callbacks
+        chained to the future may start other operations (PowerSGD does), and all ranks must start these in the same
+        order.
         """
         if _is_asked_by_python():
             self._wait_for_all(None)

@@ -1,13 +1,13 @@
-"""Operations over the ranks that torch can differentiate: collectives, layers, attention and experts whose parts the ranks have.
+"""Differentiable operations over the ranks: collectives, parallel layers, attention and experts.
 
     from libdsc.torch import functional as dscf
 
     hidden = dscf.column_parallel_linear(x, rows_of_weight)
     y = dscf.row_parallel_linear(hidden.relu(), columns_of_weight, bias)
 
-group is a communicator of libdsc, a process group of torch with the backend "dsc", or a DeviceMesh of one dimension over such
-a group. None is the default process group of that backend, or libdsc's world. All ranks make the same calls in the same
-order, and their graphs are alike, since the backward pass makes calls too.
+group is a communicator of libdsc, a process group of torch with the backend "dsc", or a DeviceMesh of one dimension
+over such a group. None means the default process group of that backend, or libdsc's world. All ranks must make the same
+calls in the same order. Their graphs must have the same structure, because the backward pass makes calls too.
 """
 
 from libdsc import _autograd

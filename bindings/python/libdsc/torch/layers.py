@@ -1,4 +1,4 @@
-"""Modules whose parameters the ranks divide, over libdsc.torch.functional.
+"""Modules whose parameters are divided among the ranks (tensor parallelism), over libdsc.torch.functional.
 
     from libdsc.torch import layers
 
@@ -6,8 +6,8 @@
         layers.ColumnParallelLinear(1024, 4096), torch.nn.GELU(), layers.RowParallelLinear(4096, 1024)
     )
 
-With the same seed on all ranks a layer has the values of torch's own layer, of which each rank keeps its part, whatever
-the number of ranks.
+If all ranks use the same seed, a layer has the initial values of torch's own layer, for any number of ranks. Each rank
+keeps its part of them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class _Ranks:
 class _Divided(nn.Module):  # type: ignore[misc]
     """A layer of torch of which each rank keeps a part.
 
-    Its divided parameters have the marks of Megatron-LM's, and the rank of the part, for programs that have to tell parts
-    from replicas.
+    Its divided parameters have the attributes of Megatron-LM's, and the rank of the part. Programs use them to
+    distinguish parts from replicas.
     """
 
     _DIMS: dict[str, int] = {}  # the dimensions along which parameters are divided; others are whole on each rank
@@ -72,7 +72,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
         self.train(plain.training)
 
     def register_parameter(self, name: str, param: Optional[nn.Parameter]) -> None:
-        """As of torch.nn.Module; also what torch calls when a parameter is set."""
+        """As in torch.nn.Module; torch also calls it when a parameter is set."""
         super().register_parameter(name, param)
         self._mark()
 
@@ -116,7 +116,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
 
     @property
     def group(self) -> Any:
-        """The ranks, as they were given."""
+        """The ranks, as passed to the constructor."""
         return self._ranks.group
 
     def _plain(self) -> nn.Module:
@@ -125,7 +125,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
 
     @torch.no_grad()  # type: ignore[misc]
     def reset_parameters(self) -> None:
-        """Draws new values, those of torch's layer with the same state of the generator."""
+        """Draws new values: those of torch's layer for the same state of the generator."""
         plain = self._plain()
         for name, parameter in self.named_parameters(recurse=False):
             parameter.copy_(self._part(name, getattr(plain, name)))
@@ -171,15 +171,17 @@ class _Linear(_Divided):
 
 
 class ColumnParallelLinear(_Linear):
-    """A torch.nn.Linear whose output features the ranks divide.
+    """A torch.nn.Linear whose output features are divided among the ranks.
 
     Args:
-        in_features, out_features, bias, device, dtype: as of torch.nn.Linear; the number of ranks divides out_features.
+        in_features, out_features, bias, device, dtype: as in torch.nn.Linear; out_features must be a multiple of the
+            number of ranks.
         group: the ranks, see libdsc.torch.functional.
-        fused: how many layers of equal size this one is, of which each is divided: 3 for q, k and v, 2 for a gate and a value.
-            A rank then has its part of each, one after another. 1: the features are cut in one piece.
+        fused: how many layers of equal size are fused in this one: 3 for q, k and v, 2 for a gate and a value. Each is
+            divided separately; a rank has its part of each, one after another. 1: the features are divided as one
+            block.
         gather_output: True returns all features on each rank.
-        sequence_parallel: the input is this rank's part of the sequence; all parts are gathered.
+        sequence_parallel: True: the input is this rank's part of the sequence; all parts are gathered.
         sequence_dim: the dimension of the sequence.
     """
 
@@ -218,7 +220,7 @@ class ColumnParallelLinear(_Linear):
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> ColumnParallelLinear:
-        """This rank's part of a layer that all ranks have with the same values."""
+        """Returns this rank's part of a layer that has the same values on all ranks."""
         made: ColumnParallelLinear = cls._from(
             linear, group, fused=fused, gather_output=gather_output, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
         )
@@ -230,13 +232,14 @@ class ColumnParallelLinear(_Linear):
 
 
 class RowParallelLinear(_Linear):
-    """A torch.nn.Linear whose input features the ranks divide. Each rank has the whole bias.
+    """A torch.nn.Linear whose input features are divided among the ranks. Each rank has the whole bias.
 
     Args:
-        in_features, out_features, bias, device, dtype: as of torch.nn.Linear; the number of ranks divides in_features.
+        in_features, out_features, bias, device, dtype: as in torch.nn.Linear; in_features must be a multiple of the
+            number of ranks.
         group: the ranks, see libdsc.torch.functional.
         input_is_parallel: False: the input has all features.
-        sequence_parallel: returns this rank's part of the sequence.
+        sequence_parallel: True returns this rank's part of the sequence.
         sequence_dim: the dimension of the sequence.
     """
 
@@ -270,7 +273,7 @@ class RowParallelLinear(_Linear):
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> RowParallelLinear:
-        """This rank's part of a layer that all ranks have with the same values."""
+        """Returns this rank's part of a layer that has the same values on all ranks."""
         made: RowParallelLinear = cls._from(
             linear, group, input_is_parallel=input_is_parallel, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
         )
@@ -282,13 +285,13 @@ class RowParallelLinear(_Linear):
 
 
 class VocabParallelEmbedding(_Divided):
-    """A torch.nn.Embedding whose rows the ranks divide, in any number.
+    """A torch.nn.Embedding whose rows are divided among the ranks; any number of rows is allowed.
 
     Args:
-        num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype: as of
-            torch.nn.Embedding.
+        num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype: as
+            in torch.nn.Embedding.
         group: the ranks, see libdsc.torch.functional.
-        sequence_parallel: returns this rank's part of the sequence.
+        sequence_parallel: True returns this rank's part of the sequence.
         sequence_dim: the dimension of the sequence.
     """
 
@@ -325,7 +328,7 @@ class VocabParallelEmbedding(_Divided):
     def from_embedding(
         cls, embedding: nn.Embedding, group: Any = None, *, sequence_parallel: bool = False, sequence_dim: int = 0
     ) -> VocabParallelEmbedding:
-        """This rank's part of a layer that all ranks have with the same values."""
+        """Returns this rank's part of a layer that has the same values on all ranks."""
         _expect_kind("embedding", embedding, nn.Embedding)
         options: dict[str, Any] = {name: getattr(embedding, name) for name in cls._OPTIONS}
         options.update({"device": "meta", "group": group, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim})
@@ -351,10 +354,11 @@ class VocabParallelEmbedding(_Divided):
 
 
 def whole_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The state_dict() of a model with whole parameters, on all ranks, as if its layers were torch's own. Collective.
+    """Returns a model's state_dict() with whole parameters on all ranks, as if its layers were torch's. Collective.
 
     Args:
-        module: with any layers, of which those of this module are gathered, and what shares their parameters.
+        module: a module with any layers. The layers of libdsc.torch.layers, and parameters shared with them, are
+            gathered.
     """
     state: dict[str, torch.Tensor] = dict(module.state_dict())
     for key, (layer, name) in _divided(module).items():
@@ -366,10 +370,11 @@ def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool
     """Loads whole parameters, of which each rank keeps its part. Local.
 
     Args:
-        module: as of whole_state_dict().
-        state: what whole_state_dict() returned, on any number of ranks, or the state_dict() of a model of torch's layers.
-        strict, assign: as of torch.nn.Module.load_state_dict(), whose result is returned. A module on the meta device
-            needs assign, or its to_empty() before.
+        module: as in whole_state_dict().
+        state: the result of whole_state_dict(), on any number of ranks, or the state_dict() of a model of torch's
+            layers.
+        strict, assign: as in torch.nn.Module.load_state_dict(), whose result is returned. A module on the meta device
+            needs assign=True, or a call of its to_empty() before.
     """
     parts = dict(state)
     for key, (layer, name) in _divided(module).items():
@@ -386,19 +391,19 @@ def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool
 def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
     """Sums the gradients of a module's parameters over the ranks in each backward pass.
 
-    Parameters of its divided layers are left out: each rank has its own part of them, and the bias of RowParallelLinear
-    is summed by the layer.
+    Use it for modules whose parameters all ranks have, and that each rank applies to its own part of a sequence. An
+    example is a LayerNorm between layers with sequence_parallel.
 
-    For what each rank applies to its own part of a sequence with parameters that all ranks have, such as a LayerNorm
-    between layers with sequence_parallel. It holds for the parameters that the module has now: a copy of the module has
-    others.
+    Parameters of divided layers are excluded: each rank has its own part of them, and RowParallelLinear itself sums the
+    gradient of its bias. The call affects the present parameters of the module. A copy of the module has other
+    parameters.
 
     Args:
-        module: whose parameters.
+        module: the module.
         group: the ranks, see libdsc.torch.functional.
 
     Returns:
-        Handles, whose remove() ends it.
+        Handles; their remove() ends the summation.
     """
 
     def total(gradient: torch.Tensor) -> torch.Tensor:
@@ -412,14 +417,14 @@ def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
 
 @torch.no_grad()  # type: ignore[misc]
 def clip_grad_norm_(module: nn.Module, max_norm: float, group: Any = None) -> torch.Tensor:
-    """Limits the 2-norm of the gradients of a model with divided layers, and returns it. Collective.
+    """Clips the 2-norm of the gradients of a model with divided layers, and returns it. Collective.
 
-    torch.nn.utils.clip_grad_norm_ sees the parts of this rank alone, and scales differently on each rank. Here the norm is
-    that of the plain model, the same on all ranks. If it is not finite nothing is changed: skip the step then.
+    torch.nn.utils.clip_grad_norm_ uses only the parts of this rank, so it scales differently on each rank. Here the
+    norm is that of the undivided model, the same on all ranks. If it is not finite, nothing is changed: skip the step.
 
     Args:
-        module: whose gradients; those of parameters that all ranks have are the same on all.
-        max_norm: gradients are scaled down to it; infinite: they are not limited.
+        module: the module. Gradients of parameters that are not divided must be the same on all ranks.
+        max_norm: gradients are scaled down to this norm; infinite: no limit.
         group: the ranks that divide the layers, see libdsc.torch.functional.
     """
     limit, comm = real("max_norm", max_norm), group_of(group)

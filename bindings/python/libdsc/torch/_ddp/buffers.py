@@ -16,7 +16,7 @@ class Buffers:
     """Rank 0's buffers, on all ranks. A program may replace a buffer by another tensor between two passes.
 
     Attributes:
-        is_joined: the module is inside its join(), where the reducer makes buffers equal for ranks without batches, too.
+        is_joined: whether the module is inside its join(), where the reducer also serves ranks without batches.
     """
 
     def __init__(self, comm: Communicator, reducer: BucketReducer, module: Any, ignored: set[str]) -> None:
@@ -42,7 +42,7 @@ class Buffers:
         self._reducer.sync_buffers()
 
     def register(self, named: Any = None) -> None:
-        """Tells the reducer where the buffers are, if it does not know. Collective then."""
+        """Registers the buffers with the reducer unless they are registered; collective if they are not."""
         named = self.named() if named is None else named
         if not named:
             return

@@ -19,7 +19,10 @@ EXACT = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 class _Reducer(BucketReducer):
-    """Without the check that views were written: every gradient is passed by name, and views hold sums of micro-batches."""
+    """A reducer without the check that views were written.
+
+    Here every gradient is passed explicitly, and views hold sums of micro-batches.
+    """
 
     __slots__ = ()
 
@@ -106,7 +109,7 @@ class Gradients:
         self.reducer.mark_sparse(i, rows.indices()[0].numpy(), values.contiguous())
 
     def _array(self, i: int, grad: Any, writes: bool) -> Any:
-        """The gradient as an array like the parameter's; a copy, which is written back, if it lies otherwise in memory."""
+        """The gradient as an array like the parameter's; if its layout differs, a copy, which is written back."""
         order = self._orders[i]
         array = layout.alias(grad, order)
         if array is None:
@@ -123,7 +126,7 @@ class Gradients:
             self.mark_absent(i)
 
     def mark_absent(self, i: int) -> None:
-        """Says that this rank has nothing for a parameter, whatever p.grad holds."""
+        """Marks a parameter as having no gradient on this rank, even if p.grad holds one."""
         self.marked[i] = 1
         self.absent.add(i)
         self.reducer.mark_unused(i)
@@ -176,7 +179,7 @@ class Gradients:
             )
 
     def use_views(self) -> None:
-        """From now on p.grad is the place in the bucket, if that was asked for. Buckets must not be rebuilt from then on."""
+        """Makes p.grad a view of the bucket, if that was requested. Buckets must not be rebuilt afterwards."""
         if not self._zero_copy or self._views:
             return
         for i, param in enumerate(self.params):

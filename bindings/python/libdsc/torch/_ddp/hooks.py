@@ -1,4 +1,4 @@
-"""Communication hooks: PyTorch's own, behind a reducer of the library, and the library's by name."""
+"""Communication hooks: PyTorch's, adapted to a reducer of the library, and the library's by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GradBucket:
         return self._bucket.index
 
     def buffer(self) -> Any:
-        """The gradients of this rank one after another in one flat tensor, undivided."""
+        """The gradients of this rank, not yet divided, one after another in one flat tensor."""
         return self._buffer if self._result is None else self._result
 
     def set_buffer(self, buffer: Any) -> None:

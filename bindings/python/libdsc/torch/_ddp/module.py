@@ -24,46 +24,49 @@ from libdsc.torch._modules import params
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
-    """Trains one module on all ranks: each computes gradients of its samples, and p.grad gets the average of all.
+    """Trains a module on all ranks: each computes gradients of its samples, and p.grad gets the average over all ranks.
 
-    Made on all ranks, it copies rank 0's parameters and buffers to the others. It is called in place of the module:
+    All ranks make it together; it copies rank 0's parameters and buffers to the others. Call it in place of the module:
 
         model = DistributedDataParallel(module)
         loss = criterion(model(x), y)
         loss.backward()          # p.grad has the average when this returns
         optimizer.step()
 
-    state_dict() is that of PyTorch's DistributedDataParallel: names begin with "module.", so checkpoints of both load in
-    both. That of the module alone, without the prefix, is model.module.state_dict().
+    state_dict() is that of PyTorch's DistributedDataParallel: names begin with "module.", so each can load checkpoints
+    of the other. model.module.state_dict() is the state of the module alone, without the prefix.
 
-    Which backward pass averages is decided by the forward pass that its outputs come from: one inside no_sync() only adds
-    to p.grad on this rank, and the next one outside averages the sums, whether gradients were zeroed in between or not.
+    A forward pass decides whether the backward pass from its outputs averages gradients. After a forward pass inside
+    no_sync(), the backward pass only adds to p.grad on this rank. The next one outside averages the sums, whether or
+    not gradients were zeroed in between.
 
     Args:
         module: the module, with its parameters in host memory.
         device_ids: None or empty.
         output_device: None.
         dim: as in PyTorch, where it has no effect without several devices.
-        broadcast_buffers: False leaves buffers as they are on each rank. Otherwise rank 0's are copied to all at first
-            and at the start of forward passes.
-        init_sync: False leaves parameters and buffers as they are at first.
-        process_group: of backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's world.
+        broadcast_buffers: True copies rank 0's buffers to all ranks, at construction and at the start of forward
+            passes. False leaves each rank's buffers as they are.
+        init_sync: False leaves parameters and buffers as they are at construction.
+        process_group: a group of the backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's
+            world.
         bucket_cap_mb: how many MiB of gradients are sent together; None: 25, and 1 in the bucket that is sent last.
-        find_unused_parameters: True allows passes that do not use all parameters. Where only other ranks used one, p.grad
-            has the average of theirs and this rank's zeros; where no rank did, p.grad stays as it is.
-        check_reduction: without effect.
-        gradient_as_bucket_view: True makes p.grad the place in the bucket, so that averages are not copied. The next
-            backward pass writes the same memory, also where a program has kept p.grad.
-        static_graph: True says that each iteration uses the same parameters equally often. Then parameters may be used
-            in several checkpoints, and not at all.
+        find_unused_parameters: True allows passes that do not use all parameters. If only other ranks used a parameter,
+            p.grad is the average of their gradients and of zeros for this rank. If no rank used it, p.grad is
+            unchanged.
+        check_reduction: has no effect.
+        gradient_as_bucket_view: True makes p.grad a view of the bucket, so averages are not copied. The next backward
+            pass overwrites this memory, even if the program has kept p.grad.
+        static_graph: True: each iteration uses the same parameters, equally often. Then a parameter may be used in
+            several checkpoints, or not at all.
         delay_all_reduce_named_params: not supported.
         param_to_hook_all_reduce: not supported.
         mixed_precision: not supported.
-        device_mesh: of one dimension, in place of process_group.
+        device_mesh: a mesh of one dimension, instead of process_group.
         skip_all_reduce_unused_params: not supported.
         bucket_cap_mb_list: not supported.
-        batched_grad_copy: without effect: the library copies.
-        forward_sync_buffers: False makes buffers equal at first only.
+        batched_grad_copy: has no effect: the library copies.
+        forward_sync_buffers: False copies buffers at construction only.
         lazy_bucket_allocation: not supported.
     """
 
@@ -161,7 +164,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @property
     def reducer(self) -> BucketReducer:
-        """The reducer underneath, for its stats(), draw() and clip()."""
+        """The underlying BucketReducer, for its stats(), draw() and clip()."""
         return self._reduction.gradients.reducer
 
     @property
@@ -170,7 +173,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         return bool(self.forward_sync_buffers)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Calls the module, and prepares that the backward pass from what it returns averages gradients."""
+        """Calls the module, and prepares the backward pass from its outputs to average gradients."""
         self._before()
         output = self.module(*inputs, **kwargs)
         self._after(output)
@@ -203,7 +206,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Forward passes inside lead to backward passes that only add to p.grad on this rank.
+        """After forward passes in its block, backward passes only add to p.grad on this rank.
 
         with model.no_sync():
             for x, y in micro_batches[:-1]:
@@ -222,13 +225,13 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
     ) -> ContextManager[None]:
         """Lets ranks have different numbers of batches inside a with block.
 
-        Ranks that have run out take part with zeros until all have; then the model of the rank that came last is copied
-        to all. Buffers are meanwhile those of the first rank that has batches.
+        Ranks that have run out of batches take part with zeros until all have finished. Then the model of the rank that
+        finished last is copied to all ranks. Meanwhile buffers are those of the first rank that still has batches.
 
         Args:
-            divide_by_initial_world_size: averages are over all ranks; False: over those that have batches.
+            divide_by_initial_world_size: True averages over all ranks, False over the ranks that still have batches.
             enable: False does nothing.
-            throw_on_early_termination: StateError on all ranks as soon as one has no more batches.
+            throw_on_early_termination: True raises StateError on all ranks as soon as one has no more batches.
         """
         if not boolean("enable", enable):
             return contextlib.nullcontext()
@@ -236,7 +239,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         return uneven.joined(self, by_initial, boolean("throw_on_early_termination", throw_on_early_termination))
 
     def join_hook(self, **kwargs: Any) -> uneven.ShadowHook:
-        """For torch.distributed.algorithms.join.Join, which needs a process group of torch's."""
+        """For torch.distributed.algorithms.join.Join, which needs a torch process group."""
         if not kwargs.get("divide_by_initial_world_size", True):
             raise ValueError("divide_by_initial_world_size is False; expected True under torch's Join: use model.join()")
         uneven.expect_known_graph(self)
@@ -244,23 +247,23 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @property
     def join_device(self) -> Any:
-        """Where torch's Join has its own tensors."""
+        """The device of torch's Join."""
         return self.device
 
     @property
     def join_process_group(self) -> Any:
-        """The group of torch's Join: that of the wrapper, or the default one."""
+        """The process group of torch's Join: that of the wrapper, or the default group."""
         is_torch = isinstance(self.process_group, torch.distributed.ProcessGroup)
         return self.process_group if is_torch else torch.distributed.group.WORLD
 
     def register_comm_hook(self, state: Any, hook: Union[str, hooks.TorchHook]) -> None:
-        """Sets what reduces a bucket in place of the all-reduce. Collective, and at most once.
+        """Sets what reduces a bucket instead of the all-reduce. Collective; may be called once.
 
         Args:
-            state: the first argument of the hook; None with a name.
-            hook: a function of (state, bucket) that returns a future of the mean, such as those of
-                torch.distributed.algorithms.ddp_comm_hooks, whose operations run in torch's process group. Or the name of
-                one of libdsc's, such as "bf16" or "powersgd(rank=4)"; libdsc.hooks() lists them.
+            state: the first argument of the hook; None if hook is a name.
+            hook: a function of (state, bucket) that returns a future of the mean. The functions in
+                torch.distributed.algorithms.ddp_comm_hooks are such hooks; their operations run in torch's process
+                group. Or the name of a libdsc hook, such as "bf16" or "powersgd(rank=4)"; libdsc.hooks() lists them.
         """
         hooks.once(self._has_hook)
         if isinstance(hook, str):
@@ -284,7 +287,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: Any, params_and_buffers_to_ignore: Iterable[str]) -> None:
-        """Leaves parameters and buffers of a module out of data parallelism, by their full names; before it is wrapped."""
+        """Excludes parameters and buffers of a module, by full name, from data parallelism. Call it before wrapping."""
         names = list(params_and_buffers_to_ignore)
         module._ddp_params_and_buffers_to_ignore = names
         for kind in (module.named_parameters, module.named_buffers):
@@ -304,7 +307,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
             params.broadcast(self._comm, named, root, verify)
 
     def close(self) -> None:
-        """Ends this rank's part. The module and its gradients stay as they are. Closing twice is fine."""
+        """Ends this rank's part. The module and its gradients stay as they are. May be called twice."""
         self._reduction.close()
 
     def __getstate__(self) -> NoReturn:

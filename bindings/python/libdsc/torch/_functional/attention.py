@@ -1,4 +1,4 @@
-"""Attention over a sequence that the ranks divide."""
+"""Attention over a sequence that is divided among the ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def sequence_to_heads(
 ) -> torch.Tensor:
     """Exchanges this rank's tokens with all heads for all tokens with this rank's heads. Collective.
 
-    From [batch, sequence / size, heads, head_dim] to [batch, sequence, heads / size, head_dim], for queries, keys and values
-    before an attention (DeepSpeed-Ulysses). The gradient goes the other way.
+    The shape changes from [batch, sequence / size, heads, head_dim] to [batch, sequence, heads / size, head_dim]. Use
+    it for queries, keys and values before an attention (DeepSpeed-Ulysses). The gradient uses the reverse exchange.
 
     Args:
         x: a tensor of four dimensions.
@@ -67,20 +67,21 @@ def ring_attention(
     tokens: Optional[int] = None,
     scale: Optional[float] = None,
 ) -> torch.Tensor:
-    """Attention of this rank's queries to the keys and values of all ranks, which pass by block by block. Collective.
+    """Attention of this rank's queries to the keys and values of all ranks, which arrive block by block. Collective.
 
-    In the backward pass keys and values pass by again, with their gradients. Of scores, only those of one block with
-    another are in memory at a time. Sums are taken in float32, or float64 for float64. Gradients have no gradients.
+    In the backward pass keys and values go around again, with their gradients. At any time only the scores between two
+    blocks are in memory. Sums are accumulated in float32, or in float64 for float64. Double backward is not supported.
 
     Args:
         q: this rank's queries, [batch, tokens of this rank, heads, head_dim].
-        k, v: its keys and values, likewise. They may have fewer heads, of which each serves as many heads of q, in order.
+        k, v: its keys and values, likewise. They may have fewer heads; each then serves an equal number of consecutive
+            heads of q.
         group: the ranks, see libdsc.torch.functional.
-        is_causal: each token sees itself and those before it.
-        order: which tokens a rank has, as of libdsc.take_tokens(); only matters with is_causal. "zigzag" gives all
+        is_causal: True: each token sees itself and the tokens before it.
+        order: which tokens a rank has, as in libdsc.take_tokens(); only matters with is_causal. "zigzag" gives all
             ranks equal work.
-        tokens: of the whole sequence; None: each rank has as many as this one.
-        scale: of the scores; None: head_dim ** -0.5.
+        tokens: the number of tokens of the whole sequence; None: each rank has as many as this one.
+        scale: factor of the scores; None: head_dim ** -0.5.
     """
     q, k, v = tensor(q, "q", is_float=True), tensor(k, "k"), tensor(v, "v")
     comm = group_of(group, q.device)

@@ -23,18 +23,18 @@ Parts = Optional[Sequence[int]]
 def tensor_map(
     x: torch.Tensor, mapping: Any, dim: int = -1, group: Any = None, *, parts: Parts = None, other_parts: Parts = None
 ) -> torch.Tensor:
-    """Takes the forward step of a mapping of tensor parallelism; gradients take its backward step. Collective.
+    """Applies the forward step of a tensor-parallel mapping; gradients use its backward step. Collective.
 
     Args:
-        x: the whole or this rank's part, as Communicator.tensor_map() says.
+        x: the whole tensor or this rank's part, as Communicator.tensor_map() says.
         mapping: "copy", "reduce", "scatter", "gather", "gather_reduce", "reduce_scatter", "all_to_all",
             "sequence_to_hidden" or "hidden_to_sequence".
-        dim: the dimension that the ranks divide.
+        dim: the dimension that is divided among the ranks.
         group: the ranks, see libdsc.torch.functional.
-        parts: the size of each rank's part along dim, if they differ; equal on all ranks. For "all_to_all": what this
-            rank sends to each rank.
-        other_parts: of the sequence, for the last two mappings with parts; for "all_to_all" what this rank receives
-            from each rank.
+        parts: the size of each rank's part along dim, if they differ; the same list on all ranks. For "all_to_all": the
+            sizes that this rank sends to each rank.
+        other_parts: the size of each rank's part of the sequence, for the last two mappings with parts. For
+            "all_to_all": the sizes that this rank receives from each rank.
     """
     x = tensor(x)
     return mapping_step(x, group_of(group, x.device), mapping, dim, parts, other_parts)
@@ -43,8 +43,8 @@ def tensor_map(
 def all_reduce(x: torch.Tensor, op: Any = "sum", group: Any = None) -> torch.Tensor:
     """Returns x combined over all ranks, in a new tensor. Collective.
 
-    The gradient of "sum" and "avg" is the same reduction of the gradients. Other operations have none. Where all ranks
-    compute one loss from the sum, its gradient is that of tensor_map(x, "reduce").
+    The gradient of "sum" and "avg" is the same reduction of the gradients. Other operations have no gradient. If all
+    ranks compute the same loss from the sum, use tensor_map(x, "reduce"), which has the gradient for that case.
 
     Args:
         x: a tensor of equal shape on all ranks.
@@ -63,12 +63,13 @@ def all_reduce(x: torch.Tensor, op: Any = "sum", group: Any = None) -> torch.Ten
 def broadcast(x: torch.Tensor, root: int = 0, group: Any = None) -> torch.Tensor:
     """Returns the root's x, in a new tensor. Collective.
 
-    The gradient is the sum over all ranks on the root, and zero on the others. If the root's x requires one, then all
-    x have to, and all results have to enter what the ranks differentiate; else the root waits until the time-out.
+    The gradient is the sum over all ranks on the root, and zero on the others. If the root's x requires a gradient, x
+    must require one on all ranks, and every rank must use the result in what it differentiates. Otherwise the root
+    waits until the time-out.
 
     Args:
-        x: a tensor of equal shape on all ranks; its elements are used on the root only.
-        root: whose x it is, as the group counts.
+        x: a tensor of equal shape on all ranks; only the root's elements are used.
+        root: the rank in the group whose x is sent.
         group: the ranks, see libdsc.torch.functional.
     """
     x = tensor(x)
@@ -86,12 +87,12 @@ def broadcast(x: torch.Tensor, root: int = 0, group: Any = None) -> torch.Tensor
 def all_gather(x: torch.Tensor, dim: int = 0, group: Any = None, *, parts: Parts = None) -> torch.Tensor:
     """Returns the tensors of all ranks, one after another along a dimension. Collective.
 
-    The gradient is the sum over all ranks of this rank's part (reduce-scatter). Where all ranks have the same gradient,
-    tensor_map(x, "gather", dim) takes its own part of it.
+    The gradient is the sum over all ranks of this rank's part (reduce-scatter). If all ranks have the same gradient,
+    use tensor_map(x, "gather", dim), whose gradient is this rank's part without a sum.
 
     Args:
-        x: a tensor, of equal shape on all ranks except along dim with parts.
-        dim: along which they are joined.
+        x: a tensor, of equal shape on all ranks; with parts, sizes along dim may differ.
+        dim: the dimension along which they are concatenated.
         group: the ranks, see libdsc.torch.functional.
         parts: the size of each rank's x along dim, if they differ; equal on all ranks.
     """
@@ -108,9 +109,9 @@ def reduce_scatter(
     Args:
         x: a tensor of equal shape on all ranks.
         op: "sum" or "avg".
-        dim: which is divided; a multiple of the number of ranks without parts.
+        dim: the dimension that is divided; without parts its size is a multiple of the number of ranks.
         group: the ranks, see libdsc.torch.functional.
-        parts: the size of each rank's part, if they differ; equal on all ranks.
+        parts: the size of each rank's part, if they differ; the same list on all ranks.
     """
     code = Op(_dtypes.op_code(op))
     if code not in (Op.SUM, Op.AVG):
@@ -129,16 +130,16 @@ def reduce_scatter(
 def all_to_all(
     x: torch.Tensor, dim: int = 0, group: Any = None, *, send_parts: Parts = None, recv_parts: Parts = None
 ) -> torch.Tensor:
-    """Gives part r of x along a dimension to rank r, and returns what the ranks gave to this one. Collective.
+    """Sends part r of x along a dimension to rank r, and returns the parts that all ranks sent to this one. Collective.
 
-    The gradient is the exchange in the other direction.
+    The gradient uses the reverse exchange.
 
     Args:
-        x: a tensor, of equal shape on all ranks except along dim with parts.
-        dim: which is divided; a multiple of the number of ranks without parts.
+        x: a tensor, of equal shape on all ranks; with parts, sizes along dim may differ.
+        dim: the dimension that is divided; without parts its size is a multiple of the number of ranks.
         group: the ranks, see libdsc.torch.functional.
-        send_parts: what this rank sends to each rank, if sizes differ.
-        recv_parts: what this rank receives from each rank, given together with send_parts.
+        send_parts: the sizes that this rank sends to each rank, if they differ.
+        recv_parts: the sizes that this rank receives from each rank; give both or none.
     """
     if (send_parts is None) != (recv_parts is None):
         raise ValueError(f"{'send_parts' if send_parts is None else 'recv_parts'} is None; expected both or neither")
@@ -146,17 +147,18 @@ def all_to_all(
 
 
 def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group: Any = None) -> torch.Tensor:
-    """Sends x to one rank and returns what another one sent, of equal shape and type.
+    """Sends x to one rank and returns the tensor that another one sent, of equal shape and type.
 
-    Both happen at once: all ranks of a ring may call it. Gradients go the other way: if x of one rank requires one, then
-    that of the other rank has to, and the results of both have to enter what they differentiate; else one waits for the
-    other until the time-out. A rank that only receives gets an error where its x requires none.
+    Both happen at once, so all ranks of a ring may call it. Gradients go in the opposite direction. If x of one rank
+    requires a gradient, x of the other rank must require one too, and both must use their results in what they
+    differentiate. Otherwise one waits for the other until the time-out. A rank that only receives gets an error if its
+    x requires no gradient.
 
     Args:
         x: a tensor.
         dest: the rank that receives x, numbered as in the group; None: x is not sent.
         source: the rank whose tensor is returned; None: nothing is received, and the result is zeros. If dest is this
-            rank, source must be, too.
+            rank, source must be this rank too.
         group: the ranks, see libdsc.torch.functional.
     """
     x = tensor(x)

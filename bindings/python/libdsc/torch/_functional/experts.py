@@ -26,10 +26,10 @@ def moe_plan(
     """Returns a plan for moe_dispatch() and moe_combine(), from the experts that the router chose. Collective.
 
     Args:
-        expert_ids: [..., top_k], numbers from 0 to experts - 1; -1 for a slot that goes nowhere.
-        experts: of all ranks together; rank r holds those of libdsc.split_range(experts, size, r).
+        expert_ids: [..., top_k], numbers from 0 to experts - 1; -1 for a slot without an expert.
+        experts: the number of experts on all ranks; rank r holds those of libdsc.split_range(experts, size, r).
         group: the ranks, see libdsc.torch.functional.
-        capacity, drop, padded: as of Communicator.moe_plan().
+        capacity, drop, padded: as in Communicator.moe_plan().
         weights: router weights, [..., top_k]; needed to drop the lightest rows.
     """
     expert_ids = tensor(expert_ids, "expert_ids")
@@ -44,12 +44,12 @@ def moe_plan(
 def moe_dispatch(tokens: torch.Tensor, plan: MoePlan, *, payload: PayloadName = "plain") -> torch.Tensor:
     """Sends each token to its experts; returns the rows for this rank's experts, [plan.rows, hidden]. Collective.
 
-    The gradient of a token is the sum of those of its rows.
+    The gradient of a token is the sum of the gradients of its rows.
 
     Args:
-        tokens: [..., hidden], with the dimensions of the expert_ids first.
-        plan: what moe_plan() returned; plan.expert_rows says how many rows each expert has.
-        payload: "plain", or "f8e4m3" to send 8-bit floats, whose rounding the gradient does not see.
+        tokens: [..., hidden]; the dimensions before hidden are those of expert_ids without top_k.
+        plan: the result of moe_plan(); plan.expert_rows says how many rows each expert has.
+        payload: "plain", or "f8e4m3" to send 8-bit floats. The gradient ignores their rounding.
     """
     _expect_plan(plan)
     return linear_step(tensor(tokens, "tokens", is_float=True), partial(plan.dispatch, payload=payload), plan.dispatch_backward)
@@ -58,11 +58,11 @@ def moe_dispatch(tokens: torch.Tensor, plan: MoePlan, *, payload: PayloadName = 
 def moe_combine(rows: torch.Tensor, plan: MoePlan, weights: Optional[torch.Tensor] = None) -> torch.Tensor:
     """Sends the experts' rows back; returns the weighted sum for each token, [..., hidden]. Collective.
 
-    Gradients have no gradients.
+    Double backward is not supported.
 
     Args:
-        rows: [plan.rows, hidden], in the order of those that moe_dispatch() gave.
-        plan: what moe_plan() returned.
+        rows: [plan.rows, hidden], in the order of the rows from moe_dispatch().
+        plan: the result of moe_plan().
         weights: router weights, [..., top_k]; None: 1.
     """
     _expect_plan(plan)

@@ -1,4 +1,4 @@
-"""Layers whose weights the ranks divide, and the loss behind them."""
+"""Layers whose weights are divided among the ranks, and the loss after them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def column_parallel_linear(
     sequence_parallel: bool = False,
     sequence_dim: int = 0,
 ) -> torch.Tensor:
-    """Applies a linear layer whose output features the ranks divide. Collective.
+    """Applies a linear layer whose output features are divided among the ranks. Collective.
 
-    The gradient of x is the sum over the ranks; those of weight and bias are this rank's.
+    The gradient of x is summed over the ranks. The gradients of weight and bias are those of this rank's part.
 
     Args:
         x: [..., in_features], the same on all ranks, or with sequence_parallel this rank's part of the sequence.
         weight: this rank's rows of the whole weight, [out_features / size, in_features].
         bias: this rank's part, [out_features / size].
         group: the ranks, see libdsc.torch.functional.
-        gather_output: True returns all features on each rank. All ranks must compute one loss from them.
-        sequence_parallel: gathers the parts of the sequence; their gradients are summed and divided again.
+        gather_output: True returns all features on each rank. All ranks must compute the same loss from them.
+        sequence_parallel: True gathers the parts of the sequence. Their gradient is reduce-scattered.
         sequence_dim: the dimension of the sequence in x.
 
     Returns:
@@ -67,18 +67,18 @@ def row_parallel_linear(
     sequence_parallel: bool = False,
     sequence_dim: int = 0,
 ) -> torch.Tensor:
-    """Applies a linear layer whose input features the ranks divide. Collective.
+    """Applies a linear layer whose input features are divided among the ranks. Collective.
 
-    The results are summed over the ranks, then bias is added. Gradients of x and weight are this rank's; that of bias is
-    the same on all ranks.
+    The results are summed over the ranks, then bias is added. The gradients of x and weight are those of this rank's
+    part. The gradient of bias is the same on all ranks.
 
     Args:
         x: this rank's part of the features, [..., in_features / size].
         weight: this rank's columns of the whole weight, [out_features, in_features / size].
         bias: the whole one, [out_features], the same on all ranks.
         group: the ranks, see libdsc.torch.functional.
-        input_is_parallel: False: x has all features, and this rank's part is taken.
-        sequence_parallel: returns this rank's part of the sequence.
+        input_is_parallel: False: x has all features, and the layer takes this rank's part.
+        sequence_parallel: True returns this rank's part of the sequence.
         sequence_dim: the dimension of the sequence in x.
 
     Returns:
@@ -113,16 +113,16 @@ def vocab_parallel_embedding(
     sequence_parallel: bool = False,
     sequence_dim: int = 0,
 ) -> torch.Tensor:
-    """Looks up rows of a table that the ranks divide. Collective.
+    """Looks up rows of a table whose rows are divided among the ranks. Collective.
 
     Args:
         tokens: indices in the whole table, of int64 or int32, the same on all ranks.
-        weight: this rank's rows, in the order of the ranks; those of split_range(num_embeddings, size, rank).
+        weight: this rank's rows: those of split_range(num_embeddings, size, rank).
         group: the ranks, see libdsc.torch.functional.
-        num_embeddings: rows of all ranks together; None: each rank has as many as this one, which the ranks compare
-            first, in a separate exchange.
-        padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as of torch.nn.functional.embedding.
-        sequence_parallel: returns this rank's part of the sequence.
+        num_embeddings: rows of all ranks together. None: each rank has as many as this one; the ranks first check this
+            in a separate exchange.
+        padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as in torch.nn.functional.embedding.
+        sequence_parallel: True returns this rank's part of the sequence.
         sequence_dim: the dimension of the sequence in tokens.
 
     Returns:
@@ -163,20 +163,20 @@ def vocab_parallel_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> torch.Tensor:
-    """The torch.nn.functional.cross_entropy of logits whose vocabulary the ranks divide. Collective.
+    """torch.nn.functional.cross_entropy for logits whose vocabulary is divided among the ranks. Collective.
 
-    The logits are not brought together. Logits and targets must stay as they are until the backward pass, which computes
-    the softmax again. Gradients have no gradients.
+    The logits are not gathered. Do not change logits and targets before the backward pass, which recomputes the
+    softmax. Double backward is not supported.
 
     Args:
         logits: this rank's columns, [..., columns], with the vocabulary as the last dimension, in memory of the host.
         targets: the index in the whole vocabulary of each token's word, [...], the same on all ranks.
         group: the ranks, see libdsc.torch.functional.
         vocab_size: columns of all ranks together; None: each rank has as many as this one.
-        ignore_index: target of tokens that have no loss.
-        reduction: "mean", over the tokens that are not ignored, "sum" or "none".
-        label_smoothing: as in torch, spread over all words, the target's included.
-        z_loss: factor of the square of log(sum(exp(logits))), which is added to the loss.
+        ignore_index: the target of tokens that have no loss.
+        reduction: "mean" (over the tokens that are not ignored), "sum" or "none".
+        label_smoothing: as in torch: spread over all words, including the target.
+        z_loss: the loss gets this factor times the square of log(sum(exp(logits))) added.
 
     Returns:
         The loss, the same on all ranks, of float64 for logits of float64, otherwise of float32.

@@ -1,4 +1,4 @@
-"""RMSNorm of rows that the ranks divide, or that they have to sum first."""
+"""RMSNorm of rows that are divided among the ranks, or that the ranks must sum first."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def rms_norm(
     *,
     hidden_size: Optional[int] = None,
 ) -> torch.Tensor:
-    """The torch.nn.functional.rms_norm of rows whose elements the ranks divide. Collective.
+    """torch.nn.functional.rms_norm for rows whose elements are divided among the ranks. Collective.
 
-    One number per row is summed over the ranks, in the backward pass too.
+    The ranks sum one number per row, in the forward and in the backward pass.
 
     Args:
         x: this rank's part of each row, [..., hidden / size].
         weight: this rank's part, [hidden / size]; None: 1.
-        eps: what is added to the mean of the squares; None: the epsilon of the type, as in torch.
+        eps: added to the mean of the squares; None: the epsilon of the type, as in torch.
         group: the ranks, see libdsc.torch.functional.
-        hidden_size: elements of a whole row; None: each rank has as many as this one, which the ranks compare first, in
-            a separate exchange.
+        hidden_size: elements of a whole row. None: each rank has as many as this one; the ranks first check this in a
+            separate exchange.
     """
     x = tensor(x, is_float=True)
     comm = group_of(group, x.device)
@@ -55,18 +55,19 @@ def all_reduce_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums x over the ranks, adds a residual, and normalizes each row by its root mean square. Collective.
 
-    What follows a row-parallel linear layer in a transformer, by blocks of rows that stay in the cache. All ranks must
-    compute one loss from the results: gradients go back without an exchange. Gradients have no gradients.
+    These are the steps after a row-parallel linear layer in a transformer. They run on blocks of rows that stay in the
+    cache. All ranks must compute the same loss from the results, because gradients need no exchange. Double backward is
+    not supported.
 
     Args:
-        x: what this rank adds to the sum, [..., hidden], in memory of the host.
-        residual: as x, the same on all ranks; None: nothing is added.
+        x: this rank's summand, [..., hidden], in host memory.
+        residual: shaped as x, the same on all ranks; None: nothing is added.
         weight: [hidden], the same on all ranks; None: 1.
-        eps: what is added to the mean of the squares, above 0.
+        eps: added to the mean of the squares, above 0.
         group: the ranks, see libdsc.torch.functional.
 
     Returns:
-        The normalized rows, and the rows before. If types differ, they are the widest one.
+        The normalized rows, and the rows before normalization. If types differ, the results have the widest type.
     """
     named = (("x", x), ("residual", residual), ("weight", weight))
     given = [None if each is None and name != "x" else tensor(each, name) for name, each in named]

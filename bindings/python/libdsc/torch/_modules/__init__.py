@@ -1,1 +1,1 @@
-"""What all wrappers of torch modules share: their parameters and outputs, how tensors lie in memory, and whose ranks they are."""
+"""What all wrappers of torch modules share: parameters, outputs, memory layouts of tensors, and the communicator."""

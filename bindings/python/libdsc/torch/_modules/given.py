@@ -20,9 +20,9 @@ def expect_module(module: Any) -> None:
 
 
 def communicator_for(process_group: Any, device_mesh: Any) -> Communicator:
-    """The communicator that a program means: its own, or that of a process group of torch's or of a mesh of one dimension.
+    """Returns the given communicator, or that of a process group of torch or of a mesh of one dimension.
 
-    The mesh may be given in the place of the process group, too.
+    The mesh may also be passed as the process group.
     """
     if process_group is not None and device_mesh is not None:
         raise ValueError("process_group and device_mesh are both given; expected one of them")

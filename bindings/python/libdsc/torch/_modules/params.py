@@ -1,4 +1,4 @@
-"""The parameters and buffers of a module that data-parallel training concerns, and how they become equal on all ranks."""
+"""The parameters and buffers of a module for data-parallel training, and how they become equal on all ranks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def expect_params(named: Iterable[Named]) -> None:
 
 
 def expect_replicas(comm: Communicator, named: Iterable[Named]) -> None:
-    """Raises on all ranks where they have different parts of a parameter, as libdsc.torch.layers marks them. Collective."""
+    """Raises on all ranks if they have different parts of a parameter, as in libdsc.torch.layers. Collective."""
     parts = [(name, param.partition_rank) for name, param in named if hasattr(param, "partition_rank")]
     if not parts:
         return

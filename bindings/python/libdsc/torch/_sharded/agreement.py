@@ -21,9 +21,9 @@ def collective(op: str) -> Iterator[None]:
 
 
 def on_all(comm: Communicator, op: str, prepare: Callable[[], Any]) -> Any:
-    """Returns what prepare() gives; if it raises on one rank, that rank raises it, and the others why. Collective.
+    """Returns the result of prepare(). If it raises on one rank, the other ranks raise the reason. Collective.
 
-    Where a save cannot write a file, all ranks raise the same SystemError.
+    If a save cannot write a file, all ranks raise the same SystemError.
     """
     result: Any = None
     why: Any = None

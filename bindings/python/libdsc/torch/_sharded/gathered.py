@@ -11,13 +11,13 @@ from libdsc.torch._sharded.units import UnitPlan
 
 
 class Gathered:
-    """Gathers units and gives them back. In stages 1 and 2 they stay in memory, and only the parameters are shown otherwise.
+    """Gathers and releases units. In stages 1 and 2 whole parameters stay in memory, and only p.data is switched.
 
     Attributes:
-        parts: of the parameters.
+        parts: the parts of the parameters.
         members: the parameters of each unit.
-        root: the unit that is there from the forward to the end of the backward pass, if there is one.
-        releases: units are given back, as in stage 3.
+        root: the unit that is gathered from the forward pass to the end of the backward pass; None: no such unit.
+        releases: whether units are released, as in stage 3.
     """
 
     def __init__(self, parts: Parts, plan: UnitPlan, stage: int) -> None:
@@ -53,11 +53,11 @@ class Gathered:
         return None if i is None else self.parts.units[i]
 
     def live(self) -> list[int]:
-        """The units that are there."""
+        """The units that are gathered."""
         return list(self._live)
 
     def release(self, unit: int) -> None:
-        """Shows the parts of a unit, and gives its memory back in stage 3."""
+        """Shows the parts of a unit, and in stage 3 releases its memory."""
         for i in self.members[unit]:
             self.parts.show_part(i)
         if self.releases and unit in self._live:
@@ -86,7 +86,7 @@ class Gathered:
         return kept(self._inside[unit])
 
     def expect_copies(self, unit: int, output: Any) -> None:
-        """Raises where a unit returns memory of its parameters, which is gone when it is given back."""
+        """Raises if a unit returns memory of its parameters, which does not exist after the unit is released."""
         if not self.releases:
             return
         for tensor in tensors_in(output):

@@ -29,9 +29,9 @@ from libdsc.torch._sharded.units import Selection, plan
 
 
 class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
-    """Trains one module on all ranks, each of which keeps one part of parameters, gradients and optimizer state (ZeRO, FSDP).
+    """Trains a module whose parameters, gradients and optimizer state are sharded over all ranks (ZeRO, FSDP).
 
-    Made on all ranks, it takes rank 0's parameters and buffers. It is called in place of the module:
+    All ranks make it together; it uses rank 0's parameters and buffers. Call it in place of the module:
 
         model = ShardedDataParallel(module, units=[Block])
         optimizer = torch.optim.AdamW(model.parameters())
@@ -40,22 +40,27 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         model.clip_grad_norm_(1.0)
         optimizer.step()
 
-    Between passes p.data is this rank's part of a parameter, in one dimension, and p.grad that of its gradient; a part may
-    be empty. So optimizers must be elementwise, such as SGD and AdamW, groups by p.ndim are made before the module is
-    wrapped, and torch.nn.utils.clip_grad_norm_ would see the norm of this rank's parts: use clip_grad_norm_() of the wrapper.
+    Between passes p.data is this rank's part of a parameter, in one dimension, and p.grad is the same part of its
+    gradient. A part may be empty. This has three consequences:
+
+    - Optimizers must be elementwise, such as SGD and AdamW.
+    - Make optimizer groups by p.ndim before the module is wrapped.
+    - Use clip_grad_norm_() of the wrapper. torch.nn.utils.clip_grad_norm_ would use the norm of this rank's parts.
 
     Args:
         module: the module, with its parameters in host memory.
-        process_group: of backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's world.
-        units: which submodules are gathered by themselves, such as layers: classes, or a function of a module that
-            returns a bool. The parameters of each, without those of nested units, are a unit. What is left, or shared
-            by several, is the root unit, which is there from the forward to the end of the backward pass.
+        process_group: a group of the backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's
+            world.
+        units: the submodules that are gathered separately, such as layers: classes, or a function of a module that
+            returns a bool. The parameters of each, without those of nested units, are a unit. Parameters that are left,
+            or that several units share, are the root unit. It is gathered from the start of the forward pass to the end
+            of the backward pass.
         stage: 1 shards optimizer state, 2 gradients too, 3 parameters too.
-        shard_size: hybrid sharding: so many consecutive ranks, such as those of a host, share one copy.
-        prefetch: units that are gathered ahead in stage 3, in the order of the step before.
-        max_live_bytes: most bytes of whole parameters, and of whole gradients, at a time; 0: no limit.
+        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy.
+        prefetch: the number of units that are gathered ahead in stage 3, in the order of the previous step.
+        max_live_bytes: the most bytes of whole parameters, and of whole gradients, at a time; 0: no limit.
         average: "pre" (times 1/n, then summed), "post" or "none".
-        init_sync: False: each rank takes its own parameters and buffers instead of rank 0's.
+        init_sync: False: each rank uses its own parameters and buffers instead of rank 0's.
         mixed_precision: not supported.
     """
 
@@ -101,7 +106,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def sharded(self) -> Sharded:
-        """What gathers and reduces underneath, for its memory, units and stats()."""
+        """The underlying Sharded, for its memory, units and stats()."""
         return self._parts.sharded
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -116,7 +121,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Forward passes inside lead to backward passes that only add up gradients on this rank, which p.grad does not show.
+        """After forward passes in its block, backward passes only sum gradients on this rank, and not in p.grad.
 
         with model.no_sync():
             for x, y in micro_batches[:-1]:
@@ -132,9 +137,10 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def full_parameters(self) -> Iterator[None]:
-        """All parameters are whole inside, to be read, as by generate() or an export. Collective.
+        """Makes all parameters whole in its block, for reading, such as by generate() or an export. Collective.
 
-        Passes inside are without gradients. Writing into parameters is an error at the end: it would be lost.
+        Passes inside compute no gradients. If the block writes to parameters, an error is raised at its end, because
+        the values would be lost.
         """
         passes = self._passes
         try:
@@ -150,9 +156,9 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("clip_grad_norm_")
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Limits the 2-norm of the gradients of all ranks together, and returns it. Collective.
+        """Clips the 2-norm of the gradients of all ranks together, and returns it. Collective.
 
-        If it is not finite nothing is changed, on any rank: skip the step then.
+        If the norm is not finite, no gradient is changed on any rank: skip the step.
         """
         self._passes.rest("clip_grad_norm_")
         self._passes.gradients.expect_sums("clip_grad_norm_")
@@ -162,7 +168,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("state_dict")
     def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
-        """Returns the state of the module alone: whole parameters under its own names, in separate memory. Collective."""
+        """Returns the module's own state_dict(), with whole parameters in separate memory. Collective."""
         if keep_vars:
             raise ValueError("keep_vars is True; expected False: whole parameters are copies here")
         found = module_state.of(self._passes, self.module, prefix)
@@ -173,9 +179,9 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("load_state_dict")
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Loads the state of the module alone; each rank takes its parts from the tensors that it is given. Collective.
+        """Loads a state_dict() of the module alone; each rank takes its parts from the given tensors. Collective.
 
-        All ranks give the same. If one cannot load, no parameter is changed on any rank.
+        All ranks must pass the same state. If one cannot load it, no parameter is changed on any rank.
         """
         if assign:
             raise ValueError("assign is True; expected False: parameters stay in the memory of the library")
@@ -183,31 +189,32 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("optimizer_state_dict")
     def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Returns optimizer.state_dict() as it is without sharding, with whole tensors. Collective."""
+        """Returns optimizer.state_dict() as it would be without sharding, with whole tensors. Collective."""
         self._passes.rest("optimizer_state_dict")
         return optimizer_state.whole(self._comm, self._parts, optimizer)
 
     @collective("load_optimizer_state_dict")
     def load_optimizer_state_dict(self, optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]) -> None:
-        """Loads what optimizer.state_dict() is without sharding; each rank takes its parts of it. Collective."""
+        """Loads an optimizer.state_dict() without sharding; each rank takes its parts of it. Collective."""
         self._passes.rest("load_optimizer_state_dict")
         optimizer_state.load(self._comm, self._parts, optimizer, state_dict)
 
     @collective("save")
     def save(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
-        """Writes a checkpoint, of which each rank writes its shards. Collective.
+        """Writes a checkpoint; each rank writes its shards. Collective.
 
-        Give each save its own folder: one that ends in the middle leaves a mixture with the files before.
+        Use a new folder for each save: an interrupted save leaves a mixture of old and new files.
         """
         checkpoint.save(self._comm, self._passes, self.module, folder, optimizer)
 
     @collective("load")
     def load(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
-        """Reads what save() of any number of ranks and any stage wrote; each rank reads what it needs. Collective."""
+        """Reads what save() has written, with any number of ranks and any stage; each rank reads only what it needs.
+        Collective."""
         checkpoint.load(self._comm, self._passes, self.module, folder, optimizer)
 
     def close(self) -> None:
-        """Ends this rank's part, and takes the hooks off the module, which keeps its parts. Closing twice is fine."""
+        """Ends this rank's part, and removes the hooks from the module, which keeps its parts. May be called twice."""
         self._end()
 
     def join(self, *_: Any, **__: Any) -> NoReturn:

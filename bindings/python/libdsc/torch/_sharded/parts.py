@@ -14,7 +14,7 @@ from libdsc.torch._sharded.units import UnitPlan
 
 
 class Parts:
-    """Sets p.data and p.grad. At rest p.data is the part that this rank owns, in one dimension, and p.grad that of the average.
+    """Sets p.data and p.grad. At rest p.data is this rank's part, in one dimension, and p.grad that of the average.
 
     Attributes:
         sharded: what gathers parameters and reduces gradients.
@@ -66,7 +66,7 @@ class Parts:
             self.starts[each.param], self.places[each.param] = each.param_start, (each.bucket, each.shard_start)
 
     def show_part(self, i: int) -> None:
-        """Makes p.data this rank's part, and p.grad what it was. One that shows a part is left as the program has set it."""
+        """Makes p.data this rank's part, and restores p.grad. A parameter that shows a part is left as it is."""
         if self._is_whole[i]:
             if self._versions[i] not in (None, self.params[i]._version):
                 self._written.append(self.names[i])
@@ -87,7 +87,7 @@ class Parts:
                 self.show_part(i)
 
     def show_whole(self, i: int, whole: Optional[Any] = None) -> None:
-        """Makes p.data the whole parameter, whose unit is there, or another tensor of its shape; p.grad is None meanwhile."""
+        """Makes p.data the whole parameter of a gathered unit, or another tensor of its shape; p.grad is None then."""
         self._hide_grad(i)
         if not self._is_whole[i]:
             self._versions[i] = self.params[i]._version if whole is None else None  # another tensor is there to be written
@@ -183,7 +183,7 @@ class Parts:
         return any(self.kept_grad(i) is not None for i in self.trained)
 
     def write_grads(self) -> None:
-        """Brings the memory of the averages to what p.grad is at rest, which the program may have set; zeros for None."""
+        """Copies p.grad at rest, which the program may have set, to the memory of the averages; zeros for None."""
         with torch.no_grad():
             for i in self.trained:
                 grad, own = self.kept_grad(i), self.grads[i]

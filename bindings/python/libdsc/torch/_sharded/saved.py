@@ -1,7 +1,8 @@
 """What the graph of a forward pass saves: whole parameters among it are gathered again when a backward pass reads them.
 
-A unit may be given back by then, and its memory with it: a frozen weight around another unit, a second loss that the program
-has kept somewhere. torch's own check of what was changed in place does not see tensors that hooks have packed, so it is here.
+By then a unit and its memory may have been released. Examples are a frozen weight around another unit, or a second loss
+that the program has kept. torch's check for in-place changes does not see tensors that hooks have packed, so this
+module does the check.
 """
 
 from __future__ import annotations

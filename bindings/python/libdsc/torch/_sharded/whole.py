@@ -1,4 +1,4 @@
-"""Whole tensors from the parts of all ranks, for what has the elements of the shards, such as the state of optimizers."""
+"""Whole tensors from the parts of all ranks, for data with the elements of the shards, such as optimizer state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wholes:
         return self._layout.places[i]
 
     def gather(self, of_params: dict[int, Any]) -> dict[int, Any]:
-        """Whole tensors from the parts of parameters, which are those of the same ones, with the same types, on all ranks. Collective."""
+        """Whole tensors from parts, of the same parameters and with the same types on all ranks. Collective."""
         found: dict[int, Any] = {}
         kinds = sorted({(self._layout.places[i], str(part.dtype)) for i, part in of_params.items()})
         for bucket, kind in kinds:
