@@ -38,7 +38,7 @@ class Result(IntEnum):
     ERR_PEER_STALLED = -12  # a rank's process no longer runs (stopped, swapped, dumping core)
     ERR_PEER_LEFT = -13  # a rank left the group or exited in an orderly way
     ERR_MISMATCH = -14  # ranks called different operations, or with different arguments
-    ERR_REVOKED = -15  # the communicator failed earlier; the message says why
+    ERR_REVOKED = -15  # the communicator has failed; the message says why
     ERR_AUTH = -16  # authentication failed
     ERR_PROTOCOL = -17  # the peer does not speak this protocol
     ERR_VERSION = -18  # incompatible versions

@@ -122,7 +122,7 @@ pub const DSC_ERR_PEER_STALLED: dsc_result_t = -12;
 pub const DSC_ERR_PEER_LEFT: dsc_result_t = -13;
 /// ranks called different operations, or with different arguments
 pub const DSC_ERR_MISMATCH: dsc_result_t = -14;
-/// the communicator failed earlier; the message says why
+/// the communicator has failed; the message says why
 pub const DSC_ERR_REVOKED: dsc_result_t = -15;
 /// authentication failed
 pub const DSC_ERR_AUTH: dsc_result_t = -16;

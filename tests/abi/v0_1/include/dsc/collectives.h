@@ -42,7 +42,8 @@
  * and the contents of the output are unspecified (for DSC_ERR_MISMATCH it is not written). DSC_ERR_NOMEM: if
  * memory ran out during the operation, the communicator is revoked too, and dsc_comm_error_info() says so;
  * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator keeps
- * working. DSC_ERR_REVOKED: the communicator was revoked before.
+ * working. DSC_ERR_REVOKED: the communicator was revoked before, or another rank failed for a reason of its
+ * own, such as DSC_ERR_NOMEM; the message has the cause.
  *
  * **Threads.** One thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
  * used at the same time.

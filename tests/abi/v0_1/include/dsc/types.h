@@ -80,7 +80,7 @@ enum dsc_result {
   DSC_ERR_PEER_STALLED = -12,  /**< a rank's process no longer runs (stopped, swapped, dumping core) */
   DSC_ERR_PEER_LEFT = -13,     /**< a rank left the group or exited in an orderly way */
   DSC_ERR_MISMATCH = -14,      /**< ranks called different operations, or with different arguments */
-  DSC_ERR_REVOKED = -15,       /**< the communicator failed earlier; the message says why */
+  DSC_ERR_REVOKED = -15,       /**< the communicator has failed; the message says why */
   DSC_ERR_AUTH = -16,          /**< authentication failed */
   DSC_ERR_PROTOCOL = -17,      /**< the peer does not speak this protocol */
   DSC_ERR_VERSION = -18,       /**< incompatible versions */
