@@ -76,26 +76,23 @@ HeadExchange read_exchange(const dsc::Comm& comm, const dsc_sequence_heads_optio
           options.head_dim};
 }
 
-dsc_result_t exchange(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options, bool to_heads,
-                      const void* send, void* recv, dsc_dtype_t dtype, void* stream, dsc_work_t** work,
-                      const char* function) {
-  return dsc::guard(function, [&] {
-    dsc::clear(work);
-    dsc::OperationCall inside(comm);
-    dsc::require(options, "options");
-    const auto given = dsc::read_sized(options, default_heads_options(), "options");
-    const HeadExchange way = read_exchange(*inside, given, to_heads, dtype);
-    const size_t bytes = dsc::dtype_bytes(dtype), sent = way.in_count(), received = way.out_count();
-    dsc::check_buffer("send", send, sent * bytes);
-    dsc::check_buffer("recv", recv, received * bytes);
-    if (send != recv || way.size > 1) dsc::check_overlap(send, sent * bytes, recv, received * bytes, nullptr);
-    dsc::check_stream(*inside, stream);
-    dsc::Call call;
-    dsc::set_buffers(call, send, sent, recv, received);
-    call.dtype = dtype;
-    way.set_call(call);
-    dsc::execute(*inside, call, stream, work);
-  });
+void exchange(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options, bool to_heads, const void* send,
+              void* recv, dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  dsc::clear(work);
+  dsc::OperationCall inside(comm);
+  dsc::require(options, "options");
+  const auto given = dsc::read_sized(options, default_heads_options(), "options");
+  const HeadExchange way = read_exchange(*inside, given, to_heads, dtype);
+  const size_t bytes = dsc::dtype_bytes(dtype), sent = way.in_count(), received = way.out_count();
+  dsc::check_buffer("send", send, sent * bytes);
+  dsc::check_buffer("recv", recv, received * bytes);
+  if (send != recv || way.size > 1) dsc::check_overlap(send, sent * bytes, recv, received * bytes, nullptr);
+  dsc::check_stream(*inside, stream);
+  dsc::Call call;
+  dsc::set_buffers(call, send, sent, recv, received);
+  call.dtype = dtype;
+  way.set_call(call);
+  dsc::execute(*inside, call, stream, work);
 }
 
 // ---- ring
@@ -177,13 +174,13 @@ dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_t* optio
 dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
                                    const void* send, void* recv, dsc_dtype_t dtype, void* stream,
                                    dsc_work_t** work) {
-  return exchange(comm, options, true, send, recv, dtype, stream, work, __func__);
+  return dsc::guard(__func__, [&] { exchange(comm, options, true, send, recv, dtype, stream, work); });
 }
 
 dsc_result_t dsc_heads_to_sequence(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
                                    const void* send, void* recv, dsc_dtype_t dtype, void* stream,
                                    dsc_work_t** work) {
-  return exchange(comm, options, false, send, recv, dtype, stream, work, __func__);
+  return dsc::guard(__func__, [&] { exchange(comm, options, false, send, recv, dtype, stream, work); });
 }
 
 dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_t grad_bytes, dsc_ring_t** ring) {

@@ -171,30 +171,28 @@ TensorMap read_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& option
   return map;
 }
 
-dsc_result_t run(dsc_comm_t* comm, const dsc_tensor_map_options_t* options, bool forward, MapBuffers buffers,
-                 dsc_dtype_t dtype, void* stream, dsc_work_t** work, const char* function) {
-  return dsc::guard(function, [&] {
-    dsc::clear(work);
-    dsc::OperationCall inside(comm);
-    dsc::require(options, "options");
-    const auto given = dsc::read_sized(options, default_map_options(), "options");
-    TensorMap map = read_map(*inside, given, forward, dtype);
-    check_size(map, dtype);
-    check_buffers(map, buffers, dtype);
-    dsc::check_stream(*inside, stream);
-    if (given.chunks > 1) map.take_chunk(given.chunk, given.chunks, dsc::dtype_bytes(dtype), buffers);
-    dsc::Call call;
-    dsc::set_buffers(call, buffers.send, map.in_count(), buffers.recv, map.out_count());
-    call.dtype = dtype;
-    call.stream = stream;
-    if (map.is_local()) return copy(*inside, map, call, work);
-    map.set_call(call);
-    if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
-      dsc::set_reduction(call, DSC_OP_SUM);
-      call.nonfinite = inside->nonfinite()->check_for(dtype);
-    }
-    dsc::execute(*inside, call, stream, work);
-  });
+void run(dsc_comm_t* comm, const dsc_tensor_map_options_t* options, bool forward, MapBuffers buffers,
+         dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  dsc::clear(work);
+  dsc::OperationCall inside(comm);
+  dsc::require(options, "options");
+  const auto given = dsc::read_sized(options, default_map_options(), "options");
+  TensorMap map = read_map(*inside, given, forward, dtype);
+  check_size(map, dtype);
+  check_buffers(map, buffers, dtype);
+  dsc::check_stream(*inside, stream);
+  if (given.chunks > 1) map.take_chunk(given.chunk, given.chunks, dsc::dtype_bytes(dtype), buffers);
+  dsc::Call call;
+  dsc::set_buffers(call, buffers.send, map.in_count(), buffers.recv, map.out_count());
+  call.dtype = dtype;
+  call.stream = stream;
+  if (map.is_local()) return copy(*inside, map, call, work);
+  map.set_call(call);
+  if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
+    dsc::set_reduction(call, DSC_OP_SUM);
+    call.nonfinite = inside->nonfinite()->check_for(dtype);
+  }
+  dsc::execute(*inside, call, stream, work);
 }
 
 }  // namespace
@@ -207,13 +205,13 @@ dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* options, size
 dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
                                     const void* send, void* recv, dsc_dtype_t dtype, void* stream,
                                     dsc_work_t** work) {
-  return run(comm, options, true, {send, recv}, dtype, stream, work, __func__);
+  return dsc::guard(__func__, [&] { run(comm, options, true, {send, recv}, dtype, stream, work); });
 }
 
 dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
                                      const void* send, void* recv, dsc_dtype_t dtype, void* stream,
                                      dsc_work_t** work) {
-  return run(comm, options, false, {send, recv}, dtype, stream, work, __func__);
+  return dsc::guard(__func__, [&] { run(comm, options, false, {send, recv}, dtype, stream, work); });
 }
 
 dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
