@@ -196,7 +196,7 @@ def test_hosts_without_a_token():
         start = time.monotonic()
         for ranks in go(crowds):
             (error,) = ranks["errors"]
-            assert error.startswith("DSC_ERR_AUTH") and "export DSC_TOKEN=" in error
+            assert error.startswith("DSC_ERR_AUTH") and "set DSC_TOKEN to it" in error
         assert time.monotonic() - start < launch.AT_ONCE_S
         end(crowds)
 
