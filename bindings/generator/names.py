@@ -21,7 +21,7 @@ SHARED_OPTIONS = {
     "dsc_sequence_heads_options_t": "dsc_sequence_to_heads and dsc_heads_to_sequence take them",
 }
 STEPS = {"dsc_pipe_schedule_next": "an instruction is not a description of the schedule"}
-# What a function's name may begin with besides the names of handles.
+# What a function's name may begin with, apart from the names of handles.
 SUBJECTS = ("bucket", "dtype", "log", "mem", "moe", "op", "pipe", "rng", "sampler", "sequence", "shard", "tensor", "tied", "trace")
 # Headers of operations, whose names are their usual ones.
 OPERATIONS = ("collectives.h", "coalesced.h", "broadcast_data.h", "context_parallel.h", "cross_entropy.h", "rms_norm.h")

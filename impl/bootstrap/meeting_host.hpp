@@ -22,7 +22,7 @@ class MeetingHost {
   // Blocks until there is an outcome and all ranks that arrived have been sent it.
   MeetingOutcome run();
 
-  // Keeps the name after an outcome of DSC_OK.
+  // Only after an outcome of DSC_OK: returns the listener. Whoever holds it keeps the name of the job.
   UniqueFd take_listener() { return std::move(listener_); }
 
  private:

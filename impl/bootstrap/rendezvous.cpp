@@ -215,7 +215,8 @@ bool Meeting::is_at_master() const {
          locate_address(launch_.master_addr, settings_.deadline) != AddressLocation::kElsewhere;
 }
 
-// An exchange that only this job can read also carries a token.
+// Publishes the address of its own store. If only this job can read the exchange and no token is set, a new
+// token goes with it.
 OpenStore Meeting::serve_at_own_address() {
   const Environment& environment = rendezvous_.environment;
   location_.host = is_at_master() ? launch_.master_addr

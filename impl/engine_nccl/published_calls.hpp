@@ -101,7 +101,8 @@ class PublishedCalls {
   std::atomic<uint64_t> latest_{0};
   std::vector<uint64_t> sent_, received_;  // count of messages, by member
   mutable Mutex mutex_;
-  // Messages with ranks of other hosts, which only this rank knows. The key is (this rank sends, peer).
+  // The latest messages with ranks of other hosts. They are not in shared memory, so only this rank has them.
+  // The key is (true if this rank sends, peer).
   std::map<std::pair<bool, int32_t>, Recent> far_ DSC_GUARDED_BY(mutex_);
 };
 

@@ -151,7 +151,8 @@ void GradientStorage::end(void* stream) {
   space_->order(stream_.get(), end_stream_);
 }
 
-// If the device never gets there, the group ends on all ranks: otherwise they would wait for this one.
+// If the wait for the device fails, this rank revokes the group. Otherwise the other ranks would wait for it
+// in the norm.
 Norm GradientStorage::norm(std::span<const Elements> parts) {
   if (space_->is_captured(end_stream_))
     fail(DSC_ERR_STATE,

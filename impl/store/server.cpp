@@ -105,7 +105,7 @@ uint16_t ServerCore::try_to_listen() {
   return port;
 }
 
-// Returns kInUse only if the port may be chosen freely.
+// If the port is taken: returns kInUse if the caller may try another port, otherwise throws ADDR_IN_USE.
 ServerCore::Opened ServerCore::open(const SocketAddress& address, uint16_t port) {
   tcp::endpoint endpoint;
   std::memcpy(endpoint.data(), &address.storage, address.bytes);

@@ -144,8 +144,8 @@ void listens_where_it_may(void**) {
   assert_true(now_ns() - start < kNsPerSecond);
   StoreServer::Options anywhere = server_options();
   anywhere.addresses = listening_addresses("127.0.0.1", "any", 0, soon());
-  CHECK_FAILS(StoreServer server_there(anywhere), DSC_ERR_AUTH, "without a token",
-              "DSC_TOKEN", "DSC_ALLOW_UNAUTHENTICATED");
+  CHECK_FAILS(StoreServer server_there(anywhere), DSC_ERR_AUTH, "without a token", "DSC_TOKEN",
+              "DSC_ALLOW_UNAUTHENTICATED");
   anywhere.token = token_of('1');
   const StoreServer everywhere(anywhere);
   TcpStore(target_of(everywhere, token_of('1')), soon()).set("k", "v", soon());

@@ -890,8 +890,8 @@ class ShardedMemoryInfo(ctypes.Structure):
 
 
 class SequenceCausalRange(ctypes.Structure):
-    """Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
-    ranks."""
+    """The queries of a rank that attend to keys of a block, and these keys, as positions in the tokens of the
+    two ranks."""
 
     struct_size: int  # size of this struct as the caller compiled it
     query_begin: int  # first of this rank's queries that attend to a key of the block

@@ -44,8 +44,8 @@ enum dsc_sequence_order {
   DSC_SEQUENCE_ORDER_FORCE32 = 0x7fffffff
 };
 
-/** @brief Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
- * ranks. */
+/** @brief The queries of a rank that attend to keys of a block, and these keys, as positions in the tokens of
+ * the two ranks. */
 typedef struct dsc_sequence_causal_range_t {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
   size_t query_begin;  /**< first of this rank's queries that attend to a key of the block */

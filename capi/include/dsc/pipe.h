@@ -37,8 +37,8 @@ enum dsc_pipe_op {
   DSC_PIPE_OP_FORCE32 = 0x7fffffff
 };
 
-/** @brief Which stage has which part of a model. Data flows through parts 0, 1, 2 ...; s stages with c chunks
- * have s x c parts. */
+/** @brief Assigns the parts of a model to the stages. Data flows through parts 0, 1, 2 ...; s stages with c
+ * chunks have s x c parts. */
 typedef int32_t dsc_pipe_placement_t;
 
 /** @brief Values of ::dsc_pipe_placement_t. */

@@ -81,8 +81,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, ds
  *
  * @param[in] options stages, micro_batches, chunks (0: 1), placement, forward_only; name and the rest are
  * unused
- * @param[in] instructions those of stage 0, then those of stage 1, and so on; struct_size is that of the
- * first for all of them
+ * @param[in] instructions those of stage 0, then those of stage 1, and so on; the struct_size of the first
+ * one applies to all
  * @param[in] starts stages + 1 entries: stage s has instructions[starts[s]] to instructions[starts[s + 1] -
  * 1]
  *

@@ -17,8 +17,8 @@
  * and RMSNorm. f32, bf16 and f16 are computed in f32, f64 in f64. The mean, the root and the factor of a row
  * are computed in f64; the factor, and its product with h'_j, are rounded to the type of the computation. The
  * squares are added in 64 sums, element j in sum j % 64. So a row has the same bits on all ranks, on any
- * processor, and with any other rows in the call. If a square exceeds the largest f32 (f64), the row's factor
- * is 0. NaNs are canonical.
+ * processor, and with any other rows in the call. If a square or a sum of squares overflows the type of the
+ * computation, the factor of the row is 0. NaNs are canonical.
  */
 #ifndef DSC_RMS_NORM_H
 #define DSC_RMS_NORM_H

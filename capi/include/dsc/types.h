@@ -267,7 +267,7 @@ enum dsc_tensor_mapping {
   DSC_TENSOR_MAPPING_FORCE32 = 0x7fffffff
 };
 
-/** @brief Which rows an expert drops beyond its capacity; see expert_parallel.h. */
+/** @brief Selects the rows that an expert drops beyond its capacity; see expert_parallel.h. */
 typedef int32_t dsc_moe_drop_t;
 
 /** @brief Values of ::dsc_moe_drop_t. */

@@ -58,7 +58,7 @@ pub type dsc_shard_layout_t = i32;
 /// What ranks that share a tensor exchange; see tensor_map.h.
 pub type dsc_tensor_mapping_t = i32;
 
-/// Which rows an expert drops beyond its capacity; see expert_parallel.h.
+/// Selects the rows that an expert drops beyond its capacity; see expert_parallel.h.
 pub type dsc_moe_drop_t = i32;
 
 /// How rows travel to the experts; see expert_parallel.h.
@@ -73,8 +73,8 @@ pub type dsc_rng_region_t = i32;
 /// What an instruction asks for.
 pub type dsc_pipe_op_t = i32;
 
-/// Which stage has which part of a model. Data flows through parts 0, 1, 2 ...; s stages with c
-/// chunks have s x c parts.
+/// Assigns the parts of a model to the stages. Data flows through parts 0, 1, 2 ...; s stages with
+/// c chunks have s x c parts.
 pub type dsc_pipe_placement_t = i32;
 
 /// Where lowering puts messages. Both ways complete even if every send waits for its receive.
@@ -1144,8 +1144,8 @@ pub struct dsc_sharded_memory_info_t {
     pub peak_grad_bytes: usize,
 }
 
-/// Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
-/// ranks.
+/// The queries of a rank that attend to keys of a block, and these keys, as positions in the tokens
+/// of the two ranks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sequence_causal_range_t {
@@ -6291,8 +6291,8 @@ extern "C" {
     ///
     /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
     ///   the rest are unused
-    /// - `instructions` (in): those of stage 0, then those of stage 1, and so on; struct_size is
-    ///   that of the first for all of them
+    /// - `instructions` (in): those of stage 0, then those of stage 1, and so on; the struct_size
+    ///   of the first one applies to all
     /// - `starts` (in): stages + 1 entries: stage s has instructions[starts[s]] to
     ///   instructions[starts[s + 1] - 1]
     ///

@@ -67,7 +67,7 @@ impl<'c> ClipOptions<'c> {
 
     /// The options in the form of the C interface, which points into these.
     pub(crate) fn raw(&self, params: usize) -> Result<sys::dsc_clip_options_t> {
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_clip_options_init(raw, bytes) })?;
         if let Some(counted) = &self.counted {
             if counted.len() != params {

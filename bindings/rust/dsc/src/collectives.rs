@@ -187,7 +187,7 @@ impl Comm {
         self.run(request::all_to_all(send, recv))
     }
 
-    /// As [`all_to_all`](Comm::all_to_all) in place: the received parts replace the sent ones.
+    /// Does the same as [`all_to_all`](Comm::all_to_all) in place: the received parts replace the sent ones.
     pub fn all_to_all_in_place<B: DataMut + ?Sized>(&self, data: &mut B) -> Result<()> {
         self.run(request::all_to_all_in_place(data))
     }

@@ -285,7 +285,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// As launch_dispatch().
+    /// The promises of launch_dispatch() must hold.
     pub(crate) unsafe fn launch_dispatch_backward(
         &mut self,
         row_gradients: Span,
@@ -308,7 +308,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// As launch_dispatch().
+    /// The promises of launch_dispatch() must hold.
     pub(crate) unsafe fn launch_combine(
         &mut self,
         rows: Span,
@@ -335,7 +335,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// As launch_dispatch().
+    /// The promises of launch_dispatch() must hold.
     pub(crate) unsafe fn launch_combine_backward(
         &mut self,
         out_gradients: Span,

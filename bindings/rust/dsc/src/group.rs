@@ -78,7 +78,7 @@ impl GroupOptions {
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_comm_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
         let (_texts, settings) = raw_settings(&self.settings)?;
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_comm_options_init(raw, bytes) })?;
         raw.name = pointer(&name);
         raw.timeout_ms = self.timeout.map_or(raw.timeout_ms, milliseconds);
@@ -91,7 +91,7 @@ impl GroupOptions {
 impl Comm {
     /// Divides the communicator: ranks of one color form a group, ordered by key, then by rank. Collective.
     ///
-    /// A rank with color `None` is in none of the groups and gets `None`.
+    /// A rank with color `None` joins no group and gets `None`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -105,7 +105,7 @@ impl Comm {
         self.split_with(color, key, &GroupOptions::new())
     }
 
-    /// As [`split`](Comm::split), with options.
+    /// Does the same as [`split`](Comm::split), with options.
     pub fn split_with(&self, color: Option<usize>, key: i32, options: &GroupOptions) -> Result<Option<Comm>> {
         let color = color.map_or(Ok(-1), |color| number("color", color))?;
         let mut group = ptr::null_mut();
@@ -140,7 +140,7 @@ impl Comm {
         self.create_group_with(ranks, &GroupOptions::new())
     }
 
-    /// As [`create_group`](Comm::create_group), with options.
+    /// Does the same as [`create_group`](Comm::create_group), with options.
     pub fn create_group_with(&self, ranks: &[usize], options: &GroupOptions) -> Result<Option<Comm>> {
         let listed = ranks.iter().map(|rank| number("rank", *rank)).collect::<Result<Vec<i32>>>()?;
         let n_ranks = listed.len();

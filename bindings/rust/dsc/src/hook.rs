@@ -87,7 +87,7 @@ impl<'b> Bucket<'b> {
 
     /// The indices of the parameters in the bucket, in the order of the buffer.
     pub fn params(&self) -> &'b [usize] {
-        // SAFETY: there are so many indices, valid during the call.
+        // SAFETY: there are that many indices, valid during the call.
         unsafe { entries(self.raw.params, self.raw.n_params) }
     }
 
@@ -110,11 +110,11 @@ impl<'b> Bucket<'b> {
         if self.is_empty() {
             return Ok(&mut []);
         }
-        // SAFETY: there are so many elements of this type, and until the hook returns nobody else touches them.
+        // SAFETY: there are that many elements of this type, and until the hook returns nobody else touches them.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<T>(), self.raw.count) })
     }
 
-    /// As [`buffer_mut`](Bucket::buffer_mut), for types that Rust lacks.
+    /// Does the same as [`buffer_mut`](Bucket::buffer_mut), for types that Rust lacks.
     pub fn raw_mut(&mut self) -> Result<Raw<&mut [u8]>> {
         self.expect_on_host()?;
         let bytes: &mut [u8] = match self.raw.count * self.dtype().bytes() {
@@ -128,7 +128,7 @@ impl<'b> Bucket<'b> {
     /// The parts of the buffer that belong to the parameters, in the order of [`params`](Bucket::params).
     pub fn gradients_mut<T: Element>(&mut self) -> Result<Vec<&mut [T]>> {
         let n = self.raw.n_params;
-        // SAFETY: there are so many offsets and counts, valid during the call.
+        // SAFETY: there are that many offsets and counts, valid during the call.
         let (offsets, counts) = unsafe { (entries(self.raw.offsets, n), entries(self.raw.counts, n)) };
         let (mut rest, mut at, mut parts) = (self.buffer_mut::<T>()?, 0, Vec::with_capacity(n));
         for (offset, count) in offsets.iter().zip(counts) {
@@ -149,11 +149,11 @@ impl<'b> Bucket<'b> {
         Some(self.raw.stream).filter(|stream| !stream.is_null()).map(|stream| unsafe { Stream::from_raw(stream) })
     }
 
-    /// As [`buffer_mut`](Bucket::buffer_mut) on a GPU, for operations on [`stream`](Bucket::stream).
+    /// Does the same as [`buffer_mut`](Bucket::buffer_mut) on a GPU, for operations on [`stream`](Bucket::stream).
     pub fn device_buffer<T: Element>(&mut self) -> Result<DeviceSlice<'_, T>> {
         self.expect_type::<T>()?;
         match self.comm.device()? {
-            // SAFETY: the device has so many elements of this type there, and until the hook returns only work on the
+            // SAFETY: the device has that many elements of this type there, and until the hook returns only work on the
             // stream touches them.
             Some(device) if !self.raw.stream.is_null() => {
                 Ok(unsafe { DeviceSlice::from_raw(self.raw.buffer.cast::<T>(), self.raw.count, device) })

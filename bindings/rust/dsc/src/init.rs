@@ -181,7 +181,7 @@ impl InitOptions {
         let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
         let token = self.token.as_deref().map(|text| c_string("token", text)).transpose()?;
         let (_texts, settings) = raw_settings(&self.settings)?;
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_init_options_init(raw, bytes) })?;
         raw.init_method = pointer(&init_method);
         raw.job_id = pointer(&job_id);

@@ -54,8 +54,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.accumulate_raw(index, span, ptr::null_mut())
     }
 
-    /// As [`accumulate`](Iteration::accumulate) with a gradient on the GPU, on a stream. It must not change until the
-    /// stream has passed this call, and is borrowed for the iteration.
+    /// Does the same as [`accumulate`](Iteration::accumulate) with a gradient on the GPU, on a stream. It must not
+    /// change until the stream has passed this call, and is borrowed for the iteration.
     pub fn accumulate_on<G: Data + ?Sized>(&self, index: usize, gradient: &'g G, stream: Stream<'g>) -> Result<()> {
         self.accumulate_raw(index, self.fit(index, gradient.span())?, stream.as_raw())
     }
@@ -118,7 +118,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.mark_accumulated(index)
     }
 
-    /// As [`mark_ready`](Iteration::mark_ready) with a gradient on the GPU that is computed on a stream.
+    /// Does the same as [`mark_ready`](Iteration::mark_ready) with a gradient on the GPU that is computed on a stream.
     pub fn mark_ready_on<G: DataMut + ?Sized>(
         &self,
         index: usize,
@@ -135,8 +135,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.mark(index, Span::none(), ptr::null_mut())
     }
 
-    /// As [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU; also for a gradient that was
-    /// computed in the parameter's [`device_view`](BucketReducer::device_view).
+    /// Does the same as [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU; also for a gradient
+    /// that was computed in the parameter's [`device_view`](BucketReducer::device_view).
     pub fn mark_accumulated_on(&self, index: usize, stream: Stream<'g>) -> Result<()> {
         self.mark(index, Span::none(), stream.as_raw())
     }
@@ -200,7 +200,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
         }
         let before = self.claim(index)?;
         let (raw, rows) = (self.reducer.raw(), indices.len());
-        // SAFETY: there are so many indices and rows, which are read during the call; no other thread marks the
+        // SAFETY: there are that many indices and rows, which are read during the call; no other thread marks the
         // parameter.
         let result = unsafe { sys::dsc_bucket_reducer_mark_sparse(raw, index, indices.as_ptr(), values.ptr, rows) };
         if result >= 0 {
@@ -248,8 +248,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.finish()
     }
 
-    /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, in the memory that was marked
-    /// ready and in the views. Returns the norm after scaling and before limiting. Collective.
+    /// Does the same as [`finish`](Iteration::finish), then scales the gradients and limits their norm, in the memory
+    /// that was marked ready and in the views. Returns the norm after scaling and before limiting. Collective.
     ///
     /// Ranks that have run out of batches do not take part, so clipping is not possible under a [`Join`](crate::Join)
     /// then. If the norm is NaN or infinite, no gradient was changed: with loss scaling, skip the step. Floating-point
@@ -281,8 +281,9 @@ impl<'r, 'g> Iteration<'r, 'g> {
         norm.and_then(|norm| settled.map(|()| norm))
     }
 
-    /// As [`finish`](Iteration::finish) with gradients on the GPU, without waiting for the GPU: later work on the
-    /// stream sees the results. [`BucketReducer::synchronize`] and the next call return a failure that happens later.
+    /// Does the same as [`finish`](Iteration::finish) with gradients on the GPU, without waiting for the GPU: later
+    /// work on the stream sees the results. [`BucketReducer::synchronize`] and the next call return a failure that
+    /// happens later.
     ///
     /// # Safety
     ///

@@ -44,7 +44,7 @@ impl JoinOptions {
     }
 
     fn raw(&self) -> Result<sys::dsc_join_options_t> {
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_join_options_init(raw, bytes) })?;
         raw.divide_by_initial = i32::from(!self.divide_by_active);
         raw.throw_on_early_end = i32::from(self.throw_on_early_end);
@@ -119,8 +119,8 @@ impl Join {
         self.finish_with_buffers(reducers, params, &mut none)
     }
 
-    /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers): a list for each reducer.
-    /// They are written when other ranks synchronise theirs.
+    /// Does the same as [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers): a list for
+    /// each reducer. They are written when other ranks synchronise theirs.
     pub fn finish_with_buffers(
         mut self,
         reducers: &mut [&mut BucketReducer],

@@ -93,7 +93,7 @@ pub struct Record {
 pub fn read(level: Level) -> Result<Option<Record>> {
     let mut room = [0; 2048]; // records are shorter
     let (mut bytes, mut record_level) = (0, 0);
-    // SAFETY: room has so many bytes, and all outlive the call.
+    // SAFETY: room has that many bytes, and all outlive the call.
     let result =
         unsafe { sys::dsc_log_read(level.number(), room.as_mut_ptr(), room.len(), &mut bytes, &mut record_level) };
     check(result)?;

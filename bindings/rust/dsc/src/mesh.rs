@@ -86,7 +86,7 @@ impl Mesh {
         let names: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         let sizes = axes.iter().map(|(name, size)| number(name, *size)).collect::<Result<Vec<_>>>()?;
         let n_axes = axes.len();
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut options = defaults(|raw, bytes| unsafe { sys::dsc_mesh_options_init(raw, bytes) })?;
         options.order = order.map_or(ptr::null(), |order| order.as_ptr());
         let mut mesh = ptr::null_mut();
@@ -267,7 +267,7 @@ impl Mesh {
     /// Every group that a framework makes of this mesh, by name, in the order in which all ranks make them.
     pub fn plan(&self, options: &MeshPlanOptions<'_>) -> Result<Vec<(String, Vec<usize>)>> {
         let (style, levels) = (c_string("style", options.style)?, numbers("a level", options.cp_levels)?);
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_mesh_plan_options_init(raw, bytes) })?;
         raw.style = style.as_ptr();
         raw.experts = options.experts.map_or(ptr::null(), |mesh| mesh.raw());
@@ -309,7 +309,7 @@ impl Mesh {
         self.comm_with(comm, axes, &GroupOptions::new())
     }
 
-    /// As [`comm`](Mesh::comm), with options.
+    /// Does the same as [`comm`](Mesh::comm), with options.
     pub fn comm_with(&self, comm: &Comm, axes: &str, options: &GroupOptions) -> Result<Comm> {
         let (axes, mut group) = (c_string("axes", axes)?, ptr::null_mut());
         let result = options.with_raw(|raw| {

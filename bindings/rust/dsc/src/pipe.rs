@@ -81,8 +81,8 @@ impl PipeSchedule {
         Self::with_chunks(name, stages, stage, micro_batches, 0)
     }
 
-    /// As [`new`](PipeSchedule::new), with the number of parts of the model on every stage; 0: as many as the schedule
-    /// needs.
+    /// Does the same as [`new`](PipeSchedule::new), with the number of parts of the model on every stage; 0: as many as
+    /// the schedule needs.
     pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
         let planner = PipePlanner::new(name, stages, micro_batches);
         let planner = if chunks == 0 { planner } else { planner.chunks(chunks) };

@@ -139,7 +139,7 @@ impl PipeCosts {
 
     /// Calls with the costs in the form of the C interface, where all lists are of one length.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_pipe_costs_t) -> Result<T>) -> Result<T> {
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_pipe_costs_init(raw, bytes) })?;
         raw.n = self.length()?;
         let repeated = self.lists().map(|(_, list)| list.as_ref().map(|list| repeat(list, raw.n)));

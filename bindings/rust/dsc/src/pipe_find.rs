@@ -45,7 +45,7 @@ impl PipeLimits {
         if self.bytes == Some(0.0) {
             return Err(Error::invalid("bytes is 0; expected more than 0".into()));
         }
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw: sys::dsc_pipe_search_options_t =
             defaults(|raw, bytes| unsafe { sys::dsc_pipe_search_options_init(raw, bytes) })?;
         raw.activations = i64::try_from(activations).unwrap_or(i64::MAX);

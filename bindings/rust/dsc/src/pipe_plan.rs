@@ -188,7 +188,7 @@ impl PipePlan {
         Self::read_with(text, format, &PipeReadOptions::default())
     }
 
-    /// As [`read`](PipePlan::read), with options.
+    /// Does the same as [`read`](PipePlan::read), with options.
     ///
     /// ```
     /// use dsc::{PipeFormat, PipePlan, PipeReadOptions};

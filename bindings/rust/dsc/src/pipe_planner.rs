@@ -192,7 +192,7 @@ impl PipePlanner {
 
 /// Options for the whole pipeline, with the library's defaults.
 pub(crate) fn default_options() -> Result<sys::dsc_pipe_schedule_options_t> {
-    // SAFETY: the struct has so many bytes.
+    // SAFETY: the struct has this size.
     let mut options = defaults(|raw, bytes| unsafe { sys::dsc_pipe_schedule_options_init(raw, bytes) })?;
     options.stage = WHOLE;
     Ok(options)

@@ -216,7 +216,7 @@ impl<'c> PipeTensors<'c> {
     /// The elements of a tensor.
     pub fn get<T: Element>(&self, index: usize) -> Result<&[T]> {
         let (place, count) = self.find::<T>(index)?;
-        // SAFETY: the library aligns the memory, which has so many elements and is used by the callback only.
+        // SAFETY: the library aligns the memory, which has that many elements and is used by the callback only.
         Ok(unsafe { slice::from_raw_parts(place, count) })
     }
 
@@ -420,7 +420,7 @@ impl Comm {
         self.run_schedule(schedule, state, callbacks, shapes, Place::Host(None))
     }
 
-    /// As [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller: at least
+    /// Does the same as [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller: at least
     /// [`run_bytes`](PipeSchedule::run_bytes). Either all ranks of a run pass memory, or none.
     pub fn pipe_run_in<S>(
         &self,
@@ -433,9 +433,9 @@ impl Comm {
         self.run_schedule(schedule, state, callbacks, shapes, Place::Host(Some(memory)))
     }
 
-    /// As [`pipe_run`](Comm::pipe_run), with activations and gradients on the GPU that this communicator is bound to: a
-    /// callback puts its work on the stream, and finds [inputs](PipeTensors::place) and outputs there. The call returns
-    /// when all work is on the streams; later work on this stream runs after the run.
+    /// Does the same as [`pipe_run`](Comm::pipe_run), with activations and gradients on the GPU that this communicator
+    /// is bound to: a callback puts its work on the stream, and finds [inputs](PipeTensors::place) and outputs there.
+    /// The call returns when all work is on the streams; later work on this stream runs after the run.
     pub fn pipe_run_on<S>(
         &self,
         schedule: &mut PipeSchedule,
@@ -509,7 +509,7 @@ impl PipeSchedule {
 }
 
 fn raw_options(inputs: &RawTensors, outputs: &RawTensors, variable: bool) -> Result<sys::dsc_pipe_run_options_t> {
-    // SAFETY: the struct has so many bytes.
+    // SAFETY: the struct has this size.
     let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_pipe_run_options_init(raw, bytes) })?;
     if !inputs.list.is_empty() {
         (raw.inputs, raw.n_inputs) = (inputs.list.as_ptr(), inputs.list.len());

@@ -41,7 +41,7 @@ impl Comm {
         self.shrink_with(&GroupOptions::new())
     }
 
-    /// As [`shrink`](Comm::shrink), with options.
+    /// Does the same as [`shrink`](Comm::shrink), with options.
     pub fn shrink_with(&self, options: &GroupOptions) -> Result<Comm> {
         let mut shrunk = ptr::null_mut();
         let result = options.with_raw(|raw| {

@@ -171,8 +171,8 @@ impl BucketReducer {
         self.begin_raw(ptr::null_mut())
     }
 
-    /// As [`begin`](BucketReducer::begin) with parameters on the GPU: the iteration is ordered after the work that is
-    /// already on the stream.
+    /// Does the same as [`begin`](BucketReducer::begin) with parameters on the GPU: the iteration is ordered after the
+    /// work that is already on the stream.
     pub fn begin_on<'r, 'g>(&'r mut self, stream: Stream<'_>) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(stream.as_raw())
     }
@@ -272,9 +272,9 @@ impl BucketReducer {
         param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("view")?;
-        // SAFETY: the place has so many elements of this type as long as the reducer exists. After a finished iteration
-        // it is not written until the next one begins, which needs the reducer mutably, as do all calls that write
-        // between iterations.
+        // SAFETY: the place has that many elements of this type as long as the reducer exists. After a finished
+        // iteration it is not written until the next one begins, which needs the reducer mutably, as do all calls that
+        // write between iterations.
         Ok(unsafe { slice::from_raw_parts(self.place(index)?, param.count) })
     }
 

@@ -139,7 +139,7 @@ impl BucketReducer {
         // SAFETY: the library checks handle and index; all results outlive the call.
         let result = unsafe { sys::dsc_bucket_reducer_sparse(self.raw(), index, &mut indices, &mut values, &mut rows) };
         self.check(result, "bucket_reducer_sparse")?;
-        // SAFETY: there are so many indices, and rows of this type, until the next iteration, which needs the reducer
+        // SAFETY: there are that many indices, and rows of this type, until the next iteration, which needs the reducer
         // mutably.
         Ok(unsafe { (entries(indices, rows), entries(values.cast::<T>(), rows * row)) })
     }
@@ -147,7 +147,7 @@ impl BucketReducer {
 
 /// # Safety
 ///
-/// There are so many entries, which do not change during `'e`.
+/// There are that many entries, which do not change during `'e`.
 pub(crate) unsafe fn entries<'e, T>(first: *const T, n: usize) -> &'e [T] {
     if n == 0 {
         return &[];

@@ -135,7 +135,7 @@ impl ReducerOptions {
 
     /// Calls with the options in the form of the C interface.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_bucket_reducer_options_t) -> T) -> Result<T> {
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_bucket_reducer_options_init(raw, bytes) })?;
         let indices: Vec<usize> = self.buckets.concat();
         let mut starts = vec![0];

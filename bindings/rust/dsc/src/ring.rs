@@ -232,12 +232,12 @@ impl<T: Element, G: Element> RingBackward<'_, T, G> {
             let text = "ring: the pass is not at its end; expected step() until it gives None";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
-        // SAFETY: the library has written so many elements, and no longer uses them after the end of a pass.
+        // SAFETY: the library has written that many elements, and no longer uses them after the end of a pass.
         Ok(unsafe { elements::<G>(self.ring.sums.as_ptr().cast(), self.count) }.to_vec())
     }
 }
 
-/// Memory for so many bytes, aligned for every element.
+/// Memory for that many bytes, aligned for every element.
 fn room(bytes: usize) -> Vec<u64> {
     vec![0; (bytes + 7) / 8]
 }

@@ -64,7 +64,7 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// As [`pass_on`](Ring::pass_on); and only work on the stream after the pass uses `grad`.
+    /// Does the same as [`pass_on`](Ring::pass_on); and only work on the stream after the pass uses `grad`.
     pub unsafe fn backward_on<D: Data, S: DataMut>(
         &mut self,
         block: &D,

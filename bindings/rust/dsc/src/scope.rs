@@ -126,7 +126,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.start_raw(request, ptr::null_mut())
     }
 
-    /// As [`start`](Scope::start) with buffers on the GPU, after the work that is on a stream.
+    /// Does the same as [`start`](Scope::start) with buffers on the GPU, after the work that is on a stream.
     pub fn start_on<B: Borrowed + 'scope>(
         &'scope self,
         request: Request<B>,

@@ -130,7 +130,7 @@ impl ShardRules {
         n: usize,
         call: impl FnOnce(&sys::dsc_shard_plan_options_t) -> Result<T>,
     ) -> Result<T> {
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_shard_plan_options_init(raw, bytes) })?;
         let mut alone = vec![0u8; n];
         for &param in &self.alone {

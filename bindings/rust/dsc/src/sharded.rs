@@ -96,7 +96,7 @@ impl ShardedOptions {
     /// Calls with the options for n parameters in the form of the C interface.
     fn with_raw<T>(&self, n: usize, call: impl FnOnce(&sys::dsc_sharded_options_t) -> T) -> Result<T> {
         self.rules.with_raw(n, |plan| {
-            // SAFETY: the struct has so many bytes.
+            // SAFETY: the struct has this size.
             let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_sharded_options_init(raw, bytes) })?;
             raw.plan = plan;
             raw.max_live_bytes = self.max_live_bytes;
@@ -380,7 +380,7 @@ impl Sharded {
         // SAFETY: the library checks handle and index, and view outlives the call.
         let result = unsafe { sys::dsc_sharded_param_view(self.raw(), index, &mut view) };
         self.check(result, "sharded_param_view")?;
-        // SAFETY: there are so many elements, and they are not written until a call that needs `&mut self`.
+        // SAFETY: there are that many elements, and they are not written until a call that needs `&mut self`.
         Ok(unsafe {
             slice::from_raw_parts(NonNull::new(view.cast()).unwrap_or(NonNull::dangling()).as_ptr(), param.count)
         })
@@ -399,8 +399,8 @@ impl Sharded {
         })?;
         expect_type::<P>("shard of parameters", Dtype::from_number(found.dtype))?;
         expect_type::<G>("shard of gradients", Dtype::from_number(found.grad_dtype))?;
-        // SAFETY: both are memory of the library, of so many elements, and do not overlap. Nothing else uses them until
-        // a call that needs `&mut self`, because no gather and no reduction runs.
+        // SAFETY: both are memory of the library, of that many elements, and do not overlap. Nothing else uses them
+        // until a call that needs `&mut self`, because no gather and no reduction runs.
         Ok(unsafe {
             (
                 slice::from_raw_parts_mut(found.params.cast(), found.count),

@@ -116,7 +116,7 @@ impl StoreOptions {
         let token = text("the token", &self.token)?;
         let job_id = text("the job id", &self.job_id)?;
         let bind = text("bind", &self.bind)?;
-        // SAFETY: the struct has so many bytes.
+        // SAFETY: the struct has this size.
         let mut options = defaults(|raw, bytes| unsafe { sys::dsc_store_options_init(raw, bytes) })?;
         options.token = pointer(&token);
         options.job_id = pointer(&job_id);
@@ -210,7 +210,7 @@ impl Store {
         self.read(key, OWN_TIMEOUT)
     }
 
-    /// As [`get`](Store::get), but waits at most `timeout`.
+    /// Does the same as [`get`](Store::get), but waits at most `timeout`.
     pub fn get_within(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
         self.read(key, milliseconds(timeout))
     }
@@ -359,7 +359,7 @@ mod callbacks {
         let value = if bytes == 0 {
             &[]
         } else {
-            // SAFETY: the library gives so many bytes that outlive the call.
+            // SAFETY: the library gives that many bytes that outlive the call.
             unsafe { slice::from_raw_parts(value.cast::<u8>(), bytes) }
         };
         match catch_unwind(AssertUnwindSafe(|| put(text(key), value, time(timeout_ms)))) {

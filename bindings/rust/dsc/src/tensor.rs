@@ -142,7 +142,7 @@ impl Comm {
         self.check(result, "broadcast_coalesced")
     }
 
-    /// Combines the tensors of all ranks, packed into buffers of so many bytes (0: 250 MiB): as an
+    /// Combines the tensors of all ranks, packed into buffers of that many bytes (0: 250 MiB): as an
     /// [`all_reduce`](Comm::all_reduce) of each, in fewer operations. Collective.
     pub fn all_reduce_coalesced(
         &self,

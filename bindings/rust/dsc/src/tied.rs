@@ -173,8 +173,8 @@ impl TiedLayers {
         unsafe { self.reduce_raw(grads, ptr::null_mut()) }
     }
 
-    /// As [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for it: later work on the stream
-    /// sees the sums. The next call returns a failure that happens later.
+    /// Does the same as [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for it: later work on
+    /// the stream sees the sums. The next call returns a failure that happens later.
     ///
     /// # Safety
     ///

@@ -38,14 +38,14 @@ impl Comm {
 }
 
 impl Watch {
-    /// As [`Comm::trace`], also while another thread is stuck in a call on the communicator. [`ErrorCode::BadHandle`]
-    /// if the communicator no longer exists.
+    /// Does the same as [`Comm::trace`], also while another thread is stuck in a call on the communicator.
+    /// [`ErrorCode::BadHandle`] if the communicator no longer exists.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
         comm.handle.text(sys::dsc_trace_json)
     }
 
-    /// As [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator.
+    /// Does the same as [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator.
     /// [`ErrorCode::BadHandle`] if the communicator no longer exists.
     pub fn dump_trace(&self, path: Option<&Path>) -> Result<()> {
         let comm = self.still_there()?;

@@ -125,7 +125,7 @@ where
     }
     // SAFETY: the library gives back what UserOp::new() gave it, and shares it only.
     let Context { function, id } = unsafe { &*context.cast::<Context<F>>() };
-    // SAFETY: both are aligned arrays of so many elements of this type, which nobody else touches during the call.
+    // SAFETY: both are aligned arrays of that many elements of this type, which nobody else touches during the call.
     let (earlier, later) = unsafe {
         (slice::from_raw_parts_mut(earlier.cast::<T>(), count), slice::from_raw_parts(later.cast::<T>(), count))
     };

@@ -65,7 +65,7 @@ impl Comm {
         self.start_raw(request, ptr::null_mut())
     }
 
-    /// As [`start`](Comm::start) with buffers on the GPU, after the work that is on a stream.
+    /// Does the same as [`start`](Comm::start) with buffers on the GPU, after the work that is on a stream.
     pub fn start_on<B: Owned>(&self, request: Request<B>, stream: Stream<'_>) -> Result<Work<B>> {
         self.start_raw(request, stream.as_raw())
     }

@@ -24,7 +24,7 @@ struct Rank<'c> {
     cuda: &'c Cuda,
 }
 
-/// Runs a body on so many ranks and returns their results; an empty list if there is no fake driver.
+/// Runs a body on that many ranks and returns their results; an empty list if there is no fake driver.
 fn ranks<T: Send>(size: usize, body: impl Fn(&Rank<'_>) -> T + Sync) -> Vec<T> {
     static WORLDS: AtomicUsize = AtomicUsize::new(0);
     if env::var_os("FAKE_CUDA_DEVICES").is_none() {

@@ -30,7 +30,7 @@ fn blocks_and_sums_go_around_on_a_stream() {
             // SAFETY: as above.
             let mut pass = unsafe { ring.backward_on(&block, &mut sum, Some(&counts), stream) }.unwrap();
             while let Some(step) = pass.step().unwrap() {
-                // SAFETY: the gradients have so many elements until the following step, and added stays valid.
+                // SAFETY: the gradients have that many elements until the following step, and added stays valid.
                 unsafe { own.copy(step.grad as u64, added.as_ptr() as u64, step.len * 8) };
             }
             assert!(ring.synchronize(LONG).unwrap());

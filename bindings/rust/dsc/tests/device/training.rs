@@ -131,7 +131,7 @@ fn tied_layers_add_up_on_a_stream() {
     });
 }
 
-/// The first stage doubles, the second adds up; gradients come back as so many.
+/// The first stage doubles, the second adds up; gradients come back as that many.
 struct Stage<'s, 'c> {
     stream: &'s cuda::Stream<'c>,
     first: bool,

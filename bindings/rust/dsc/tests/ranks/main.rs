@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use dsc::{Comm, InitOptions};
 
-/// Runs a body on so many ranks, each a thread with its own world, and returns their results in rank order.
+/// Runs a body on that many ranks, each a thread with its own world, and returns their results in rank order.
 ///
 /// A rank that panics leaves its world, so that the others fail too instead of waiting.
 fn ranks<T: Send>(size: usize, body: impl Fn(Comm) -> T + Sync) -> Vec<T> {

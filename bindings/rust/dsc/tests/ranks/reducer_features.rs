@@ -7,7 +7,7 @@ use crate::ranks;
 
 const N: usize = 4;
 
-/// A reducer of so many parameters of N floats, one bucket each.
+/// A reducer of that many parameters of N floats, one bucket each.
 pub(crate) fn reducer(world: &Comm, params: usize, options: ReducerOptions) -> BucketReducer {
     let mut params = vec![[0f32; N]; params];
     let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
