@@ -397,7 +397,7 @@ def wrong_arguments(rank):
         (TypeError, "layout torch.sparse_coo; expected a dense tensor", lambda: dscf.all_reduce(x.to_sparse())),
         (ValueError, "op is 'max', which has no gradient", lambda: dscf.all_reduce(x.clone().requires_grad_(), "max")),
         (ValueError, "op is 'max'; expected 'sum' or 'avg'", lambda: dscf.reduce_scatter(x, "max")),
-        (ValueError, 'op is one of "sum"', lambda: dscf.all_reduce(x, "total")),
+        (ValueError, 'op is "total"; expected one of "sum"', lambda: dscf.all_reduce(x, "total")),
         (dsc.InvalidArgError, "root is 2, expected 0 to 1", lambda: dscf.broadcast(x, 2)),
         (ValueError, "dest is 0 and source 1, one of them this rank itself", lambda: dscf.send_recv(x, 0, 1)),
         (ValueError, "x requires no gradient, so none would go back to rank 1", lambda: dscf.send_recv(x, None, 1)),

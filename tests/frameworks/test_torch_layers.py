@@ -217,7 +217,7 @@ def wrong_states(rank):
         ("in_features is 3; expected a multiple of 2", lambda: layers.RowParallelLinear.from_linear(nn.Linear(3, 4))),
         ("linear has hooks; expected none", lambda: layers.ColumnParallelLinear.from_linear(hooked)),
         ("linear is a ParametrizedLinear; expected", lambda: layers.RowParallelLinear.from_linear(weight_norm(nn.Linear(4, 4)))),
-        ("weight of a Parametrized.* is no parameter", lambda: layers.whole_state_dict(weight_norm(layers.ColumnParallelLinear(3, 4)))),
+        ("weight of a Parametrized.* is not a parameter", lambda: layers.whole_state_dict(weight_norm(layers.ColumnParallelLinear(3, 4)))),
         ("linear is a Embedding; expected a torch.nn.Linear", lambda: layers.ColumnParallelLinear.from_linear(nn.Embedding(2, 2))),
         ("embedding is a Linear; expected", lambda: layers.VocabParallelEmbedding.from_embedding(nn.Linear(2, 2))),
         ("group is a int", lambda: layers.VocabParallelEmbedding(4, 2, group=3)),
