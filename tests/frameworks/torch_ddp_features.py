@@ -106,7 +106,7 @@ def torch_hooks_beside_stock(world):
                     same = torch.equal(a.grad, b.grad)
                     assert same or low_rank and iteration >= 3, (hook.__name__, iteration, (a.grad - b.grad).abs().max())
                 expect_same_everywhere(world, [p.grad for p in modules[1].parameters()])
-            expect_error(dsc.StateError, "a communication hook already", lambda: ours.register_comm_hook(None, "bf16"))
+            expect_error(dsc.StateError, "a communication hook is already", lambda: ours.register_comm_hook(None, "bf16"))
             ours.close()
 
 
