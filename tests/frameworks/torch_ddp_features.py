@@ -139,7 +139,7 @@ def hooks_that_fail(world):
 
     cases = [
         (raises, ArithmeticError, "in the hook"),
-        (lambda: 3, TypeError, "gave a int; expected a torch.futures.Future"),
+        (lambda: 3, TypeError, "returned a int; expected a torch.futures.Future"),
         (fails_later, ArithmeticError, "in the future"),
     ]
     for fails, kind, text in cases:
