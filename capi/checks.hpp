@@ -44,8 +44,9 @@ inline size_t checked_bytes(size_t count, int32_t dtype, size_t parts) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(count, dtype_bytes(dtype), &bytes) ||
       __builtin_mul_overflow(bytes, parts, &bytes) || bytes > SIZE_MAX / 2)
-    fail(DSC_ERR_OVERFLOW, "count is %zu: %zu x %zu x %zu bytes do not fit the address space", count, count,
-         parts, dtype_bytes(dtype));
+    fail(DSC_ERR_OVERFLOW,
+         "count is %zu: a buffer of %zu x %zu elements of %zu bytes does not fit the address space", count,
+         count, parts, dtype_bytes(dtype));
   return bytes;
 }
 

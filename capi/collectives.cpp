@@ -271,7 +271,7 @@ dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* recv, co
     dsc::check_buffer("send", send, part);
     dsc::check_buffer("recv", recv, all);
     check_in_place(send, part, recv, all, blocks->starts[rank] * bytes,
-                   "send == recv + the counts of the ranks before");
+                   "send == recv + the sum of the counts of all lower ranks");
     dsc::check_stream(*inside, stream);
     Call call = make_call(OpKind::kAllGatherV, send, recv, 0, dtype);
     agree_on_counts(call, *blocks);
@@ -294,7 +294,7 @@ dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv
     dsc::check_buffer("send", send, all);
     dsc::check_buffer("recv", recv, part);
     check_in_place(recv, part, send, all, blocks->starts[rank] * bytes,
-                   "recv == send + the counts of the ranks before");
+                   "recv == send + the sum of the counts of all lower ranks");
     dsc::check_stream(*inside, stream);
     set_buffers(call, send, recv, 0);
     agree_on_counts(call, *blocks);
@@ -314,8 +314,8 @@ dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* 
     const auto rank = static_cast<size_t>(inside->rank());
     if (sent->lengths[rank] != received->lengths[rank])
       dsc::fail(DSC_ERR_INVALID_ARG,
-                "send_counts[%zu] is %zu and recv_counts[%zu] is %zu, expected the same count: both are of "
-                "the block that this rank sends to itself",
+                "send_counts[%zu] is %zu and recv_counts[%zu] is %zu, expected the same count: both are the "
+                "size of the block that this rank sends to itself",
                 rank, sent->lengths[rank], rank, received->lengths[rank]);
     const size_t bytes = dsc::dtype_bytes(dtype);
     dsc::check_buffer("send", send, sent->total() * bytes);
@@ -393,12 +393,13 @@ dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
     clear(work);
     OperationCall inside(comm);
     dsc::check_stream(*inside, stream);
-    if (!inside->coalesced) dsc::fail(DSC_ERR_STATE, "no batch is open: expected dsc_batch_begin()");
+    if (!inside->coalesced) dsc::fail(DSC_ERR_STATE, "no batch is open: expected dsc_batch_begin() first");
     const auto calls = std::move(inside->coalesced);  // closed, however it ends
     for (Call& call : *calls) {
       if (call.stream && call.stream != stream)
-        dsc::fail(DSC_ERR_INVALID_ARG,
-                  "a call in the batch has another stream than dsc_batch_end(), expected the same stream");
+        dsc::fail(
+            DSC_ERR_INVALID_ARG,
+            "a call of the batch has another stream than dsc_batch_end(), expected the same stream for all");
       call.stream = stream;
     }
     if (!work) return inside->run_batch(*calls);

@@ -172,7 +172,7 @@ dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communi
     dsc::require(group, "group");
     dsc::require(library, "library");
     if (std::strcmp(library, "nccl") != 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "unknown library \"%.32s\", expected nccl", library);
+      dsc::fail(DSC_ERR_INVALID_ARG, "library is \"%.32s\", expected \"nccl\"", library);
     if (!communicator) dsc::fail(DSC_ERR_INVALID_ARG, "communicator is NULL");
     *group = dsc::open_comm(inside->adopt(communicator, dsc::read_group_options(options)));
   });
@@ -223,7 +223,7 @@ dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
     if (check < DSC_NONFINITE_CHECK_OFF || check > DSC_NONFINITE_CHECK_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
     if (check != DSC_NONFINITE_CHECK_OFF && !pinned->checks_nonfinite())
-      dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not work between hosts in this version");
+      dsc::fail(DSC_ERR_UNSUPPORTED, "the non-finite check is not supported between hosts in this version");
     pinned->nonfinite()->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
 }

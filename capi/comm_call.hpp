@@ -28,7 +28,8 @@ class CommCall : public OperationCall {
   explicit CommCall(const void* handle) : OperationCall(handle) {
     if ((*this)->coalesced)
       fail(DSC_ERR_STATE,
-           "a batch is open on this communicator: expected another operation, or dsc_batch_end()");
+           "a batch is open on this communicator, and this call cannot be part of a batch: expected "
+           "dsc_batch_end() first");
   }
 };
 

@@ -32,17 +32,20 @@ dsc_sequence_heads_options_t default_heads_options() {
   return options;
 }
 
-Division divide(const char* name, size_t size, const size_t* parts, int ranks, int32_t dtype) {
+Division divide(const char* name, size_t size, const char* parts_name, const size_t* parts, int ranks,
+                int32_t dtype) {
   if (!parts) {
     if (size % static_cast<size_t>(ranks) != 0)
-      dsc::fail(DSC_ERR_INVALID_ARG,
-                "%s is %zu, expected a multiple of %d, the number of ranks, or the size of each part", name,
-                size, ranks);
+      dsc::fail(
+          DSC_ERR_INVALID_ARG,
+          "%s is %zu, expected a multiple of the number of ranks (%d); for parts of other sizes, set %s",
+          name, size, ranks, parts_name);
     return {size, ranks};
   }
-  auto list = dsc::read_counts(name, parts, ranks, dtype);
+  auto list = dsc::read_counts(parts_name, parts, ranks, dtype);
   if (list->total() != size)
-    dsc::fail(DSC_ERR_INVALID_ARG, "the parts of %s add up to %zu, expected %zu", name, list->total(), size);
+    dsc::fail(DSC_ERR_INVALID_ARG, "the sum of %s is %zu, expected %zu, as %s", parts_name, list->total(),
+              size, name);
   return Division(std::move(list));
 }
 
@@ -71,8 +74,9 @@ HeadExchange read_exchange(const dsc::Comm& comm, const dsc_sequence_heads_optio
           ranks,
           to_heads,
           options.batch,
-          divide("options->sequence", options.sequence, options.sequence_parts, ranks, dtype),
-          divide("options->heads", options.heads, options.head_parts, ranks, dtype),
+          divide("options->sequence", options.sequence, "options->sequence_parts", options.sequence_parts,
+                 ranks, dtype),
+          divide("options->heads", options.heads, "options->head_parts", options.head_parts, ranks, dtype),
           options.head_dim};
 }
 
@@ -99,9 +103,8 @@ void exchange(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options, boo
 
 void check_capacity(const char* what, size_t count, int32_t dtype, size_t capacity, const char* given) {
   if (const size_t bytes = dsc::checked_bytes(count, dtype, 1); bytes > capacity)
-    dsc::fail(DSC_ERR_INVALID_ARG,
-              "the longest %s has %zu bytes, expected at most %zu, which is %s of the ring", what, bytes,
-              capacity, given);
+    dsc::fail(DSC_ERR_INVALID_ARG, "the longest %s has %zu bytes, expected at most %zu, the ring's %s", what,
+              bytes, capacity, given);
 }
 
 Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, int32_t dtype) {
@@ -112,9 +115,10 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   }
   auto list = dsc::read_counts("counts", counts, ranks, dtype);
   if (counts[ring.rank()] != count)
-    dsc::fail(DSC_ERR_INVALID_ARG,
-              "count is %zu and counts[%d] is %zu, expected the same: both are of this rank's block", count,
-              ring.rank(), counts[ring.rank()]);
+    dsc::fail(
+        DSC_ERR_INVALID_ARG,
+        "count is %zu and counts[%d] is %zu, expected the same: both count the elements of this rank's block",
+        count, ring.rank(), counts[ring.rank()]);
   if (std::ranges::all_of(list->lengths, [&](size_t length) { return length == count; }))
     return {list->total(), ranks};
   return Division(std::move(list));
@@ -124,7 +128,8 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
 void check_part(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
   dsc::check_buffer(name, buffer, bytes);
   if (ring.is_own_memory(buffer, bytes))
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory of the ring, expected a copy of it", name);
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s is in memory that the ring owns, expected a copy in other memory",
+              name);
 }
 
 dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, const size_t* counts,
@@ -144,7 +149,7 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
     const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
     check_part(ring, "grad", grad, grad_bytes);
     if (dsc::overlap(block, bytes, grad, grad_bytes))
-      dsc::fail(DSC_ERR_INVALID_ARG, "block and grad overlap; expected separate buffers");
+      dsc::fail(DSC_ERR_INVALID_ARG, "block and grad overlap, expected separate buffers");
   }
   dsc::check_stream(ring.channel(), stream);
   dsc::ArrayKind kind(ring.channel());
@@ -159,7 +164,7 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
 
 dsc::SequenceOrder read_order(int32_t order, size_t count, int32_t ranks) {
   if (order != DSC_SEQUENCE_ORDER_CONTIGUOUS && order != DSC_SEQUENCE_ORDER_ZIGZAG)
-    dsc::fail(DSC_ERR_INVALID_ARG, "order is %d, expected 1 (contiguous) or 2 (zig-zag)", order);
+    dsc::fail(DSC_ERR_INVALID_ARG, "order is %d, expected 1 (contiguous) or 2 (zigzag)", order);
   if (ranks < 1) dsc::fail(DSC_ERR_INVALID_ARG, "ranks is %d, expected 1 or more", ranks);
   return {order == DSC_SEQUENCE_ORDER_ZIGZAG, count, ranks};
 }
@@ -213,7 +218,8 @@ dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t* source
     dsc::require(block, "block");
     dsc::require(count, "count");
     if (!grad && inside->sums())
-      dsc::fail(DSC_ERR_INVALID_ARG, "grad is NULL, expected an address: the pass has gradients");
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "grad is NULL, expected an address: dsc_ring_begin() was given gradients");
     const auto shown = inside->next(deadline);
     if (!shown) return DSC_IN_PROGRESS;
     *source = shown->source;

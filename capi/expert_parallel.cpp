@@ -38,7 +38,7 @@ dsc::MoeSettings read_settings(const dsc_moe_plan_options_t* given) {
   dsc::require(given, "options");
   const auto options = dsc::read_sized(given, default_moe_options(), "options");
   if (options.padded != 0 && options.padded != 1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "padded is %d, expected 0 or 1", options.padded);
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->padded is %d, expected 0 or 1", options.padded);
   return {options.experts, options.top_k, options.capacity, options.drop, options.padded == 1};
 }
 
@@ -50,7 +50,8 @@ dsc::Choice read_choice(const dsc::Comm& comm, const dsc::MoeSettings& settings,
   dsc::check_array(comm, {"expert_ids", expert_ids, id_bytes}, sizeof(int32_t));
   const bool weighs = dsc::needs_weights(settings);
   if (weighs && !weights && tokens > 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "weights is NULL and drop is 2 (lightest), expected %zu router weights",
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "weights is NULL and options->drop is 2 (lightest), expected %zu router weights",
               tokens * settings.top_k);
   if (weighs) dsc::check_array(comm, {"weights", weights, id_bytes}, sizeof(float));
   const dsc::Choice choice{{expert_ids, tokens * settings.top_k}, weighs ? weights : nullptr};

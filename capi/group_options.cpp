@@ -22,7 +22,8 @@ void init_group_options(dsc_comm_options_t* options, size_t struct_size) {
 GroupOptions read_group_options(const dsc_comm_options_t* given) {
   const auto options = read_sized(given, default_group_options(), "options");
   if (options.timeout_ms < 0)
-    fail(DSC_ERR_INVALID_ARG, "options->timeout_ms is %d, expected 1 or more, or 0 for the parent's",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->timeout_ms is %d, expected 1 or more, or 0 for the timeout of the parent communicator",
          options.timeout_ms);
   GroupOptions read;
   read.name = options.name ? options.name : "";
@@ -33,7 +34,7 @@ GroupOptions read_group_options(const dsc_comm_options_t* given) {
                  {"nccl.max_ctas", &read.max_ctas},
                  {"nccl.net_name", &read.net_name}});
   if (read.max_ctas > 0 && read.min_ctas > read.max_ctas)
-    fail(DSC_ERR_INVALID_ARG, "setting nccl.min_ctas is %d, expected at most %d as nccl.max_ctas",
+    fail(DSC_ERR_INVALID_ARG, "setting nccl.min_ctas is %d, expected at most %d, the value of nccl.max_ctas",
          read.min_ctas, read.max_ctas);
   return read;
 }

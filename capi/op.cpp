@@ -29,7 +29,9 @@ dsc_result_t dsc_op_create_user(dsc_op_fn function, void* context, uint64_t id, 
 dsc_result_t dsc_op_destroy(dsc_op_t op) {
   return dsc::guard(__func__, [&] {
     if (op != 0 && !dsc::remove_custom_op(op))
-      dsc::fail(DSC_ERR_INVALID_ARG, "op is %d, expected one of dsc_op_create_... that was not destroyed",
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "op is %d, expected an operation that dsc_op_create_premul() or dsc_op_create_user() "
+                "returned and that was not destroyed",
                 op);
   });
 }

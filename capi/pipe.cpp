@@ -58,27 +58,29 @@ dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_option
 
 ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
   if (options.messages != DSC_PIPE_MESSAGES_WHEN_NEEDED && options.messages != DSC_PIPE_MESSAGES_AT_ONCE)
-    fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0 (when needed) or 1 (at once)", options.messages);
+    fail(DSC_ERR_INVALID_ARG, "options->messages is %d, expected 0 (when_needed) or 1 (at_once)",
+         options.messages);
   return {.name = options.name ? options.name : "",
           .stages = options.stages,
           .stage = options.stage,
           .micro_batches = options.micro_batches,
           .chunks = options.chunks,
           .micro_batch_group = options.micro_batch_group,
-          .forward_only = dsc::read_flag("forward_only", options.forward_only),
-          .merge_backward = dsc::read_flag("merge_backward", options.merge_backward),
+          .forward_only = dsc::read_flag("options->forward_only", options.forward_only),
+          .merge_backward = dsc::read_flag("options->merge_backward", options.merge_backward),
           .messages = static_cast<PipeMessages>(options.messages)};
 }
 
 PlacementShape shape_of(const dsc_pipe_schedule_options_t& options) {
   if (options.placement < DSC_PIPE_PLACEMENT_LOOP || options.placement > DSC_PIPE_PLACEMENT_APART)
-    fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0 to 2", options.placement);
+    fail(DSC_ERR_INVALID_ARG, "options->placement is %d, expected 0 (loop), 1 (zigzag) or 2 (apart)",
+         options.placement);
   return static_cast<PlacementShape>(options.placement);
 }
 
-int32_t checked_stage(int32_t stage, int32_t stages) {
+int32_t checked_stage(const char* name, int32_t stage, int32_t stages) {
   if (stage < PipeSchedule::kAllStages || stage >= stages)
-    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or none (-1) for the whole pipeline", stage,
+    fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 to %d, or none (-1) for the whole pipeline", name, stage,
          stages - 1);
   return stage;
 }
@@ -101,10 +103,12 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
     const auto given = dsc::read_schedule_options(options);
     dsc::require(given.name, "options->name");
     if (given.placement != 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0: the name of the schedule determines it",
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "options->placement is %d, expected 0: the schedule that options->name selects determines it",
                 given.placement);
     auto plan = dsc::make_plan(dsc::spec_of(given));
-    *schedule = dsc::open_schedule(plan, dsc::checked_stage(given.stage, plan->spec.stages));
+    *schedule =
+        dsc::open_schedule(plan, dsc::checked_stage("options->stage", given.stage, plan->spec.stages));
   });
 }
 
@@ -128,7 +132,8 @@ dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_options_t* 
       orders.push_back(read_order(stage, operations, starts[stage], starts[stage + 1]));
     }
     auto plan = dsc::make_custom(std::move(spec), std::move(orders), dsc::shape_of(given));
-    *schedule = dsc::open_schedule(plan, dsc::checked_stage(given.stage, plan->spec.stages));
+    *schedule =
+        dsc::open_schedule(plan, dsc::checked_stage("options->stage", given.stage, plan->spec.stages));
   });
 }
 
@@ -138,7 +143,8 @@ dsc_result_t dsc_pipe_schedule_at_stage(const dsc_pipe_schedule_t* schedule, int
     dsc::require(other, "other");
     *other = nullptr;
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    *other = dsc::open_schedule(pinned->plan(), dsc::checked_stage(stage, pinned->plan()->spec.stages));
+    *other =
+        dsc::open_schedule(pinned->plan(), dsc::checked_stage("stage", stage, pinned->plan()->spec.stages));
   });
 }
 

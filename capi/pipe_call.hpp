@@ -22,7 +22,7 @@ ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options);
 PlacementShape shape_of(const dsc_pipe_schedule_options_t& options);
 
 // -1 is the whole pipeline.
-int32_t checked_stage(int32_t stage, int32_t stages);
+int32_t checked_stage(const char* name, int32_t stage, int32_t stages);
 
 using PipeScheduleCall = ExclusiveCall<PipeSchedule, HandleKind::kPipeSchedule>;
 

@@ -114,7 +114,8 @@ dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
     dsc::fail(DSC_ERR_INVALID_ARG, "options->variable_shapes is %d, expected 0 or 1",
               options.variable_shapes);
   if (!options.memory && options.memory_bytes > 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->memory is NULL, expected %zu bytes, as memory_bytes says",
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->memory is NULL, but options->memory_bytes is %zu; expected an address",
               options.memory_bytes);
   return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
           .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs"),

@@ -119,9 +119,10 @@ dsc_pipe_search_options_t default_search_options() {
 dsc::PipelineLimits read_limits(const dsc_pipe_search_options_t* given) {
   const auto search = dsc::read_sized(given, default_search_options(), "search");
   if (search.activations < 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "activations is %lld, expected 0 or more",
+    dsc::fail(DSC_ERR_INVALID_ARG, "search->activations is %lld, expected 0 or more",
               static_cast<long long>(search.activations));
-  if (!(search.bytes >= 0)) dsc::fail(DSC_ERR_INVALID_ARG, "bytes is %g, expected 0 or more", search.bytes);
+  if (!(search.bytes >= 0))
+    dsc::fail(DSC_ERR_INVALID_ARG, "search->bytes is %g, expected 0 or more", search.bytes);
   return {.activations = search.activations, .bytes = search.bytes};
 }
 
@@ -138,10 +139,11 @@ dsc_pipe_search_result_t result_of(const dsc::BestPlan& found) {
 
 void check_find(const dsc_pipe_schedule_options_t& options) {
   if (options.name && std::strcmp(options.name, "auto") != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "name is \"%.32s\", expected NULL or \"auto\"", options.name);
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->name is \"%.32s\", expected NULL or \"auto\"", options.name);
   if (options.merge_backward != 0 || options.placement != 0)
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "merge_backward is %d and placement is %d, expected 0 for both: the search chooses them",
+              "options->merge_backward is %d and options->placement is %d, but the search chooses both; "
+              "leave them at their defaults",
               options.merge_backward, options.placement);
 }
 
@@ -162,7 +164,8 @@ dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options, const d
     if (result) dsc::struct_size_of(result, "result");
     const auto read = read_costs(costs, static_cast<size_t>(spec.stages) * static_cast<size_t>(spec.chunks));
     const auto found = dsc::find_best_plan(std::move(spec), read, limits);
-    *schedule = dsc::open_schedule(found.plan, dsc::checked_stage(given.stage, found.plan->spec.stages));
+    *schedule = dsc::open_schedule(
+        found.plan, dsc::checked_stage("options->stage", given.stage, found.plan->spec.stages));
     if (result) dsc::write_sized(result, result_of(found), "result");
   });
 }

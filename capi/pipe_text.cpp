@@ -21,12 +21,14 @@ static_assert(static_cast<int32_t>(dsc::PipeFormat::kPyTorchCompute) == DSC_PIPE
 
 // What a text says by itself may not be said again.
 void expect_unset(const char* name, int32_t value) {
-  if (value != 0) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0: the text gives it", name, value);
+  if (value != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->%s is %d, expected 0: the text determines it", name, value);
 }
 
 void check_import(const dsc_pipe_schedule_options_t& options) {
   if (options.name)
-    dsc::fail(DSC_ERR_INVALID_ARG, "name is \"%.32s\", expected NULL: the text gives it", options.name);
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->name is \"%.32s\", expected NULL: the text determines it",
+              options.name);
   expect_unset("stages", options.stages);
   expect_unset("micro_batches", options.micro_batches);
   expect_unset("chunks", options.chunks);
@@ -148,7 +150,7 @@ dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, int32_t fo
     const auto messages =
         spec.messages == dsc::PipeMessages::kWhenNeeded ? plan->spec.messages : spec.messages;
     if (is_changed) plan = dsc::changed(*plan, spec.merge_backward, messages);
-    const int32_t stage = dsc::checked_stage(spec.stage, plan->spec.stages);
+    const int32_t stage = dsc::checked_stage("options->stage", spec.stage, plan->spec.stages);
     *schedule = dsc::open_schedule(std::move(plan), stage);
   });
 }

@@ -49,7 +49,8 @@ dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
     dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
   if (options.n_buckets == 0) {
     if (options.bucket_indices || options.bucket_starts)
-      dsc::fail(DSC_ERR_INVALID_ARG, "options->n_buckets is 0, expected the number of explicit buckets");
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "options->n_buckets is 0, expected the number of buckets in options->bucket_indices");
     return result;
   }
   result.bucket_indices = &dsc::require(options.bucket_indices, "options->bucket_indices");

@@ -14,7 +14,7 @@ void set(int32_t* number, const char* name, const char* text) {
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, *number);
   if (error != std::errc{} || stop != end || *number < 0)
-    fail(DSC_ERR_INVALID_ARG, "setting %s is \"%.32s\", expected a number, 0 or more", name, text);
+    fail(DSC_ERR_INVALID_ARG, "setting %s is \"%.32s\", expected a whole number of 0 or more", name, text);
 }
 
 void set(std::string* target, const char*, const char* text) { *target = text; }

@@ -33,8 +33,8 @@ std::vector<dsc::ShardTensor> tensors_of(const size_t* counts, const dsc_dtype_t
 }
 
 dsc::ShardLayout lay_out(const size_t* counts, const dsc_dtype_t* dtypes, size_t n, size_t shards,
-                         const dsc_shard_plan_options_t* options) {
-  dsc::ReadShardPlan plan = dsc::read_shard_plan(options, n);
+                         const dsc_shard_plan_options_t* options, const char* name) {
+  dsc::ReadShardPlan plan = dsc::read_shard_plan(options, name, n);
   plan.rules.shards = shards;
   return dsc::make_shard_layout(tensors_of(counts, dtypes, n, plan.alone), plan.rules);
 }
@@ -70,23 +70,25 @@ dsc_shard_copy_t convert_copy(const dsc::ShardCopy& from) {
 
 namespace dsc {
 
-ReadShardPlan read_shard_plan(const dsc_shard_plan_options_t* given, size_t n_params) {
-  const auto options = read_sized(given, default_layout_options(), "options");
+ReadShardPlan read_shard_plan(const dsc_shard_plan_options_t* given, const char* name, size_t n_params) {
+  const auto options = read_sized(given, default_layout_options(), name);
   if (options.wide_padding != 0 && options.wide_padding != 1)
-    fail(DSC_ERR_INVALID_ARG, "wide_padding is %d, expected 0 or 1", options.wide_padding);
+    fail(DSC_ERR_INVALID_ARG, "%s->wide_padding is %d, expected 0 or 1", name, options.wide_padding);
   ReadShardPlan plan;
+  plan.rules.given_as = name;
   plan.rules.layout = options.layout;
   plan.rules.alignment = options.alignment;
   plan.rules.bucket_elements = options.bucket_elements;
   plan.rules.wide_padding = options.wide_padding == 1;
-  if (options.n_units > 0)
-    plan.rules.unit_starts = std::span(&require(options.unit_starts, "unit_starts"), options.n_units);
+  if (options.n_units > 0 && !options.unit_starts) fail(DSC_ERR_INVALID_ARG, "%s->unit_starts is NULL", name);
+  if (options.n_units > 0) plan.rules.unit_starts = std::span(options.unit_starts, options.n_units);
   if (options.n_units == 0 && options.unit_starts)
-    fail(DSC_ERR_INVALID_ARG, "n_units is 0, expected the number of unit_starts");
+    fail(DSC_ERR_INVALID_ARG, "%s->n_units is 0, expected the number of unit_starts", name);
   if (!options.alone) return plan;
   plan.alone = std::span(options.alone, n_params);
   for (size_t i = 0; i < n_params; ++i)
-    if (plan.alone[i] > 1) fail(DSC_ERR_INVALID_ARG, "alone[%zu] is %d, expected 0 or 1", i, plan.alone[i]);
+    if (plan.alone[i] > 1)
+      fail(DSC_ERR_INVALID_ARG, "%s->alone[%zu] is %d, expected 0 or 1", name, i, plan.alone[i]);
   return plan;
 }
 
@@ -106,7 +108,7 @@ dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, siz
     dsc::require(param_buckets, "param_buckets");
     dsc::require(param_starts, "param_starts");
     dsc::check_room(buckets, "buckets", capacity, needed);
-    const auto layout = lay_out(counts, dtypes, n, shards, options);
+    const auto layout = lay_out(counts, dtypes, n, shards, options, "options");
     const auto given =
         dsc::give_structs("buckets", layout.buckets, buckets, capacity, needed, convert_bucket);
     for (size_t i = 0; i < n; ++i) {
@@ -124,8 +126,8 @@ dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* dtypes, s
   return dsc::guard_pure(__func__, [&] {
     check_list(counts, dtypes, n);
     dsc::check_room(copies, "copies", capacity, needed);
-    const auto old_layout = lay_out(counts, dtypes, n, from_shards, from);
-    const auto new_layout = lay_out(counts, dtypes, n, to_shards, to);
+    const auto old_layout = lay_out(counts, dtypes, n, from_shards, from, "from");
+    const auto new_layout = lay_out(counts, dtypes, n, to_shards, to, "to");
     if (shard >= to_shards)
       dsc::fail(DSC_ERR_INVALID_ARG, "shard is %zu, expected 0 to %zu", shard, to_shards - 1);
     const auto list = dsc::shard_copies(tensors_of(counts, dtypes, n, {}), old_layout, new_layout, shard);

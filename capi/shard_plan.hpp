@@ -13,7 +13,7 @@ struct ReadShardPlan {
   std::span<const uint8_t> alone;  // the caller's, or empty
 };
 
-// Throws INVALID_ARG for options that cannot be read.
-ReadShardPlan read_shard_plan(const dsc_shard_plan_options_t* options, size_t n_params);
+// Throws INVALID_ARG for options that cannot be read. Messages use the name of the argument.
+ReadShardPlan read_shard_plan(const dsc_shard_plan_options_t* options, const char* name, size_t n_params);
 
 }  // namespace dsc

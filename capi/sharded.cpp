@@ -49,7 +49,7 @@ dsc_sharded_options_t default_sharded_options() {
 
 dsc::ShardedOptions read_options(const dsc_sharded_options_t* given, size_t n_params) {
   const auto options = dsc::read_sized(given, default_sharded_options(), "options");
-  const dsc::ReadShardPlan plan = dsc::read_shard_plan(options.plan, n_params);
+  const dsc::ReadShardPlan plan = dsc::read_shard_plan(options.plan, "options->plan", n_params);
   dsc::ShardedOptions result;
   result.rules = plan.rules;
   result.alone = plan.alone;
@@ -150,10 +150,11 @@ dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* 
     const auto wanted = dsc::read_clip_options(options);
     if (wanted.shards || wanted.counted)
       dsc::fail(DSC_ERR_UNSUPPORTED,
-                "options->%s is not NULL, expected NULL: the norm is over all parameters of these ranks",
+                "options->%s is not NULL, expected NULL: this norm always covers all parameters on all ranks",
                 wanted.shards ? "shards" : "counted");
     if (wanted.norm != DSC_NORM_TWO)
-      dsc::fail(DSC_ERR_UNSUPPORTED, "norm is %d, expected 1 (two): shards support no other norm",
+      dsc::fail(DSC_ERR_UNSUPPORTED,
+                "options->norm is %d, expected 1 (two): sharded parameters support no other norm",
                 wanted.norm);
     *norm = inside->clip(wanted.max_norm, wanted.scale, stream);
   });

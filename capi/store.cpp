@@ -57,7 +57,7 @@ dsc::StoreOptions convert(const dsc_store_options_t& given) {
 
 dsc::Deadline deadline_of(const StoreObject& object, int32_t timeout_ms) {
   if (timeout_ms < -1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1 for that of the store",
+    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1 for the timeout of the store",
               timeout_ms);
   return dsc::Deadline::after_ms(timeout_ms == -1 ? object.timeout_ms : timeout_ms);
 }
@@ -99,12 +99,12 @@ void call(const char* name, const std::string& key, Function&& function) {
     const dsc::CallbackScope scope;
     result = function();
   });
-  if (!returned) dsc::fail(DSC_ERR_CALLBACK, "the store's %s threw an exception", name);
+  if (!returned) dsc::fail(DSC_ERR_CALLBACK, "callbacks->%s threw an exception", name);
   if (result == DSC_ERR_TIMEOUT)
-    dsc::fail(DSC_ERR_TIMEOUT, "the store's %s of %s timed out", name, dsc::shown(key).c_str());
+    dsc::fail(DSC_ERR_TIMEOUT, "callbacks->%s timed out for key %s", name, dsc::shown(key).c_str());
   if (result != DSC_OK)
-    dsc::fail(DSC_ERR_CALLBACK, "the store's %s of %s returned %d (%s)", name, dsc::shown(key).c_str(),
-              result, dsc::result_name(result));
+    dsc::fail(DSC_ERR_CALLBACK, "callbacks->%s returned %d (%s) for key %s", name, result,
+              dsc::result_name(result), dsc::shown(key).c_str());
 }
 
 // Ends when the last function that refers to it is gone.
@@ -135,8 +135,8 @@ std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_cal
                             value.size(), &bytes);
     });
     if (bytes > value.size())
-      dsc::fail(DSC_ERR_CALLBACK, "the store's get returned a value of %zu bytes, expected at most %zu",
-                bytes, value.size());
+      dsc::fail(DSC_ERR_CALLBACK, "callbacks->get returned a value of %zu bytes, expected at most %zu", bytes,
+                value.size());
     value.resize(bytes);
     return value;
   };

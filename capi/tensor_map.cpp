@@ -28,10 +28,25 @@ dsc_tensor_map_options_t default_map_options() {
   return options;
 }
 
+constexpr const char* kMappingNames[] = {"copy",
+                                         "reduce",
+                                         "scatter",
+                                         "gather",
+                                         "gather_reduce",
+                                         "reduce_scatter",
+                                         "all_to_all",
+                                         "sequence_to_hidden",
+                                         "hidden_to_sequence"};
+
+// Returns the name of a valid mapping.
+const char* mapping_name(dsc_tensor_mapping_t mapping) {
+  return kMappingNames[mapping - DSC_TENSOR_MAPPING_COPY];
+}
+
 void check_divides(const char* name, size_t size, int ranks) {
   if (size % static_cast<size_t>(ranks) != 0)
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "%s is %zu, expected a multiple of %d, the number of ranks, or the size of each part in "
+              "%s is %zu, expected a multiple of the number of ranks (%d); for parts of other sizes, set "
               "options->parts",
               name, size, ranks);
 }
@@ -57,8 +72,8 @@ void check_buffers(const TensorMap& map, const MapBuffers& buffers, dsc_dtype_t 
   const bool has_own_part = map.outer.total() == 1 && map.has_chunks() && !map.keeps_size();
   const char* in_place = map.keeps_size()                  ? "recv == send"
                          : !has_own_part                   ? nullptr
-                         : map.step == MapStep::kAllGather ? "send == recv + own part"
-                                                           : "recv == send + own part";
+                         : map.step == MapStep::kAllGather ? "send == recv + the start of this rank's part"
+                                                           : "recv == send + the start of this rank's part";
   const size_t start = map.dim.start(map.rank) * map.inner * bytes;
   const auto is_own_part = [&](const void* part, const void* whole) {
     return reinterpret_cast<uintptr_t>(part) == reinterpret_cast<uintptr_t>(whole) + start;
@@ -74,11 +89,12 @@ void check_buffers(const TensorMap& map, const MapBuffers& buffers, dsc_dtype_t 
 void copy(dsc::Comm& comm, const TensorMap& map, const dsc::Call& call, dsc_work_t** work) {
   dsc::check_work_of_batch(comm, work);
   if (comm.coalesced)
-    dsc::fail(DSC_ERR_STATE, "a batch is open, and this step only copies: call it outside the batch");
+    dsc::fail(DSC_ERR_STATE,
+              "a batch is open, but this mapping only copies memory of this rank; call it outside the batch");
   if (!dsc::copy_locally(comm, map, call, work != nullptr))
-    dsc::fail(
-        DSC_ERR_UNSUPPORTED,
-        "work is not NULL, expected NULL: this step only copies on a device, in the order of the stream");
+    dsc::fail(DSC_ERR_UNSUPPORTED,
+              "work is not NULL, expected NULL: this mapping only copies device memory of this rank; wait "
+              "for the stream");
   if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
 }
 
@@ -86,7 +102,8 @@ TensorMap even_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& option
   const int ranks = comm.size();
   dsc::check_set("options->dim", options.dim);
   if (options.other_parts)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL without options->parts");
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->other_parts is not NULL, but options->parts is NULL; set both or neither");
   if (options.mapping != DSC_TENSOR_MAPPING_COPY && options.mapping != DSC_TENSOR_MAPPING_REDUCE)
     check_divides("options->dim", options.dim, ranks);
   const bool divides_outer = dsc::exchanges_dimensions(step);
@@ -105,7 +122,8 @@ Division listed(const char* name, const size_t* parts, size_t factor, int ranks,
   std::vector<size_t> lengths = list->lengths;
   for (size_t& length : lengths)
     if (__builtin_mul_overflow(length, factor, &length) || length > SIZE_MAX / 2 / lengths.size())
-      dsc::fail(DSC_ERR_OVERFLOW, "%s times outer (%zu) does not fit the address space", name, factor);
+      dsc::fail(DSC_ERR_OVERFLOW, "%s times options->outer (%zu) does not fit the address space", name,
+                factor);
   return Division(std::make_shared<const dsc::BlockList>(std::move(lengths)));
 }
 
@@ -115,8 +133,8 @@ TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
   const size_t kept = map.dim.part(map.rank), back = received.part(map.rank);
   if (kept != back)
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "parts[%zu] is %zu and other_parts[%zu] is %zu, expected the same size: both are of the part "
-              "that this rank sends to itself",
+              "options->parts[%zu] is %zu and options->other_parts[%zu] is %zu, expected the same size: both "
+              "are the size of the part that this rank sends to itself",
               rank, kept, rank, back);
   map.received = std::move(received);
   if (!forward) std::swap(map.dim, *map.received);
@@ -128,11 +146,12 @@ TensorMap uneven_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& opti
   const int ranks = comm.size();
   const bool needs_other = dsc::exchanges_dimensions(step) || step == MapStep::kAllToAll;
   if (!needs_other && options.other_parts)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL for mapping %d",
-              options.mapping);
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->other_parts is not NULL, expected NULL if options->mapping is %d (%s)",
+              options.mapping, mapping_name(options.mapping));
   const Division dim = listed("options->parts", options.parts, 1, ranks, dtype);
   if (options.dim != dsc::kUnset && options.dim != dim.total())
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->dim is %zu, expected the sum of options->parts, %zu",
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->dim is %zu, expected %zu, the sum of options->parts",
               options.dim, dim.total());
   const bool exchanges = dsc::exchanges_dimensions(step);
   TensorMap map{step, comm.rank(), ranks, Division(exchanges ? 1 : options.outer, 1), dim, options.inner};
@@ -151,10 +170,12 @@ void check_chunk(const dsc_tensor_map_options_t& options, const TensorMap& map) 
               options.chunks - 1);
   if (options.chunks > 1 && !map.has_chunks())
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "options->chunks is %zu, expected 1: mapping %d exchanges parts between pairs of ranks",
-              options.chunks, options.mapping);
+              "options->chunks is %zu, expected 1 if options->mapping is %d (%s), which exchanges parts "
+              "between pairs of ranks",
+              options.chunks, options.mapping, mapping_name(options.mapping));
   if (options.chunks > 1 && options.parts)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->chunks is %zu, expected 1 with options->parts", options.chunks);
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->chunks is %zu, expected 1 if options->parts is set",
+              options.chunks);
 }
 
 TensorMap read_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& options, bool forward,

@@ -15,7 +15,7 @@ std::string target_path(const dsc::Comm& comm, const char* path) {
   if (path && *path == 0) dsc::fail(DSC_ERR_INVALID_ARG, "path is empty");
   std::string chosen = path ? path : comm.trace_path();
   if (chosen.empty())
-    dsc::fail(DSC_ERR_INVALID_ARG, "path is NULL, and DSC_TRACE_DIR was not set when the world was made");
+    dsc::fail(DSC_ERR_INVALID_ARG, "path is NULL, and DSC_TRACE_DIR was not set when the world was created");
   return chosen;
 }
 

@@ -37,7 +37,7 @@ REFUSED = {
     ("--schedule", "dualpipe_v", "--micro-batches", "3"): "micro_batches is 3, expected 4 or more (2 x stages)",
     ("--batch", "90"): "--batch 90 cannot be divided into 8 micro-batches (2 replicas of 4)",
     ("--batch", "1600"): "--batch 1600 is more than the 1437 training images",
-    ("--schedule", "1fb1"): 'unknown schedule "1fb1"; did you mean "1f1b"? Expected one of: ',
+    ("--schedule", "1fb1"): 'unknown schedule "1fb1"; did you mean "1f1b"? Known schedules: ',
     ("--schedule", "deepspeed_inference"): "has no backward pass: it does the tests here, and cannot train",
     ("--schedule", "data_parallel"): "is for one stage per replica; --layout 2x2 has 2",
     ("--timeline", "/"): "argument --timeline: expected the name of a file that can be written, got '/'",

@@ -28,8 +28,8 @@ void check_descriptors(size_t more, const std::string& who) {
   const size_t needed = open + more;
   if (limit.rlim_cur >= needed) return;
   fail(DSC_ERR_CONFIG,
-       "%s and needs about %zu more file descriptors, but this process has %zu and may have %llu: run "
-       "ulimit -n %zu before it starts",
+       "%s and needs about %zu more file descriptors, but this process has %zu open and its limit is %llu; "
+       "run ulimit -n %zu before you start the process",
        who.c_str(), more, open, static_cast<unsigned long long>(limit.rlim_cur), needed);
 }
 

@@ -28,8 +28,8 @@ size_t struct_size_of(const T* given, const char* what) {
   size_t size = 0;
   std::memcpy(&size, given, sizeof size);
   if (size < kFirstSize<T> || size > kMaxStructBytes)
-    fail(DSC_ERR_INVALID_ARG, "%s%sstruct_size is %zu, expected %zu to %zu: was it initialised?", what,
-         member_of(what), size, kFirstSize<T>, kMaxStructBytes);
+    fail(DSC_ERR_INVALID_ARG, "%s%sstruct_size is %zu, expected %zu to %zu: was the struct initialized?",
+         what, member_of(what), size, kFirstSize<T>, kMaxStructBytes);
   return size;
 }
 
@@ -42,7 +42,8 @@ T read_sized(const T* given, T defaults, const char* what) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)
-      fail(DSC_ERR_UNSUPPORTED, "%s has a setting at byte %zu that this version does not know", what, i);
+      fail(DSC_ERR_UNSUPPORTED, "%s sets a member at byte %zu that this version of the library does not know",
+           what, i);
   std::memcpy(&defaults, given, std::min(size, sizeof(T)));
   defaults.struct_size = sizeof(T);
   if constexpr (requires { defaults.reserved; })

@@ -170,7 +170,7 @@ auto AgentStore::converse(Deadline deadline, Body body) {
 // A set request has no reply, so that a check of the key follows it.
 void AgentStore::put(std::string_view key, std::string_view value, Deadline deadline) {
   if (value.size() > kMostValueBytes)
-    fail(DSC_ERR_INVALID_ARG, "a value of %zu bytes, expected at most %zu", value.size(), kMostValueBytes);
+    fail(DSC_ERR_INVALID_ARG, "the value has %zu bytes, expected at most %zu", value.size(), kMostValueBytes);
   const char answered = converse(deadline, [&] {
     std::string message = request(Request::kSet) + key_text(key);
     append_text(message, value);

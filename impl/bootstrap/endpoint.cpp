@@ -58,7 +58,7 @@ Endpoint::Endpoint()
       listener_(listen_abstract(name_, kBacklog)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       spare_(open_spare()) {
-  if (!listener_) fail(DSC_ERR_ADDR_IN_USE, "the random name %s is held already", name_.c_str());
+  if (!listener_) fail(DSC_ERR_ADDR_IN_USE, "the random socket name %s is already in use", name_.c_str());
   if (!epoll_) fail_errno(errno, "epoll_create1");
   if (!watch(epoll_.get(), listener_.get(), nullptr)) fail_errno(errno, "epoll_ctl");
 }

@@ -40,7 +40,7 @@ UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   ReplyWire wire{};
   UniqueFd item;
   const ssize_t got = receive_with_descriptor(fd, &wire, sizeof wire, item);
-  if (got < 0 && errno == EMFILE) fail_errno(errno, "taking a descriptor from %s", owner.c_str());
+  if (got < 0 && errno == EMFILE) fail_errno(errno, "receiving a file descriptor from %s", owner.c_str());
   if (got <= 0) return {};
   if (got != sizeof wire || wire.magic != kEndpointMagic || wire.wire_version != kEndpointVersion)
     fail(DSC_ERR_PROTOCOL, "the endpoint of %s answers, but is not libdsc (got %zd bytes)", owner.c_str(),
@@ -49,7 +49,8 @@ UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   if (crowded) return {};
   if (wire.code == DSC_ERR_PEER_LEFT) fail(DSC_ERR_PEER_LEFT, "%s has left the world", owner.c_str());
   if (wire.code != DSC_OK || !item)
-    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answers %d without a descriptor", owner.c_str(), wire.code);
+    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answered with status %d and no file descriptor", owner.c_str(),
+         wire.code);
   return item;
 }
 
@@ -58,7 +59,8 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
   int error = 0;
   const UniqueFd connection = connect_abstract(endpoint, error);
   if (error == ECONNREFUSED)
-    fail(DSC_ERR_PEER_DEAD, "%s died: nobody listens at its endpoint %s", owner.c_str(), endpoint.c_str());
+    fail(DSC_ERR_PEER_DEAD, "%s died: no process listens at its endpoint %s", owner.c_str(),
+         endpoint.c_str());
   if (!connection) return {};
   check_user(connection.get(), owner);
   const RequestWire request = encode(key);

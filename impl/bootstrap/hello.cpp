@@ -69,7 +69,7 @@ std::string differing_settings(const std::vector<Hello>& hellos) {
     });
     if (!difference.empty()) text += (text.empty() ? "" : "; ") + entry.first + ": " + difference;
   }
-  return text.empty() ? "in a part that was too long to be sent" : text;
+  return text.empty() ? "the difference is in a part that was too long to be sent" : text;
 }
 
 // Finds a rank outside its world, or one that two processes claim.
@@ -146,10 +146,10 @@ std::optional<Problem> find_conflict(const std::vector<Hello>& hellos, Hosts hos
                    odd_ones(hellos, [](const Hello& hello) { return std::to_string(hello.config_hash); })};
   text = differing(hellos, [](const Hello& hello) { return hello.host; });
   if (!text.empty() && hosts == Hosts::kOne)
-    return Problem{
-        DSC_ERR_CONFIG,
-        "the ranks meet as ranks of one host, but their hosts are: " + text +
-            "; if LOCAL_WORLD_SIZE and LOCAL_RANK count the ranks of each host, they meet through TCP"};
+    return Problem{DSC_ERR_CONFIG,
+                   "the ranks were started as ranks of one host, but they are on different hosts: " + text +
+                       "; set LOCAL_WORLD_SIZE and LOCAL_RANK to the values of each host, and the ranks will "
+                       "connect through TCP"};
   return std::nullopt;
 }
 

@@ -40,7 +40,7 @@ std::string meeting_text(const Launch& launch) {
   if (launch.way == MeetingWay::kNobody) return launch.world_size == 1 ? "none: a world of one rank" : "";
   if (launch.way == MeetingWay::kOneHost) return "abstract unix socket";
   return launch.told_through.empty() ? "TCP"
-                                     : "TCP, at an address that is told through " + launch.told_through;
+                                     : "TCP, at an address that is exchanged through " + launch.told_through;
 }
 
 void write_launch(JsonWriter& json, const Launch& launch) {

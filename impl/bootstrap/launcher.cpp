@@ -18,25 +18,31 @@ constexpr const char* kOneProcess = "one process";
 
 void check_options(const LaunchOptions& options) {
   if ((options.sources & ~kAllSources) != 0)
-    fail(DSC_ERR_INVALID_ARG, "sources is 0x%x, expected bits of 0x%x", options.sources, kAllSources);
-  if (options.rank < -1) fail(DSC_ERR_INVALID_ARG, "rank is %d, expected 0 or more, or -1", options.rank);
+    fail(DSC_ERR_INVALID_ARG, "options->sources is 0x%x, expected bits of 0x%x", options.sources,
+         kAllSources);
+  if (options.rank < -1)
+    fail(DSC_ERR_INVALID_ARG, "options->rank is %d, expected 0 or more, or -1", options.rank);
   if (options.world_size == 0 || options.world_size < -1)
-    fail(DSC_ERR_INVALID_ARG, "world_size is %d, expected 1 or more, or -1", options.world_size);
+    fail(DSC_ERR_INVALID_ARG, "options->world_size is %d, expected 1 or more, or -1", options.world_size);
   if (options.local_rank < -1)
-    fail(DSC_ERR_INVALID_ARG, "local_rank is %d, expected 0 or more, or -1", options.local_rank);
+    fail(DSC_ERR_INVALID_ARG, "options->local_rank is %d, expected 0 or more, or -1", options.local_rank);
   if (options.port < 0 || options.port > 65535)
-    fail(DSC_ERR_INVALID_ARG, "port is %d, expected 1 to 65535, or 0", options.port);
+    fail(DSC_ERR_INVALID_ARG, "options->port is %d, expected 1 to 65535, or 0", options.port);
   const bool rank_given = options.rank >= 0;
   const bool size_given = options.world_size >= 0;
   if (rank_given != size_given)
-    fail(DSC_ERR_CONFIG, "option %s is given without %s: give both or none",
+    fail(DSC_ERR_CONFIG, "options->%s is given without options->%s: give both or neither",
          rank_given ? "rank" : "world_size", rank_given ? "world_size" : "rank");
   if (rank_given && options.sources != 0 && (options.sources & DSC_SOURCE_OPTIONS) == 0)
-    fail(DSC_ERR_INVALID_ARG, "rank and world_size are given, but sources (0x%x) excludes the options",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->rank and options->world_size are given, but options->sources (0x%x) excludes "
+         "DSC_SOURCE_OPTIONS",
          options.sources);
   if (options.init_method != nullptr && options.init_method == kPmixMethod && options.sources != 0 &&
       (options.sources & DSC_SOURCE_PMIX) == 0)
-    fail(DSC_ERR_INVALID_ARG, "init_method is pmix://, but sources (0x%x) excludes PMIx", options.sources);
+    fail(DSC_ERR_INVALID_ARG,
+         "options->init_method is pmix://, but options->sources (0x%x) excludes DSC_SOURCE_PMIX",
+         options.sources);
 }
 
 using State = SourceFinding::State;
@@ -70,7 +76,7 @@ class Search {
   HostSource launchers_master() const;
   SourceFinding look_at(const Launcher& launcher) const;
   std::string not_needed() const {
-    return launch_.source.empty() ? "not reached" : launch_.source + " comes first";
+    return launch_.source.empty() ? "not reached" : launch_.source + " has priority";
   }
   void find_way();
   std::optional<bool> has_many_hosts(std::string& why) const;
@@ -187,12 +193,12 @@ void Search::nobody_offers() {
   if (!half_set_.empty()) fail(DSC_ERR_CONFIG, "%s", half_set_.c_str());
   if (pmix_code_ != DSC_OK)
     fail(pmix_code_,
-         "only PMIx says that this process is a rank of a job, but %.400s; set RANK and WORLD_SIZE, or "
-         "exclude "
-         "PMIx from sources",
+         "only PMIx shows that this process is a rank of a job, but %.400s; set RANK and WORLD_SIZE, or "
+         "exclude PMIx from options->sources",
          pmix_text_.c_str());
   if (options_.sources != 0 && (options_.sources & DSC_SOURCE_SINGLE) == 0)
-    fail(DSC_ERR_CONFIG, "no allowed source gives rank and world size: %s", launch_.report.c_str());
+    fail(DSC_ERR_CONFIG, "no source that options->sources allows gives the rank and the world size: %s",
+         launch_.report.c_str());
   launch_.local_rank = 0;
   launch_.local_world_size = 1;
   launch_.source = kOneProcess;
@@ -242,13 +248,13 @@ void Search::check_local() const {
   const int32_t limit = known ? launch_.local_world_size : launch_.world_size;
   if (launch_.local_rank >= limit)
     fail(DSC_ERR_CONFIG, "%s is %d, expected 0 to %d (%s is %d)",
-         options_.local_rank >= 0 ? "option local_rank" : name_of(row_.local_rank, "local_rank"),
+         options_.local_rank >= 0 ? "options->local_rank" : name_of(row_.local_rank, "local_rank"),
          launch_.local_rank, limit - 1,
-         known ? name_of(row_.local_world_size, "the world's size on this host")
+         known ? name_of(row_.local_world_size, "the number of ranks on this host")
                : name_of(row_.world_size, "world_size"),
          limit);
   if (launch_.world_size == 1 && launch_.rank != 0)
-    fail(DSC_ERR_CONFIG, "%s is %d, expected 0 (%s is 1)", name_of(row_.rank, "option rank"), launch_.rank,
+    fail(DSC_ERR_CONFIG, "%s is %d, expected 0 (%s is 1)", name_of(row_.rank, "options->rank"), launch_.rank,
          name_of(row_.world_size, "world_size"));
 }
 
@@ -310,7 +316,7 @@ std::optional<bool> Search::has_many_hosts(std::string& why) const {
 
 std::string Search::told_through() const {
   const std::string_view method = options_.init_method == nullptr ? "" : options_.init_method;
-  if (options_.has_store) return "the store of the options";
+  if (options_.has_store) return "the given store";
   if (method.starts_with(kFileMethod)) return std::string(method.substr(kFileMethod.size() - 1));
   if (launch_.agent_store) return "the store of torchrun's agent";
   return winner_ != nullptr && winner_->source == DSC_SOURCE_PMIX ? "PMIx" : "";
@@ -341,7 +347,8 @@ void Search::find_way() {
   }
   const std::string through = told_through();
   if (options_.has_store || (!through.empty() && through.front() == '/'))
-    return take(MeetingWay::kTcp, "the number of hosts is not known, and there is " + through);
+    return take(MeetingWay::kTcp,
+                "the number of hosts is not known, and the address is exchanged through " + through);
   const std::string address = "the master address " + launch_.master_addr;
   switch (locate_(launch_.master_addr)) {
     case AddressLocation::kElsewhere:

@@ -32,7 +32,8 @@ void check_same(const Launcher& launcher, const Environment& environment) {
   for (const Names& pair : launcher.same) {
     const Finding a = number(pair[0], environment), b = number(pair[1], environment);
     if (a && b && a.value != b.value)
-      fail(DSC_ERR_CONFIG, "%s is %d, but %s is %d", a.variable, a.value, b.variable, b.value);
+      fail(DSC_ERR_CONFIG, "%s is %d, but %s is %d; expected the same number", a.variable, a.value,
+           b.variable, b.value);
   }
 }
 
@@ -48,8 +49,8 @@ void check_counts(const RowFindings& row) {
   if (hosts && hosts.value < 1)
     fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", hosts.variable, hosts.value);
   if (hosts && local_size && (hosts.value == 1) != (local_size.value == size.value))
-    fail(DSC_ERR_CONFIG, "%s is %d and %s is %d, but %s is %d", local_size.variable, local_size.value,
-         size.variable, size.value, hosts.variable, hosts.value);
+    fail(DSC_ERR_CONFIG, "%s is %d and %s is %d, but %s is %d; expected numbers of the same job",
+         local_size.variable, local_size.value, size.variable, size.value, hosts.variable, hosts.value);
 }
 
 }  // namespace

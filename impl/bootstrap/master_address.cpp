@@ -51,7 +51,9 @@ MasterFinding find_master(const char* init_method, int32_t port, const Environme
   MasterFinding found{};
   if (const auto chosen = parse_init_method(init_method)) {
     if (port != 0 && port != chosen->port)
-      fail(DSC_ERR_INVALID_ARG, "port is %d, but init_method says %d", port, chosen->port);
+      fail(DSC_ERR_INVALID_ARG,
+           "options->port is %d, but the port in options->init_method is %d; expected the same port", port,
+           chosen->port);
     found = {chosen->host, chosen->port, "init_method", "init_method"};
   } else {
     find_host(environment, launchers, found);

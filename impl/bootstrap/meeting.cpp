@@ -23,7 +23,7 @@ void check_settings(const MeetingSettings& settings) {
     fail(DSC_ERR_CONFIG, "world size is %d, expected 1 or more", settings.world_size);
   if (settings.world_size > kMaxRanks)
     fail(DSC_ERR_UNSUPPORTED,
-         "world size is %d, expected at most %d: this version joins no more ranks on one host",
+         "world size is %d, expected at most %d: this version supports no more ranks on one host",
          settings.world_size, kMaxRanks);
   if (settings.world_size == 1 && settings.rank != 0)
     fail(DSC_ERR_CONFIG, "rank %d is outside its world: expected 0 in a world of 1", settings.rank);
@@ -81,8 +81,9 @@ MeetingOutcome attempt(const MeetingSettings& settings, const Hello& hello, cons
     return follow_meeting(std::move(connection), hello, settings.deadline, settings.check);
   MeetingOutcome outcome;
   outcome.code = DSC_IN_PROGRESS;
-  outcome.text = error == EAGAIN ? "too many processes wait for this name"
-                                 : "a process holds the name, but does not listen";
+  outcome.text = error == EAGAIN
+                     ? "too many processes are waiting at this address"
+                     : "a process uses the socket name of this address, but does not accept connections";
   return outcome;
 }
 
@@ -122,7 +123,8 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
   if (outcome.code == DSC_ERR_TIMEOUT)  // which the name of the meeting contains
-    outcome.text += "; ranks of users other than " + std::to_string(::geteuid()) + " cannot meet this one";
+    outcome.text +=
+        "; processes of users other than " + std::to_string(::geteuid()) + " cannot join this world";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);
   result.nonce = outcome.nonce;
   result.held = {outcome.nonce, settings.world_size, outcome.host_pid, false};
@@ -135,10 +137,11 @@ void answer_late_comer(int listen_fd, const HeldName& held) {
   constexpr int kMostAtOnce = 64;
   MeetingOutcome outcome;
   outcome.code = held.closing ? DSC_IN_PROGRESS : DSC_ERR_ADDR_IN_USE;
-  outcome.text = held.closing ? "the world of pid " + std::to_string(held.pid) + " is ending"
-                              : "a job of " + std::to_string(held.world_size) + " ranks formed there (pid " +
-                                    std::to_string(held.pid) + ", incarnation " + hex(held.nonce) +
-                                    "); choose another MASTER_PORT or DSC_JOB_ID";
+  outcome.text = held.closing
+                     ? "the world of pid " + std::to_string(held.pid) + " is ending"
+                     : "a job of " + std::to_string(held.world_size) +
+                           " ranks has already started at this address (pid " + std::to_string(held.pid) +
+                           ", incarnation " + hex(held.nonce) + "); choose another MASTER_PORT or DSC_JOB_ID";
   const std::string bytes = encode_outcome(outcome);
   for (int i = 0; i < kMostAtOnce; ++i) {
     int error = 0;

@@ -39,23 +39,26 @@ MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline de
   const PeerCredentials host = peer_credentials(connection.get());
   const std::string who = "pid " + std::to_string(host.pid);
   if (host.uid != ::geteuid())
-    return answer(DSC_ERR_ADDR_IN_USE, "the name is held by " + who + " of user " + std::to_string(host.uid) +
-                                           ", expected user " + std::to_string(::geteuid()));
+    return answer(DSC_ERR_ADDR_IN_USE, "the socket name of this address is in use by " + who + " of user " +
+                                           std::to_string(host.uid) + ", expected user " +
+                                           std::to_string(::geteuid()));
   Hello hello = own;
   hello.remaining_ms = deadline.remaining_ms();
   const std::string message = encode_hello(hello);
   const ssize_t sent = send_message(connection.get(), message.data(), message.size());
   // if the connection is closed, receiving shows the reason
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET)
-    return answer(DSC_IN_PROGRESS, who + ", which hosts the meeting, did not take this rank's greeting");
+    return answer(DSC_IN_PROGRESS,
+                  who + ", which collects the ranks, did not accept the message of this rank");
   std::string bytes(kMaxOutcomeBytes, '\0');
   ssize_t got = -1;
   do {  // the outcome is sent only once
     if (!wait_for_outcome(connection.get(), deadline, check))
-      return answer(DSC_ERR_TIMEOUT, who + " hosts the meeting but gave no result; is that process stopped?");
+      return answer(DSC_ERR_TIMEOUT,
+                    who + " collects the ranks, but sent no result; is that process stopped?");
     got = receive_message(connection.get(), bytes.data(), bytes.size());
   } while (got < 0 && errno == EAGAIN);
-  if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which hosted the meeting, is gone");
+  if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which collected the ranks, has ended");
   return decode_outcome(bytes.data(), std::min(static_cast<size_t>(got), bytes.size()));
 }
 

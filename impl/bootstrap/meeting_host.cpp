@@ -50,8 +50,8 @@ std::optional<MeetingOutcome> MeetingHost::decide() {
   auto outcome = coordinator_.decide(hellos(), left_);
   if (outcome && outcome->code == DSC_ERR_TIMEOUT && accept_error_ != 0) {
     outcome->code = DSC_ERR_SYSTEM;
-    outcome->text += "; others connect, but accepting them fails on rank " + std::to_string(own_.rank) +
-                     ": " + std::generic_category().message(accept_error_);
+    outcome->text += "; other processes connect, but their connections cannot be accepted on rank " +
+                     std::to_string(own_.rank) + ": " + std::generic_category().message(accept_error_);
   }
   return outcome;
 }

@@ -148,7 +148,7 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
   OutcomeWire wire{};
   if (bytes >= sizeof wire) std::memcpy(&wire, data, sizeof wire);
   if (wire.magic != kMeetingMagic)
-    return problem(DSC_ERR_PROTOCOL, "a process answers under this name, but is not libdsc (got " +
+    return problem(DSC_ERR_PROTOCOL, "a process answers at this address, but is not libdsc (got " +
                                          std::to_string(bytes) + " bytes:" + first_bytes(data, bytes) + ")");
   MeetingOutcome outcome;
   outcome.code = wire.code;
@@ -159,8 +159,9 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
     return outcome;
   }
   if (wire.wire_version != kMeetingVersion)
-    return problem(DSC_ERR_VERSION, "the meeting speaks wire version " + std::to_string(wire.wire_version) +
-                                        ", expected " + std::to_string(kMeetingVersion));
+    return problem(DSC_ERR_VERSION, "the process that collects the ranks uses wire version " +
+                                        std::to_string(wire.wire_version) + ", expected " +
+                                        std::to_string(kMeetingVersion));
   const bool possible = wire.world_size > 0 && wire.world_size <= kMaxRanks;
   if (!possible || bytes != sizeof wire + static_cast<size_t>(wire.world_size) * sizeof(MemberWire))
     return problem(DSC_ERR_PROTOCOL, "a result for " + std::to_string(wire.world_size) + " ranks has " +

@@ -55,13 +55,13 @@ void on_event(size_t, pmix_status_t status, const pmix_proc_t* source, pmix_info
       [&] {
         keep({status, affected_rank(source, info, count)});
       },
-      [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_WARN, "an event of PMIx is lost: %s", text); });
+      [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_WARN, "an event of PMIx was lost: %s", text); });
   if (go_on) go_on(PMIX_EVENT_NO_ACTION_TAKEN, nullptr, 0, nullptr, nullptr, chain);
 }
 
 void on_registered(pmix_status_t status, size_t, void*) {
   if (status != PMIX_SUCCESS)
-    log(DSC_LOG_LEVEL_DEBUG, "the PMIx server reports no events: status %d", status);
+    log(DSC_LOG_LEVEL_DEBUG, "the PMIx server will not report events: status %d", status);
 }
 
 }  // namespace

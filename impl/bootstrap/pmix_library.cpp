@@ -36,7 +36,7 @@ Loaded open_library(const Environment& environment) {
   }
   for (const char* name : kNames)
     if (void* handle = open(name)) return {handle, name};
-  fail(DSC_ERR_NO_BACKEND, "libpmix cannot be loaded: %s; DSC_PMIX_LIBRARY may say where it is",
+  fail(DSC_ERR_NO_BACKEND, "libpmix cannot be loaded: %s; set DSC_PMIX_LIBRARY to the path of the library",
        tried.c_str());
 }
 

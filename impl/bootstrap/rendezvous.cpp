@@ -250,8 +250,8 @@ StoreLocation Meeting::find_location(Deadline deadline) const {
   capture([&] { bytes = exchange_->get(kLocationKey, 0, deadline); },
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
-            fail_without_first_rank(
-                code, "it has not told through " + launch_.told_through + " where it listens (" + text + ")");
+            fail_without_first_rank(code, "it has not published through " + launch_.told_through +
+                                              " the address at which it listens (" + text + ")");
           });
   return decode_location(bytes, launch_.told_through);
 }
@@ -347,7 +347,7 @@ Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingS
   MeetingSettings settings = wanted;
   settings.latest_world = worlds_met().latest(rendezvous.launch.job_id);
   if (settings.world_size > kMaxJobRanks)
-    fail(DSC_ERR_UNSUPPORTED, "world size is %d, expected at most %d: this version joins no more ranks",
+    fail(DSC_ERR_UNSUPPORTED, "world size is %d, expected at most %d: this version supports no more ranks",
          settings.world_size, kMaxJobRanks);
   std::string reason;
   for (;;) {
@@ -357,7 +357,7 @@ Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingS
               fail_meeting(error.code(), error.what(), error.failure().ranks, settings);
             });
     if (done) return *std::move(done);
-    log(DSC_LOG_LEVEL_DEBUG, "start-up begins again: %s", reason.c_str());
+    log(DSC_LOG_LEVEL_DEBUG, "start-up is attempted again: %s", reason.c_str());
     if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, {}, settings);
     sleep_until(Deadline::after_ms(kPauseMs));
   }

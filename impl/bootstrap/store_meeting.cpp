@@ -51,7 +51,7 @@ std::string wait_for_outcome(Store& store, const MeetingSettings& settings) {
     if (auto outcome = try_to_follow(store, kOutcomeKey, 0, slice)) return *std::move(outcome);
     if (settings.check) settings.check();
     if (last.passed())
-      fail(DSC_ERR_TIMEOUT, "rank 0 hosts the meeting but gave no result; is that process stopped?");
+      fail(DSC_ERR_TIMEOUT, "rank 0 collects the ranks, but sent no result; is that process stopped?");
   }
 }
 
@@ -87,12 +87,11 @@ bool formed_with(Store& store, const StoreOutcome& outcome, const Hello& own, co
 std::optional<MeetingResult> too_late(Store& store, const StoreOutcome& outcome, std::string& reason) {
   const std::string closing(kClosingKey);
   if (!store.check({&closing, 1}, Deadline::after_ms(kStoreAnswerMs)))
-    fail(
-        DSC_ERR_ADDR_IN_USE,
-        "a job of %d ranks formed there (rank 0 has pid %lld, incarnation %s); choose another MASTER_PORT or "
-        "DSC_JOB_ID",
-        outcome.layout.world_size(), static_cast<long long>(outcome.host_pid), hex(outcome.nonce).c_str());
-  reason = "the world that formed there is ending";
+    fail(DSC_ERR_ADDR_IN_USE,
+         "a job of %d ranks has already started at this address (rank 0 has pid %lld, incarnation %s); "
+         "choose another MASTER_PORT or DSC_JOB_ID",
+         outcome.layout.world_size(), static_cast<long long>(outcome.host_pid), hex(outcome.nonce).c_str());
+  reason = "the world that started at this address is ending";
   return std::nullopt;
 }
 

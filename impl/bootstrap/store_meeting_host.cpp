@@ -112,7 +112,7 @@ bool StoreMeetingHost::take_news() {
   if (!news) return false;
   if (news->size() % kNumberBytes != 0)
     fail(DSC_ERR_PROTOCOL,
-         "another program wrote %zu bytes into the meeting's list of ranks, expected %zu for each rank",
+         "another program wrote %zu bytes into the list of ranks in the store, expected %zu for each rank",
          news->size(), kNumberBytes);
   for (size_t at = 0; at < news->size(); at += kNumberBytes) {
     take_hello(news->substr(at, kNumberBytes));

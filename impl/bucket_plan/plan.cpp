@@ -25,12 +25,16 @@ struct Filling {
 
 void check_order(std::span<const size_t> order, size_t n) {
   if (order.empty()) return;
-  if (order.size() != n) fail(DSC_ERR_INVALID_ARG, "order has %zu entries for %zu tensors", order.size(), n);
+  if (order.size() != n)
+    fail(DSC_ERR_INVALID_ARG, "options->order has %zu entries, expected %zu, one for each tensor",
+         order.size(), n);
   std::vector<bool> seen(n);
   for (size_t position = 0; position < n; ++position) {
     const size_t index = order[position];
-    if (index >= n) fail(DSC_ERR_INVALID_ARG, "order[%zu] is %zu, expected 0 to %zu", position, index, n - 1);
-    if (seen[index]) fail(DSC_ERR_INVALID_ARG, "order[%zu] repeats tensor %zu", position, index);
+    if (index >= n)
+      fail(DSC_ERR_INVALID_ARG, "options->order[%zu] is %zu, expected 0 to %zu", position, index, n - 1);
+    if (seen[index])
+      fail(DSC_ERR_INVALID_ARG, "options->order[%zu] is %zu, expected each tensor once", position, index);
     seen[index] = true;
   }
 }
@@ -81,8 +85,8 @@ std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const 
 
 BucketPlan plan_buckets(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                         std::span<const size_t> limits) {
-  if (tensors.empty()) fail(DSC_ERR_INVALID_ARG, "no tensors to plan, expected 1 or more");
-  if (limits.empty()) fail(DSC_ERR_INVALID_ARG, "no limits to plan with, expected 1 or more");
+  if (tensors.empty()) fail(DSC_ERR_INVALID_ARG, "there are no tensors, expected 1 or more");
+  if (limits.empty()) fail(DSC_ERR_INVALID_ARG, "options->n_limits is 0, expected 1 or more");
   check_order(order, tensors.size());
   std::vector<Bucket> buckets = assign(tensors, order, limits);
   if (order.empty()) {

@@ -45,18 +45,19 @@ std::vector<size_t> shuffled(size_t count, uint64_t seed) {
 
 size_t shard_size(const Sharding& sharding) {
   const auto [count, shards, shuffle, seed, drop_last] = sharding;
-  if (count == 0) fail(DSC_ERR_INVALID_ARG, "0 samples, expected 1 or more");
-  if (shards == 0) fail(DSC_ERR_INVALID_ARG, "0 shards, expected 1 or more");
+  if (count == 0) fail(DSC_ERR_INVALID_ARG, "count is 0, expected 1 or more");
+  if (shards == 0) fail(DSC_ERR_INVALID_ARG, "shards is 0, expected 1 or more");
   constexpr size_t kMost = std::numeric_limits<ptrdiff_t>::max() / sizeof(size_t);
   if (count > kMost || shards > kMost) {
-    fail(DSC_ERR_OVERFLOW, "%zu samples in %zu shards, expected at most %zu of each", count, shards, kMost);
+    fail(DSC_ERR_OVERFLOW, "count is %zu and shards is %zu, expected at most %zu for each", count, shards,
+         kMost);
   }
   return drop_last ? count / shards : (count - 1) / shards + 1;
 }
 
 void check_shard(const Sharding& sharding, size_t shard) {
   if (shard >= sharding.shards) {
-    fail(DSC_ERR_INVALID_ARG, "shard %zu, expected 0 to %zu", shard, sharding.shards - 1);
+    fail(DSC_ERR_INVALID_ARG, "shard is %zu, expected 0 to %zu", shard, sharding.shards - 1);
   }
 }
 
@@ -64,7 +65,7 @@ void shard_indices(const Sharding& sharding, size_t shard, std::span<size_t> ind
   const size_t size = shard_size(sharding);
   check_shard(sharding, shard);
   if (indices.size() < size) {
-    fail(DSC_ERR_INVALID_ARG, "capacity is %zu, expected at least %zu, the samples of the shard",
+    fail(DSC_ERR_INVALID_ARG, "capacity is %zu, expected at least %zu, the number of samples in the shard",
          indices.size(), size);
   }
   std::vector<size_t> sequence;

@@ -32,33 +32,36 @@ size_t rounded_up(size_t elements, size_t to, size_t index) {
 }
 
 void check(std::span<const ShardTensor> tensors, const ShardRules& rules) {
-  if (tensors.empty()) fail(DSC_ERR_INVALID_ARG, "no tensors to lay out, expected 1 or more");
+  if (tensors.empty()) fail(DSC_ERR_INVALID_ARG, "there are no tensors, expected 1 or more");
   if (rules.shards < 1 || rules.shards > INT32_MAX)
     fail(DSC_ERR_INVALID_ARG, "shards is %zu, expected 1 to %d", rules.shards, INT32_MAX);
   if (rules.alignment < 1 || rules.alignment > INT32_MAX)
-    fail(DSC_ERR_INVALID_ARG, "alignment is %zu, expected 1 to %d", rules.alignment, INT32_MAX);
+    fail(DSC_ERR_INVALID_ARG, "%s->alignment is %zu, expected 1 to %d", rules.given_as, rules.alignment,
+         INT32_MAX);
   if (rules.layout < DSC_SHARD_LAYOUT_UNIT || rules.layout > DSC_SHARD_LAYOUT_PARTITIONED)
     fail(DSC_ERR_INVALID_ARG,
-         "layout is %d, expected 1 (unit), 2 (megatron), 3 (deepspeed) or 4 (partitioned)", rules.layout);
+         "%s->layout is %d, expected 1 (unit), 2 (megatron), 3 (deepspeed) or 4 (partitioned)",
+         rules.given_as, rules.layout);
 }
 
 void check_units(std::span<const ShardTensor> tensors, const ShardRules& rules) {
   if (rules.unit_starts.empty()) return;
   if (rules.layout == DSC_SHARD_LAYOUT_MEGATRON)
     fail(DSC_ERR_INVALID_ARG,
-         "unit_starts has %zu entries, expected none: Megatron's layout plans its buckets",
-         rules.unit_starts.size());
+         "%s->unit_starts has %zu entries, expected none: the layout megatron plans its buckets itself",
+         rules.given_as, rules.unit_starts.size());
   if (rules.unit_starts[0] != 0)
-    fail(DSC_ERR_INVALID_ARG, "unit_starts[0] is %zu, expected 0", rules.unit_starts[0]);
+    fail(DSC_ERR_INVALID_ARG, "%s->unit_starts[0] is %zu, expected 0", rules.given_as, rules.unit_starts[0]);
   for (size_t u = 1; u < rules.unit_starts.size(); ++u) {
     const size_t before = rules.unit_starts[u - 1];
     if (rules.unit_starts[u] <= before || rules.unit_starts[u] >= tensors.size())
-      fail(DSC_ERR_INVALID_ARG, "unit_starts[%zu] is %zu, expected more than %zu and less than %zu", u,
-           rules.unit_starts[u], before, tensors.size());
+      fail(DSC_ERR_INVALID_ARG, "%s->unit_starts[%zu] is %zu, expected more than %zu and less than %zu",
+           rules.given_as, u, rules.unit_starts[u], before, tensors.size());
   }
   for (size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].alone)
-      fail(DSC_ERR_INVALID_ARG, "alone[%zu] is 1, expected 0: unit_starts gives the units", i);
+      fail(DSC_ERR_INVALID_ARG, "%s->alone[%zu] is 1, expected 0: unit_starts defines the units",
+           rules.given_as, i);
 }
 
 // Cuts consecutive parameters into units: a unit is closed by the parameter that fills it.

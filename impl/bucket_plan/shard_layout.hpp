@@ -22,6 +22,7 @@ struct ShardRules {
   size_t bucket_elements = 0;           // closes a planned bucket or unit; 0: it is never full
   bool wide_padding = false;            // Megatron's layout: bucket ends are also multiples of 65,536
   std::span<const size_t> unit_starts;  // first parameter of each unit; empty: units are planned
+  const char* given_as = "options";     // name of the caller's argument in messages
 };
 
 // A flat buffer of one element type. Shard r is elements r * size / shards to (r + 1) * size / shards - 1.

@@ -57,7 +57,8 @@ bool take_from_caller(void* memory) {
 }
 
 [[noreturn]] void fail_not_allocated() {
-  fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
+  fail(DSC_ERR_INVALID_ARG,
+       "memory is not an address that dsc_mem_alloc() or dsc_mem_retain() returned, or it was already freed");
 }
 
 // Returns the block that contains an address, or an empty one.

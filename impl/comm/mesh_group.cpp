@@ -23,7 +23,7 @@ void verify_mesh(Comm& comm, const RankMesh& mesh, const char* axes) {
 std::shared_ptr<Comm> split_along(Comm& comm, const RankMesh& mesh, const char* axes, GroupOptions options) {
   verify_mesh(comm, mesh, axes);
   if (mesh.size() != comm.size())
-    fail(DSC_ERR_INVALID_ARG, "the mesh has %d ranks, expected %d as the communicator", mesh.size(),
+    fail(DSC_ERR_INVALID_ARG, "the mesh has %d ranks, expected %d, the size of the communicator", mesh.size(),
          comm.size());
   const std::vector<size_t> set = mesh.axis_set(axes);
   if (options.name.empty()) options.name = mesh.text_of(set);

@@ -29,7 +29,7 @@ int32_t add_custom_op(CustomOp op) {
   auto kept = std::make_shared<const CustomOp>(std::move(op));
   MutexLock lock(registry.mutex);
   if (registry.next == INT32_MAX)
-    fail(DSC_ERR_OVERFLOW, "2^31 ops were created, and no numbers are left for more");
+    fail(DSC_ERR_OVERFLOW, "2^31 operations were created, no more are possible");
   registry.ops.emplace(registry.next, std::move(kept));
   return registry.next++;
 }
@@ -50,7 +50,10 @@ bool remove_custom_op(int32_t op) noexcept {
 void set_reduction(Call& call, int32_t op) {
   std::shared_ptr<const CustomOp> custom;
   if (!is_op(op) && !(op >= kUserOp && (custom = find_custom_op(op))))
-    fail(DSC_ERR_INVALID_ARG, "op is %d, expected 1 (sum) to 8 (bxor), or one of dsc_op_create_...", op);
+    fail(DSC_ERR_INVALID_ARG,
+         "op is %d, expected 1 (sum) to 8 (bxor), or an operation from dsc_op_create_premul() or "
+         "dsc_op_create_user() that was not destroyed",
+         op);
   if (custom && custom->user) {
     call.op = kUserOp;
     call.op_id = custom->user->id;
@@ -63,12 +66,12 @@ void set_reduction(Call& call, int32_t op) {
          op_unsupported_reason(call.op, call.dtype));
   if (!custom) return;
   if (!is_floating(call.dtype))
-    fail(DSC_ERR_UNSUPPORTED, "op scales elements of %s, expected a floating-point type",
+    fail(DSC_ERR_UNSUPPORTED, "op is a scaled sum and the elements are %s, expected a floating-point type",
          dtype_name(call.dtype));
   // Types other than f64 are scaled in f32.
   const auto narrow = static_cast<float>(custom->prescale);
   if (call.dtype != DSC_DTYPE_F64 && (!std::isfinite(narrow) || (narrow == 0 && custom->prescale != 0)))
-    fail(DSC_ERR_INVALID_ARG, "op scales by %g, expected a number that f32 can hold, for elements of %s",
+    fail(DSC_ERR_INVALID_ARG, "op has the scale %g, expected a number in the range of f32 for elements of %s",
          custom->prescale, dtype_name(call.dtype));
   call.prescale = custom->prescale;
 }

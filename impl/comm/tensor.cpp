@@ -23,11 +23,11 @@ void check_tensor(const Tensor& tensor, size_t index) {
   if (!is_dtype(tensor.dtype))
     fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 1 (i8) to 13 (bool)", name.c_str(), tensor.dtype);
   if (tensor.has_shape && product(tensor.shape) != tensor.count)
-    fail(DSC_ERR_INVALID_ARG, "%s: %s do not fit the shape", name.c_str(),
+    fail(DSC_ERR_INVALID_ARG, "%s: %s, expected as many elements as the shape has", name.c_str(),
          clipped(describe(tensor), kShownBytes).c_str());
   size_t bytes = 0;
   if (__builtin_mul_overflow(tensor.count, dtype_bytes(tensor.dtype), &bytes))
-    fail(DSC_ERR_OVERFLOW, "%s: %zu elements are larger than any memory", name.c_str(), tensor.count);
+    fail(DSC_ERR_OVERFLOW, "%s: %zu elements do not fit the address space", name.c_str(), tensor.count);
 }
 
 std::string memory_text(int32_t device) {
@@ -50,13 +50,14 @@ std::optional<TensorProblem> memory_problem(const Comm& comm, const Tensor& tens
 std::optional<TensorProblem> device_problem(const Comm& comm, const Tensor& tensor, const Tensor& first) {
   const std::string given = "device is " + std::to_string(tensor.device) + ", expected ";
   if (tensor.device != -1 && tensor.device != comm.device()) {
-    const std::string own = comm.device() < 0
-                                ? "-1: the communicator is not bound to a device"
-                                : "-1 or " + std::to_string(comm.device()) + ", the communicator's";
+    const std::string own =
+        comm.device() < 0 ? "-1: the communicator is not bound to a device"
+                          : "-1 or " + std::to_string(comm.device()) + ", the device of the communicator";
     return TensorProblem{DSC_ERR_UNSUPPORTED, given + own};
   }
   if (tensor.device != first.device)
-    return TensorProblem{DSC_ERR_UNSUPPORTED, given + std::to_string(first.device) + " as for the first one"};
+    return TensorProblem{DSC_ERR_UNSUPPORTED,
+                         given + std::to_string(first.device) + " as for the first tensor"};
   return std::nullopt;
 }
 

@@ -22,8 +22,9 @@ RingMemory::~RingMemory() {
   bool idle = false;
   call_out([&] { idle = wait_idle(Deadline::after_ms(timeout_ms)); });
   if (idle) return;
-  log(DSC_LOG_LEVEL_WARN, "%zu bytes of a ring are kept: its pass on the device did not end within %d ms",
-      bytes(), timeout_ms);
+  log(DSC_LOG_LEVEL_WARN,
+      "%zu bytes of a ring are not freed, because its pass on the device did not end within %d ms", bytes(),
+      timeout_ms);
   keep(std::move(areas_));
 }
 
@@ -31,12 +32,11 @@ void RingMemory::check(void* stream, int32_t grad_dtype) const {
   if (!space_->in_stream_order()) return;
   if (space_->is_captured(stream))
     fail(DSC_ERR_STATE,
-         "the stream of the pass is being captured in a graph, expected another stream: ranks compare passes "
-         "on the host");
+         "stream is being captured in a graph, expected another stream: ranks compare passes on the host");
   if (grad_dtype == 0) return;
   if (!is_floating(grad_dtype))
     fail(DSC_ERR_UNSUPPORTED,
-         "grad_dtype is %s, expected a floating-point type: a device can add no other gradients",
+         "grad_dtype is %s, expected a floating-point type: on a device, other gradients cannot be added",
          dtype_name(grad_dtype));
   space_->prepare();
 }

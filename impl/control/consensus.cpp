@@ -39,9 +39,9 @@ const char* question_name(Question question) noexcept {
     case Question::kShrink:
       return "shrink";
     case Question::kMapped:
-      return "the second half of shrink";
+      return "the second phase of shrink";
   }
-  return "something unknown";
+  return "an unknown operation";
 }
 
 }  // namespace
@@ -205,13 +205,13 @@ Decision Consensus::read_decision() const {
     std::memcpy(decision.named.words(), payload.data() + sizeof head + set_bytes, set_bytes);
     return decision;
   }
-  fail(DSC_ERR_PROTOCOL, "the group's decision is not one that a member made");
+  fail(DSC_ERR_PROTOCOL, "the decision of the group does not come from one of its ranks");
 }
 
 void Consensus::check_membership() const {
   if (group_.has_left(group_.rank())) fail(DSC_ERR_STATE, "the communicator was destroyed during the call");
   if (lost_.contains(group_.rank()))
-    fail(DSC_ERR_PEER_STALLED, "the other ranks have gone on without %s, which was stopped for too long",
+    fail(DSC_ERR_PEER_STALLED, "the other ranks have continued without %s, which was stopped for too long",
          group_.describe_member(group_.rank()).c_str());
 }
 
@@ -226,7 +226,8 @@ Decision Consensus::adopt(Decision decision, uint64_t sequence) {
   late.outcome = DSC_ERR_TIMEOUT;
   late.lost = lost_;
   late.named.insert(group_.rank());
-  late.text = group_.describe_member(group_.rank()).str() + " arrived too late: the others have gone on";
+  late.text =
+      group_.describe_member(group_.rank()).str() + " arrived too late: the other ranks have continued";
   return late;
 }
 

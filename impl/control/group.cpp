@@ -90,7 +90,7 @@ void Group::withdraw() noexcept {
 void Group::check_peers() const {
   for (int member = 0; member < size_; ++member)
     if (const dsc_result_t gone = process_of(member).gone.load(); gone != DSC_OK)
-      fail(gone, "%s %s while the group was made", describe_member(member).c_str(),
+      fail(gone, "%s %s while the group was being created", describe_member(member).c_str(),
            gone == DSC_ERR_PEER_LEFT ? "left" : "died");
 }
 

@@ -46,7 +46,8 @@ std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
   for (;;) {
     if (auto channel = Channel::connect(target, deadline, failure)) return channel;
     if (connect_deadline.passed())
-      fail(DSC_ERR_PEER_DEAD, "the store at %s went away: %s", target.text().c_str(), failure.reason.c_str());
+      fail(DSC_ERR_PEER_DEAD, "the connection to the store at %s was lost: %s", target.text().c_str(),
+           failure.reason.c_str());
     sleep_until(Deadline::after_ms(kPauseMs));
   }
 }
@@ -224,7 +225,8 @@ void JobWatch::republish_unread_wills() {
 StoreReply JobWatch::call(const StoreRequest& request) {
   channel_->send(request, Deadline::after_ms(kSendMs));
   StoreReply reply = await_reply();
-  if (reply.code != DSC_OK) log(DSC_LOG_LEVEL_ERROR, "the job's store refuses: %s", reply.value.c_str());
+  if (reply.code != DSC_OK)
+    log(DSC_LOG_LEVEL_ERROR, "the store of the job refused a request: %s", reply.value.c_str());
   return reply;
 }
 

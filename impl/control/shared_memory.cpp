@@ -80,7 +80,7 @@ struct stat check_segment(int fd, size_t bytes) {
 std::byte* map_pages(int fd, size_t bytes, OnFork on_fork) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
-    if (errno == ENOMEM) fail(DSC_ERR_NOMEM, "no room to map %zu bytes of shared memory", bytes);
+    if (errno == ENOMEM) fail(DSC_ERR_NOMEM, "no free address range for %zu bytes of shared memory", bytes);
     fail_errno(errno, "mmap of %zu bytes of shared memory", bytes);
   }
   if (on_fork == OnFork::kGone) madvise(data, bytes, MADV_DONTFORK);

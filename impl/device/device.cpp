@@ -11,8 +11,8 @@ thread_local const Device* scope_of_thread = nullptr;
 
 std::shared_ptr<const Device> Device::bind(std::shared_ptr<const CudaLibrary> cuda, int number) {
   if (number >= cuda->devices)
-    fail(DSC_ERR_INVALID_ARG, "device is %d, expected 0 to %d: CUDA shows %d", number, cuda->devices - 1,
-         cuda->devices);
+    fail(DSC_ERR_INVALID_ARG, "device is %d, expected 0 to %d: the number of devices that CUDA shows is %d",
+         number, cuda->devices - 1, cuda->devices);
   const std::shared_ptr<Device> device(new Device(std::move(cuda), number));
   device->check(device->cuda().device_get(&device->handle_, number), "cuDeviceGet");
   char name[128] = {};

@@ -104,9 +104,10 @@ void* open_in(const WantedLibrary& wanted, const std::vector<std::string>& folde
 [[noreturn]] void fail_not_found(const WantedLibrary& wanted, const std::string& tried,
                                  const std::vector<std::string>& folders) {
   std::string looked;
-  for (const std::string& folder : folders) looked += (looked.empty() ? "; not in " : ", ") + folder;
-  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %.250s; %s or %s may say where it is%s", wanted.name,
-       tried.c_str(), wanted.option, wanted.variable, looked.c_str());
+  for (const std::string& folder : folders)
+    looked += (looked.empty() ? "; also not found in " : ", ") + folder;
+  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %.250s; set %s or %s to the path of the library%s",
+       wanted.name, tried.c_str(), wanted.option, wanted.variable, looked.c_str());
 }
 
 }  // namespace

@@ -76,8 +76,8 @@ struct Choice {
 Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
   if (wanted >= 0) return {wanted, "as requested"};
   if (const int current = Device::current(cuda); current >= 0)
-    return {current, "that of the current context"};
-  return {local_rank % cuda.devices, "by the local rank"};
+    return {current, "the device of the current CUDA context"};
+  return {local_rank % cuda.devices, "chosen by the local rank"};
 }
 
 DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loader,
@@ -99,7 +99,7 @@ DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loa
     log(DSC_LOG_LEVEL_WARN, "%s", world.nccl.library->warning.c_str());
   if (environment("NCCL_COMM_BLOCKING") == "1")
     log(DSC_LOG_LEVEL_WARN,
-        "with NCCL_COMM_BLOCKING=1, calls of NCCL may block for any time: time-outs have no effect");
+        "with NCCL_COMM_BLOCKING=1, calls of NCCL may block without limit, and timeouts have no effect");
   return world;
 }
 
@@ -117,8 +117,8 @@ void check_devices(const std::vector<Binding>& all) {
     for (size_t b = a + 1; b < all.size(); ++b)
       if (share_a_card(all[a], all[b]) && all[a].nccl_host == all[b].nccl_host && !all[a].shares_cards)
         fail(DSC_ERR_CONFIG,
-             "ranks %zu and %zu are bound to the same GPU, their devices %d and %d: expected a GPU for each "
-             "rank, or different values of NCCL_HOSTID",
+             "ranks %zu and %zu are bound to the same GPU (their devices %d and %d), expected a separate GPU "
+             "for each rank, or different values of NCCL_HOSTID",
              a, b, all[a].number, all[b].number);
   }
 }
@@ -126,7 +126,7 @@ void check_devices(const std::vector<Binding>& all) {
 std::string first_text(const std::vector<Binding>& all, Bound bound) {
   const auto found = std::ranges::find(all, bound, &Binding::bound);
   const std::string who = "rank " + std::to_string(found - all.begin());
-  return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
+  return bound == Bound::kFailed ? who + ": " + found->text : who + " requests no device";
 }
 
 // If no rank asked for a device, a failure is not an error, because it is the same on all ranks.
@@ -179,7 +179,8 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, host, all, asked, deadline);
   host->restart_sequence();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
-    log(DSC_LOG_LEVEL_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
+    log(DSC_LOG_LEVEL_DEBUG,
+        "no rank is bound to a device, because no rank requests a device or has a current CUDA context");
     return nullptr;
   }
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
@@ -187,7 +188,8 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   if (failed && asked)
     fail(std::ranges::find(all, Bound::kFailed, &Binding::bound)->code, "%s", text.c_str());
   if (asked)
-    fail(DSC_ERR_CONFIG, "%s, but others do: expected a device for all ranks, or for none", text.c_str());
+    fail(DSC_ERR_CONFIG, "%s, but other ranks do; expected a device for all ranks, or for none",
+         text.c_str());
   log(DSC_LOG_LEVEL_WARN, "only the host engine is used, not NCCL: %s", text.c_str());
   return nullptr;
 }

@@ -139,7 +139,8 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 NcclComm* NcclCommunicator::usable() const {
-  if (aborting_.load() || ended_.load()) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  if (aborting_.load() || ended_.load())
+    fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted during this call");
   return comm_.load();
 }
 
@@ -222,7 +223,7 @@ void NcclCommunicator::end_finalize(const NcclWait& limits) {
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
   await_completion("ncclCommFinalize", limits);
-  if (aborting_.exchange(true)) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  if (aborting_.exchange(true)) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted during this call");
   if (adopted_) drop_scaled_sums();
   const NcclResult destroyed = adopted_ ? NcclResult::success : nccl().comm_destroy(comm_.load());
   set_ended();

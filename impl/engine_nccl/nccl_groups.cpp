@@ -37,7 +37,7 @@ Adopted inspect(const NcclGroup& group, NcclComm* comm) {
   group.check(nccl.comm_cu_device(comm, &device), "ncclCommCuDevice");
   if (device != group.device().number())
     fail(DSC_ERR_INVALID_ARG,
-         "rank %d: nccl_comm is on device %d, but this communicator is bound to device %d",
+         "rank %d: the NCCL communicator is on device %d, but this communicator is bound to device %d",
          group.host->rank(), device, group.device().number());
   return found;
 }
@@ -52,12 +52,12 @@ void check_adopted(const std::vector<Adopted>& all) {
     const auto rank = static_cast<size_t>(all[r].rank);
     if (all[r].ranks != static_cast<int>(all.size()))
       fail(DSC_ERR_INVALID_ARG,
-           "nccl_comm of rank %zu has %d ranks, expected those of this communicator: %zu", r, all[r].ranks,
-           all.size());
+           "the NCCL communicator of rank %zu has %d ranks, expected %zu, the size of this communicator", r,
+           all[r].ranks, all.size());
     if (rank >= all.size() || seen[rank])
       fail(DSC_ERR_INVALID_ARG,
-           "nccl_comm of rank %zu is rank %d of NCCL's communicator, as that of another rank is; expected "
-           "each rank once",
+           "the NCCL communicator of rank %zu has rank %d, which also another rank has; expected each rank "
+           "once",
            r, all[r].rank);
     seen[rank] = true;
   }

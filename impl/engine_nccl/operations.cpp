@@ -96,8 +96,8 @@ void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes) {
     const size_t rest = reinterpret_cast<uintptr_t>(memory) % width;
     if (bytes > 0 && rest != 0)
       fail(DSC_ERR_INVALID_ARG,
-           "%s is %zu byte%s past a multiple of %zu: expected device memory that is aligned to its elements "
-           "(%s), which are reduced",
+           "the address of %s is %zu byte%s past a multiple of %zu: expected device memory that is aligned "
+           "to its elements (%s)",
            what, rest, rest == 1 ? "" : "s", width, dtype_name(call.dtype));
   };
   check("send", call.send, send_bytes);

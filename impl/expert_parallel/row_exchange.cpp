@@ -44,8 +44,8 @@ void RowExchange::expect_idle() const {
     wait_ignoring_failure(*operation, Deadline::never());
   if (latest && !latest->done())
     fail(DSC_ERR_STATE,
-         "the previous call on this plan is not complete; expected a wait for its work, or a plan for each "
-         "call in progress");
+         "the previous call on this plan is not complete; wait for its work first, or use a separate plan "
+         "for each call in progress");
 }
 
 std::byte* RowExchange::token_side(const RowFormat& format) {

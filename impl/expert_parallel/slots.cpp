@@ -15,17 +15,18 @@ constexpr size_t kMostExperts = size_t{1} << 24;
 
 void check_settings(const MoeSettings& settings) {
   if (settings.experts < 1 || settings.experts > kMostExperts)
-    fail(DSC_ERR_INVALID_ARG, "experts is %zu, expected 1 to %zu", settings.experts, kMostExperts);
+    fail(DSC_ERR_INVALID_ARG, "options->experts is %zu, expected 1 to %zu", settings.experts, kMostExperts);
   if (settings.top_k < 1 || settings.top_k > kMostSlots)
-    fail(DSC_ERR_INVALID_ARG, "top_k is %zu, expected 1 to %zu", settings.top_k, kMostSlots);
+    fail(DSC_ERR_INVALID_ARG, "options->top_k is %zu, expected 1 to %zu", settings.top_k, kMostSlots);
   if (settings.drop != DSC_MOE_DROP_LATEST && settings.drop != DSC_MOE_DROP_LIGHTEST)
-    fail(DSC_ERR_INVALID_ARG, "drop is %d, expected 1 (latest) or 2 (lightest)", settings.drop);
+    fail(DSC_ERR_INVALID_ARG, "options->drop is %d, expected 1 (latest) or 2 (lightest)", settings.drop);
   if (settings.drop == DSC_MOE_DROP_LIGHTEST && settings.capacity == 0)
     fail(DSC_ERR_INVALID_ARG,
-         "drop is 2 (lightest) and capacity is 0, expected a capacity of 1 or more: without one nothing is "
-         "dropped");
+         "options->drop is 2 (lightest) and options->capacity is 0, expected a capacity of 1 or more: "
+         "without a capacity nothing is dropped");
   if (settings.padded && settings.capacity == 0)
-    fail(DSC_ERR_INVALID_ARG, "padded is 1 and capacity is 0, expected a capacity of 1 or more");
+    fail(DSC_ERR_INVALID_ARG,
+         "options->padded is 1 and options->capacity is 0, expected a capacity of 1 or more");
 }
 
 // Returns the slots of each expert in ascending order, one expert after another; `counts` is the number of
@@ -68,8 +69,8 @@ void check_choice(const MoeSettings& settings, const Choice& choice) {
     const int32_t expert = choice.expert_ids[slot];
     const size_t token = slot / settings.top_k, k = slot % settings.top_k;
     if (expert < -1 || expert >= static_cast<int64_t>(settings.experts))
-      fail(DSC_ERR_INVALID_ARG, "expert_ids[%zu][%zu] is %d, expected 0 to %zu, or -1 for none", token, k,
-           expert, settings.experts - 1);
+      fail(DSC_ERR_INVALID_ARG, "expert_ids[%zu][%zu] is %d, expected 0 to %zu, or -1 for no expert", token,
+           k, expert, settings.experts - 1);
     if (weighs && std::isnan(choice.weights[slot]))
       fail(DSC_ERR_INVALID_ARG, "weights[%zu][%zu] is NaN, expected a number", token, k);
   }

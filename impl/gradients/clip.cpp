@@ -17,9 +17,10 @@ constexpr double kSmallNumber =
 
 void check_clip(const ClipLimit& limit) {
   if (!(limit.max_norm > 0))
-    fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected more than 0, or infinity", limit.max_norm);
+    fail(DSC_ERR_INVALID_ARG, "options->max_norm is %g, expected more than 0 (infinity is allowed)",
+         limit.max_norm);
   if (!std::isfinite(limit.scale) || limit.scale == 0)
-    fail(DSC_ERR_INVALID_ARG, "scale is %g, expected a finite number other than 0", limit.scale);
+    fail(DSC_ERR_INVALID_ARG, "options->scale is %g, expected a finite number other than 0", limit.scale);
 }
 
 double combine_norms(Comm& group, double value, int32_t norm, const ClipLimit& limit) {

@@ -19,8 +19,7 @@ void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> 
   const bool own_fault = failure.code == DSC_OK || failure.code == DSC_ERR_MISMATCH;
   fail_because_of(
       own_fault ? Failure{} : failure, own_fault ? DSC_ERR_STATE : failure.code,
-      "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
-      "%d: %s; %s",
+      "the iteration is incomplete: %zu of %zu parameters did not receive a gradient on rank %d: %s; %s",
       absent.size(), params.size(), rank, listed_labels(params.labels, absent).c_str(), outcome.c_str());
 }
 

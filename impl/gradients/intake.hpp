@@ -17,7 +17,8 @@ namespace dsc {
 
 class GradientIntake {
  public:
-  GradientIntake(const ParamList& params, bool static_graph) : marks_(params, static_graph) {}
+  GradientIntake(const ParamList& params, bool static_graph, const char* calls = "dsc_bucket_reducer")
+      : marks_(params, static_graph, calls) {}
   GradientIntake(const GradientIntake&) = delete;
   GradientIntake& operator=(const GradientIntake&) = delete;
 

@@ -7,29 +7,31 @@
 
 namespace dsc {
 
-Marks::Marks(const ParamList& params, bool static_graph)
+Marks::Marks(const ParamList& params, bool static_graph, const char* calls)
     : list_(params),
       static_graph_(static_graph),
+      calls_(calls),
       params_(params.size()),
       ranges_(params.size()),
       usage_(params.size(), static_graph) {}
 
 void Marks::require_idle() const {
-  if (!is_idle()) fail(DSC_ERR_STATE, "an iteration runs; expected this call between finish and begin");
+  if (!is_idle())
+    fail(DSC_ERR_STATE, "an iteration is open, expected this call after %s_finish() or before %s_begin()",
+         calls_, calls_);
 }
 
 void Marks::require_open() const {
-  if (is_idle()) fail(DSC_ERR_STATE, "no iteration runs, call begin first");
-  if (is_finishing()) fail(DSC_ERR_STATE, "finish is running in another thread");
+  if (is_idle()) fail(DSC_ERR_STATE, "no iteration is open; call %s_begin() first", calls_);
+  if (is_finishing()) fail(DSC_ERR_STATE, "%s_finish() is running in another thread", calls_);
 }
 
 void Marks::expect_finished(int rank) const {
-  if (is_finishing()) fail(DSC_ERR_STATE, "finish is running in another thread");
+  if (is_finishing()) fail(DSC_ERR_STATE, "%s_finish() is running in another thread", calls_);
   if (is_idle()) return;
   const auto indices = missing();
-  fail(DSC_ERR_STATE,
-       "expected to have finished reduction in the prior iteration before starting a new one; %s",
-       indices.empty() ? "all parameters are ready, call finish"
+  fail(DSC_ERR_STATE, "an iteration is open, expected %s_finish() first; %s", calls_,
+       indices.empty() ? "all parameters are ready"
                        : ("parameters that did not receive a gradient on rank " + std::to_string(rank) +
                           ": " + listed_labels(list_.labels, indices))
                              .c_str());
@@ -67,7 +69,8 @@ void Marks::begin_sum(size_t index, const void* gradient, size_t bytes) {
   expect_unmarked(index);
   if (!gradient && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s: gradient is NULL", label(index));
   if (overlap(gradient, bytes, buckets_.data(), buckets_.size()))
-    fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", label(index));
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient is in the library's own buckets, expected other memory",
+         label(index));
   params_[index].state = State::kAccumulating;
 }
 
@@ -98,8 +101,8 @@ bool Marks::mark_unused(size_t index) {
   expect_unmarked(index);
   if (has_sum(index) && !carries_)  // a sum that was collected without communication counts as a gradient
     fail(DSC_ERR_STATE,
-         "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
-         label(index));
+         "%s has an accumulated gradient, so it is not unused; call %s_mark_ready() with gradient NULL",
+         label(index), calls_);
   if (is_deferred()) return false;
   become_ready(index, has_sum(index));
   return true;
@@ -128,21 +131,22 @@ void Marks::expect_gradient(size_t index, const MarkedGradient& gradient) {
   if (usage_.marks(index) > 0) {
     if (gradient.data == params_[index].gradient.data) return;
     fail(DSC_ERR_INVALID_ARG,
-         "%s: gradient is not where it was at the previous mark, expected the same memory at every mark of "
-         "an iteration",
+         "%s: gradient has another address than at the previous mark, expected the same memory at every mark "
+         "of an iteration",
          label(index));
   }
   if (!gradient.data) return;
   if (overlap(gradient.data, gradient.bytes, buckets_.data(), buckets_.size()))
     fail(DSC_ERR_INVALID_ARG,
-         "%s: gradient lies in the reducer's buckets, but not at the parameter's own view", label(index));
+         "%s: gradient is in the library's own buckets, but not at the address of this parameter's view",
+         label(index));
   if (const auto other = ranges_.add(index, gradient.data, gradient.bytes))
     fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", label(index), label(*other));
 }
 
 void Marks::fail_changed(size_t index, const char* what) const {
   fail(DSC_ERR_STATE,
-       "the graph has changed, which is not compatible with static_graph: %s %s, expected %u %s as in the "
+       "the graph has changed, which options->static_graph does not allow: %s %s, expected %u %s, as in the "
        "first iteration",
        label(index), what, usage_.expected_marks(index),
        usage_.expected_marks(index) == 1 ? "mark" : "marks");
@@ -150,10 +154,10 @@ void Marks::fail_changed(size_t index, const char* what) const {
 
 void Marks::expect_unmarked(size_t index) const {
   require_open();
-  if (is_ready(index) && static_graph_ && !usage_.is_counting()) fail_changed(index, "is used once more");
+  if (is_ready(index) && static_graph_ && !usage_.is_counting()) fail_changed(index, "was marked once more");
   if (is_ready(index))
     fail(DSC_ERR_STATE,
-         "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",
+         "%s was already marked as ready in this iteration, expected one mark for each parameter",
          label(index));
   if (params_[index].state == State::kAccumulating)
     fail(DSC_ERR_STATE, "%s is being accumulated by another thread", label(index));

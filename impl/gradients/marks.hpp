@@ -21,7 +21,8 @@ struct MarkedGradient {
 // One thread at a time; see GradientIntake.
 class Marks {
  public:
-  Marks(const ParamList& params, bool static_graph);
+  // Messages name functions of the caller, such as <calls>_begin().
+  Marks(const ParamList& params, bool static_graph, const char* calls);
 
   // Between iterations: sets the memory in which gradients belong. A gradient at another address in that
   // memory is refused.
@@ -105,6 +106,7 @@ class Marks {
 
   const ParamList& list_;
   const bool static_graph_;
+  const char* const calls_;
   std::span<const std::byte> buckets_;
   Phase phase_ = Phase::kIdle;
   bool local_ = false;

@@ -19,13 +19,13 @@ namespace dsc {
 namespace {
 
 constexpr std::array kBlockOptions{
-    HookOption{"block", "256", 2, 1 << 20, true, "elements that have one scale"},
+    HookOption{"block", "256", 2, 1 << 20, true, "number of elements that share one scale"},
     HookOption{"error_feedback", "0", 0, 1, true,
                "1: what the code cannot hold is added in the next iteration"},
 };
 constexpr std::array kFp8Options{
     HookOption{"exponent_bits", "4", 4, 5, true, "4: e4m3, 5: e5m2"},
-    HookOption{"block", "256", 2, 1 << 20, true, "elements that have one scale"},
+    HookOption{"block", "256", 2, 1 << 20, true, "number of elements that share one scale"},
     HookOption{"error_feedback", "0", 0, 1, true,
                "1: what the code cannot hold is added in the next iteration"},
 };

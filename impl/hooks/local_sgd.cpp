@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::array kLocalSgdOptions{
     HookOption{"start_iteration", nullptr, 0, 1e12, true,
-               "iterations that are averaged over all ranks first"},
+               "number of iterations at the start that average over all ranks"},
     HookOption{"within_host", "1", 0, 1, true,
-               "afterwards 1: the mean of the ranks of each host, 0: of none"},
+               "in later iterations, 1: average over the ranks of each host, 0: do not average"},
 };
 
 // Collective: a group of the ranks of each host. The lowest rank determines its name.

@@ -23,8 +23,8 @@ class MeanHook final : public BucketHook {
     } else {
       for (size_t i = 0; i < params.size(); ++i)
         if (!is_floating(params[i].dtype))
-          fail(DSC_ERR_UNSUPPORTED, "hook %s: %s has gradients of %s, expected floats", name_.c_str(),
-               label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
+          fail(DSC_ERR_UNSUPPORTED, "hook %s: %s has gradients of %s, expected a floating-point type",
+               name_.c_str(), label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
     }
     sums_.clear();
   }
@@ -61,8 +61,8 @@ void expect_f32(const std::string& hook, std::span<const Tensor> params) {
     if (params[i].expect_sparse == 1) continue;  // hooks do not see its gradients
     if (params[i].dtype != DSC_DTYPE_F32)
       fail(DSC_ERR_UNSUPPORTED,
-           "hook %s works on gradients of f32, and %s has %s; grad_dtype can make them f32", hook.c_str(),
-           label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
+           "hook %s needs gradients of f32, but %s has %s; set options->grad_dtype of the reducer to f32",
+           hook.c_str(), label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
   }
 }
 

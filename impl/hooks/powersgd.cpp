@@ -19,16 +19,16 @@ namespace dsc {
 namespace {
 
 constexpr std::array kPowerSgdOptions{
-    HookOption{"rank", "1", 1, 1024, true, "columns of the thin matrices"},
+    HookOption{"rank", "1", 1, 1024, true, "rank of the low-rank matrices, which is their number of columns"},
     HookOption{"start_iteration", "1000", 0, 1e12, true,
-               "iterations that are reduced as they are before the first compressed one"},
+               "number of iterations at the start that are not compressed"},
     HookOption{"min_compression_rate", "2", 0, 1e6, false,
-               "a matrix is compressed if that makes it so much smaller"},
+               "a matrix is compressed only if its size decreases by this factor or more"},
     HookOption{"error_feedback", "1", 0, 1, true,
                "1: what the approximation cannot hold is added in the next iteration"},
-    HookOption{"warm_start", "1", 0, 1, true, "1: each iteration starts from the approximation before"},
-    HookOption{"epsilon", "0", 0, 1, false, "added to norms where columns are made orthogonal"},
-    HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},
+    HookOption{"warm_start", "1", 0, 1, true, "1: each iteration starts from the previous approximation"},
+    HookOption{"epsilon", "0", 0, 1, false, "added to norms when columns are orthogonalized"},
+    HookOption{"seed", "0", 0, 9e15, true, "random seed of the first approximation, the same on all ranks"},
 };
 
 constexpr size_t kElementsAtOnce = 65536;  // 256 KiB, so that two such arrays fit into a core's cache

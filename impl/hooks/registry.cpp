@@ -39,13 +39,13 @@ std::shared_ptr<BucketHook> make_blocks(const HookMaking& making, const HookOpti
 
 std::span<const Entry> table() {
   static const std::array entries{
-      Entry{"allreduce", {}, 0, true, "the mean, in the buckets' type", make_mean, true},
+      Entry{"allreduce", {}, 0, true, "the mean, in the type of the buckets", make_mean, true},
       Entry{"fp16", {}, DSC_DTYPE_F16, false, "sends f16, alone or with a hook inside", make_mean, true},
       Entry{"bf16", {}, DSC_DTYPE_BF16, false, "sends bf16, alone or with a hook inside", make_mean, true},
       Entry{"fp8", fp8_options(), 0, false, "8-bit floats, with a scale for each block", make_fp8_hook},
       Entry{"int8", block_options(), 0, false, "8-bit integers, with a scale for each block", make_blocks<8>},
       Entry{"int4", block_options(), 0, false, "4-bit integers, with a scale for each block", make_blocks<4>},
-      Entry{"onebit", {}, 0, false, "signs, with error feedback", make_onebit},
+      Entry{"onebit", {}, 0, false, "signs of the elements, with error feedback", make_onebit},
       Entry{"topk", topk_options(), 0, true, "the largest elements of every rank", make_topk_hook},
       Entry{"powersgd", powersgd_options(), 0, true, "low-rank approximation", make_powersgd_hook},
       Entry{"local_sgd", local_sgd_options(), 0, true, "averages within hosts after some iterations",

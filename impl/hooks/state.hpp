@@ -114,7 +114,7 @@ class StateReader {
     return at;
   }
   [[noreturn]] void complain() const {
-    fail(DSC_ERR_INVALID_ARG, "the state of hook %s is damaged: its length does not fit what it says",
+    fail(DSC_ERR_INVALID_ARG, "the state of hook %s is damaged: its length does not match its header",
          hook_.c_str());
   }
 
@@ -145,9 +145,8 @@ inline uint64_t layout_of(const HookBucket& bucket) {
 inline void expect_layout(const std::string& hook, uint64_t saved, const HookBucket& bucket) {
   if (saved != 0 && saved != layout_of(bucket))
     fail(DSC_ERR_INVALID_ARG,
-         "the state of hook %s is of other parameters or other buckets: bucket %zu holds %zu parameters with "
-         "%zu "
-         "elements here, and held others when the state was saved",
+         "the state of hook %s belongs to other parameters or other buckets: here bucket %zu has %zu "
+         "parameters with %zu elements, but it had others when the state was saved",
          hook.c_str(), bucket.index, bucket.params.size(), bucket.count);
 }
 

@@ -16,7 +16,7 @@ namespace dsc {
 namespace {
 
 constexpr std::array kTopKOptions{
-    HookOption{"ratio", "0.01", 1e-6, 1, false, "part of the elements that each rank sends"},
+    HookOption{"ratio", "0.01", 1e-6, 1, false, "fraction of the elements that each rank sends"},
     HookOption{"error_feedback", "1", 0, 1, true, "1: what was not sent is added in the next iteration"},
 };
 

@@ -19,23 +19,24 @@ constexpr uint64_t kSkewToWarnOf = 1000;
 
 const char* step_text(int32_t step) {
   return step == static_cast<int32_t>(JoinStep::kIteration) ? "begins an iteration of"
-                                                            : "synchronises buffers of";
+                                                            : "synchronizes buffers of";
 }
 
 void check_reducer(const Comm& comm, size_t i, const Reducer& reducer, const JoinOptions& options) {
   const Comm& group = *reducer.group();
   if (group.size() != comm.size())
-    fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d", i,
+    fail(DSC_ERR_INVALID_ARG, "reducers[%zu] has %d ranks, expected %d, the ranks of the communicator", i,
          group.size(), comm.size());
   for (int rank = 0; rank < comm.size(); ++rank)
     if (group.global_rank(rank) != comm.global_rank(rank))
       fail(DSC_ERR_INVALID_ARG,
-           "reducer %zu has rank %d of the world as its rank %d, expected %d as the communicator", i,
-           group.global_rank(rank), rank, comm.global_rank(rank));
+           "reducers[%zu] has rank %d of the world as its rank %d, expected rank %d of the world, as in the "
+           "communicator",
+           i, group.global_rank(rank), rank, comm.global_rank(rank));
   if (!options.divide_by_initial && reducer.average() == DSC_AVERAGE_POST)
     fail(DSC_ERR_UNSUPPORTED,
-         "reducer %zu has average post, which divides by all ranks; expected pre, pytorch or none "
-         "with divide_by_initial 0",
+         "reducers[%zu] has average post, which divides by the number of all ranks; with "
+         "options->divide_by_initial 0, expected pre, pytorch or none",
          i);
   reducer.expect_idle();
   reducer.expect_no_join();
@@ -104,7 +105,7 @@ std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
     if (first == words.end() || !is_active(words[rank])) continue;
     if (words[rank].step == first->step && words[rank].reducer == first->reducer) continue;
     fail(DSC_ERR_MISMATCH,
-         "ranks under a join do different things: rank %d %s reducer %d, rank %zu %s reducer %d",
+         "ranks in a join took different steps: rank %d %s reducers[%d], rank %zu %s reducers[%d]",
          static_cast<int>(first - words.begin()), step_text(first->step), first->reducer, rank,
          step_text(words[rank].step), words[rank].reducer);
   }
@@ -122,11 +123,13 @@ void Join::check_early_end(const std::vector<Word>& words) const {
   if (ended.empty() || ended.size() == words.size()) return;
   if (options_.throw_on_early_end)
     fail(DSC_ERR_STATE,
-         "%s has no more batches while others go on; with throw_on_early_end that ends all ranks",
+         "%s has no more batches while other ranks continue; with options->throw_on_early_end this is an "
+         "error on all ranks",
          ranks_text(ended).c_str());
   if (counting)
     fail(DSC_ERR_STATE,
-         "%s has no more batches before the first iteration of a static graph, which all ranks must run",
+         "%s has no more batches before the first iteration of a reducer with static_graph, which all ranks "
+         "must run",
          ranks_text(ended).c_str());
 }
 
@@ -155,7 +158,7 @@ void Join::shadow(const std::vector<Word>& words) {
 }
 
 int Join::finish(std::span<const Tensor> params) {
-  if (is_over_) fail(DSC_ERR_STATE, "the join is already finished; create another one");
+  if (is_over_) fail(DSC_ERR_STATE, "the join is already finished; create a new join");
   for (const auto& reducer : reducers_) reducer->expect_idle();
   for (uint64_t alone = 0;; ++alone) {
     const std::vector<bool> before = active_;
@@ -167,7 +170,8 @@ int Join::finish(std::span<const Tensor> params) {
     check_early_end(words);
     shadow(words);
     if (alone == kSkewToWarnOf)
-      log(DSC_LOG_LEVEL_WARN, "%s: rank %d has had no batches for %llu iterations of others",
+      log(DSC_LOG_LEVEL_WARN,
+          "%s: rank %d ran out of batches %llu iterations ago, while other ranks continue",
           group_->name().c_str(), group_->rank(), static_cast<unsigned long long>(alone));
   }
   is_over_ = true;

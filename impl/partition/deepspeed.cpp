@@ -130,7 +130,8 @@ Boundaries partition_balanced_v0(std::span<const double> weights, size_t parts) 
   Boundaries result;
   if (!probe(sums, find_bottleneck(sums), result))
     fail(DSC_ERR_INVALID_ARG,
-         "'deepspeed_balanced_v0' finds no partition of these weights; DeepSpeed finds none either");
+         "method 'deepspeed_balanced_v0' finds no partition for these weights; the original function in "
+         "DeepSpeed also finds none");
   return result;
 }
 

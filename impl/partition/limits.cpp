@@ -18,7 +18,7 @@ void check_each_layer(const PartitionRequest& request) {
   const uint64_t most = std::ranges::max(request.limits);
   for (size_t i = 0; i < request.layers; ++i)
     if (request.bytes[i] > most)
-      fail(DSC_ERR_INVALID_ARG, "layer %zu takes %llu bytes, more than any part may hold (%llu)", i,
+      fail(DSC_ERR_INVALID_ARG, "layer %zu has %llu bytes, more than the largest limit of a part (%llu)", i,
            Number{request.bytes[i]}, Number{most});
 }
 
@@ -60,13 +60,13 @@ size_t last_of(const std::vector<bool>& flags) {
     const uint64_t rest = std::accumulate(request.bytes.begin() + static_cast<ptrdiff_t>(last),
                                           request.bytes.end(), uint64_t{0});
     fail(DSC_ERR_INVALID_ARG,
-         "part %zu cannot hold the remaining layers: the parts before it hold layers 0 to %zu at most, the "
-         "other %zu layers take %llu bytes, and its limit is %llu",
+         "part %zu cannot hold the remaining layers: the previous parts can hold at most layers 0 to %zu, "
+         "the other %zu layers have %llu bytes, and the limit of this part is %llu bytes",
          part, last - 1, request.layers - last, Number{rest}, Number{limit_of(request, part)});
   }
   fail(DSC_ERR_INVALID_ARG,
-       "part %zu cannot hold any of the layers that it could begin with (%zu to %zu): each takes more bytes "
-       "than its limit, which is %llu",
+       "part %zu cannot hold any of the layers that it could begin with (%zu to %zu): each has more bytes "
+       "than the limit of this part (%llu)",
        part, first_of(starts), last, Number{limit_of(request, part)});
 }
 
@@ -82,7 +82,7 @@ void explain_limits(const PartitionRequest& request) {
     if (is_last ? !ends[request.layers] : first_of(ends) > request.layers) fail_at(request, starts, part);
     starts = std::move(ends);
   }
-  fail(DSC_ERR_INTERNAL, "no partition is within the limits, for an unknown reason");
+  fail(DSC_ERR_INTERNAL, "no partition satisfies the limits, for an unknown reason");
 }
 
 }  // namespace dsc

@@ -55,39 +55,46 @@ void check_weights(std::span<const double> weights) {
       fail(DSC_ERR_INVALID_ARG, "weights[%zu] is %g, expected a finite number of 0 or more", i, weights[i]);
     sum += weights[i];
   }
-  if (!std::isfinite(sum)) fail(DSC_ERR_OVERFLOW, "the sum of the weights is beyond the range of a double");
+  if (!std::isfinite(sum)) fail(DSC_ERR_OVERFLOW, "the sum of weights exceeds the range of a double");
 }
 
 void check_limits(const PartitionRequest& request, const Row& row) {
   const size_t limits = request.limits.size();
   if (limits == 0 && request.bytes.empty()) return;
   if (!row.non_empty)
-    fail(DSC_ERR_INVALID_ARG, "method '%.*s' takes no limits of memory, expected 'bottleneck' with them",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->method is '%.*s', which supports no memory limits; with options->part_limits, use "
+         "'bottleneck'",
          static_cast<int>(row.name.size()), row.name.data());
-  if (limits == 0) fail(DSC_ERR_INVALID_ARG, "the bytes of layers were given, but no limit of a part");
+  if (limits == 0)
+    fail(DSC_ERR_INVALID_ARG,
+         "options->layer_bytes is set, but options->part_limits is not; set both or neither");
   if (request.bytes.empty())
-    fail(DSC_ERR_INVALID_ARG, "limits of parts were given, but not the bytes of layers");
+    fail(DSC_ERR_INVALID_ARG,
+         "options->part_limits is set, but options->layer_bytes is not; set both or neither");
   if (limits != 1 && limits != request.parts)
-    fail(DSC_ERR_INVALID_ARG, "%zu limits were given, expected 1 for all parts, or %zu", limits,
-         request.parts);
+    fail(DSC_ERR_INVALID_ARG,
+         "options->n_part_limits is %zu, expected 1 (the same limit for all parts) or %zu (one limit for "
+         "each part)",
+         limits, request.parts);
   uint64_t sum = 0;
   for (size_t i = 0; i < request.bytes.size(); ++i)
     if (__builtin_add_overflow(sum, request.bytes[i], &sum))
-      fail(DSC_ERR_OVERFLOW, "the bytes of layers 0 to %zu do not fit 64 bits", i);
+      fail(DSC_ERR_OVERFLOW, "the sum of options->layer_bytes up to layer %zu does not fit 64 bits", i);
 }
 
 void check_size(const PartitionRequest& request, const Row& row) {
   if (request.parts == 0 || request.parts > kMostParts)
-    fail(DSC_ERR_INVALID_ARG, "%zu parts, expected 1 to %zu", request.parts, kMostParts);
+    fail(DSC_ERR_INVALID_ARG, "there are %zu parts, expected 1 to %zu", request.parts, kMostParts);
   if (row.non_empty && request.layers < request.parts)
-    fail(DSC_ERR_INVALID_ARG, "%zu layers for %zu parts, expected at least one layer for each part",
+    fail(DSC_ERR_INVALID_ARG, "there are %zu layers and %zu parts, expected at least one layer for each part",
          request.layers, request.parts);
   size_t cells = 0;
   const bool trivial = !row.non_empty && request.layers <= request.parts;
   if (row.searches && !trivial &&
       (__builtin_mul_overflow(request.layers + 1, request.parts, &cells) || cells > kMostCells))
-    fail(DSC_ERR_OVERFLOW, "%zu layers and %zu parts, expected at most 2^24 as their product", request.layers,
-         request.parts);
+    fail(DSC_ERR_OVERFLOW, "there are %zu layers and %zu parts, expected a product of at most 2^24",
+         request.layers, request.parts);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept {
 uint64_t seed_layer(std::string_view method, uint64_t seed, uint64_t layer) {
   if (method == "split_mix") return seed_layer(seed, layer);
   if (method != "deepspeed")
-    fail(DSC_ERR_INVALID_ARG, "unknown method '%.*s'; expected split_mix or deepspeed",
+    fail(DSC_ERR_INVALID_ARG, "method is '%.*s', expected 'split_mix' or 'deepspeed'",
          static_cast<int>(method.size()), method.data());
   return checked_sum(seed, layer);
 }

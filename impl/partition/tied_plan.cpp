@@ -33,7 +33,7 @@ std::vector<TiedStages> plan_tied(std::span<const TiedEntry> entries, std::span<
     const auto& [key, layer] = entries[e];
     if (key.empty()) fail(DSC_ERR_INVALID_ARG, "keys[%zu] is empty, expected a name", e);
     if (layer >= boundaries.back())
-      fail(DSC_ERR_INVALID_ARG, "layers[%zu] is %zu, expected below %zu, the last boundary", e, layer,
+      fail(DSC_ERR_INVALID_ARG, "layers[%zu] is %zu, expected less than %zu, the last boundary", e, layer,
            boundaries.back());
     const auto [entry, is_new] = keys.try_emplace(key);
     Holders& holders = entry->second;

@@ -104,11 +104,12 @@ constexpr int64_t kMostListed = int64_t{1} << 21;
   const std::string_view shown = name.substr(0, kShown);
   if (name == "custom")
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"custom\" has no order; expected dsc_pipe_schedule_create_custom(), or an import");
+         "schedule \"custom\" has no order; expected dsc_pipe_schedule_create_custom() or "
+         "dsc_pipe_schedule_import()");
   std::vector<std::string_view> known{kAuto};
   for (const Entry& entry : kEntries) known.push_back(entry.name);
   std::ranges::stable_sort(known, {}, [&](std::string_view one) { return edit_distance(shown, one); });
-  fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\"; did you mean \"%.*s\"? Expected one of: %s",
+  fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\"; did you mean \"%.*s\"? Known schedules: %s",
        static_cast<int>(shown.size()), shown.data(), static_cast<int>(known[0].size()), known[0].data(),
        joined(known, ", ").c_str());
 }
@@ -120,28 +121,32 @@ const Entry& entry_of(std::string_view name) {
 }
 
 void check_numbers(const ScheduleSpec& spec) {
-  if (spec.stages < 1) fail(DSC_ERR_INVALID_ARG, "stages is %d, expected 1 or more", spec.stages);
+  if (spec.stages < 1) fail(DSC_ERR_INVALID_ARG, "options->stages is %d, expected 1 or more", spec.stages);
   if (spec.micro_batches < 1)
-    fail(DSC_ERR_INVALID_ARG, "micro_batches is %d, expected 1 or more", spec.micro_batches);
+    fail(DSC_ERR_INVALID_ARG, "options->micro_batches is %d, expected 1 or more", spec.micro_batches);
 }
 
 void check_chunks(const ScheduleSpec& spec, const Entry& entry) {
   if (spec.chunks >= entry.fewest_chunks && spec.chunks <= entry.most_chunks) return;
-  if (entry.most_chunks == kAny) fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected 1 or more", spec.chunks);
-  fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected %d for schedule \"%s\"", spec.chunks, entry.most_chunks,
-       spec.name.c_str());
+  if (entry.most_chunks == kAny)
+    fail(DSC_ERR_INVALID_ARG, "options->chunks is %d, expected 1 or more", spec.chunks);
+  fail(DSC_ERR_INVALID_ARG, "options->chunks is %d, expected %d for schedule \"%s\"", spec.chunks,
+       entry.most_chunks, spec.name.c_str());
 }
 
 void check_options(const ScheduleSpec& spec, const Entry& entry) {
   const char* name = spec.name.c_str();
   if (spec.forward_only && entry.closed_form && entry.order != forward_passes)
     fail(DSC_ERR_INVALID_ARG,
-         "forward_only is 1, expected 0 for schedule \"%s\"; see \"deepspeed_inference\"", name);
+         "options->forward_only is 1, expected 0 for schedule \"%s\"; for forward passes only, use schedule "
+         "\"deepspeed_inference\"",
+         name);
   if (spec.messages != PipeMessages::kWhenNeeded && entry.closed_form)
-    fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0: schedule \"%s\" places its messages itself",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->messages is %d, expected 0: schedule \"%s\" places its messages itself",
          static_cast<int>(spec.messages), name);
   if (spec.micro_batch_group != 0 && spec.name != "interleaved_1f1b")
-    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0 for schedule \"%s\"",
+    fail(DSC_ERR_INVALID_ARG, "options->micro_batch_group is %d, expected 0 for schedule \"%s\"",
          spec.micro_batch_group, name);
 }
 
@@ -158,7 +163,7 @@ int64_t passes_of(const ScheduleSpec& spec) {
 
 [[noreturn]] void refuse_size(const ScheduleSpec& spec, int64_t most) {
   if (spec.stages > kMostStages)
-    fail(DSC_ERR_OVERFLOW, "stages is %d, expected at most %d", spec.stages, kMostStages);
+    fail(DSC_ERR_OVERFLOW, "options->stages is %d, expected at most %d", spec.stages, kMostStages);
   fail(DSC_ERR_OVERFLOW, "%d stages x %d chunks x %d micro-batches, expected a product of at most %lld",
        spec.stages, spec.chunks, spec.micro_batches, static_cast<long long>(most));
 }
@@ -168,7 +173,8 @@ void check_short_zb_v(ScheduleSpec spec) {
   spec.micro_batches = 2 * spec.stages - 1;
   if (passes_of(spec) > 4 * kMostListed)
     fail(DSC_ERR_OVERFLOW,
-         "%d stages with fewer than %d micro-batches, expected fewer stages or more micro-batches",
+         "options->stages is %d and options->micro_batches is less than %d, expected fewer stages or more "
+         "micro-batches",
          spec.stages, spec.micro_batches);
 }
 
@@ -177,12 +183,13 @@ void check_group(const ScheduleSpec& spec) {
   const int32_t group = spec.micro_batch_group;
   const int32_t least = std::min(spec.stages, spec.micro_batches);
   if (group < least || group > spec.micro_batches)
-    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected %d to %d", group, least, spec.micro_batches);
+    fail(DSC_ERR_INVALID_ARG, "options->micro_batch_group is %d, expected %d to %d", group, least,
+         spec.micro_batches);
   if (const int32_t rest = spec.micro_batches % group; rest > 0 && rest < spec.stages)
-    fail(
-        DSC_ERR_INVALID_ARG,
-        "micro_batches is %d, expected a multiple of %d (micro_batch_group), or %d or more in the last group",
-        spec.micro_batches, group, spec.stages);
+    fail(DSC_ERR_INVALID_ARG,
+         "options->micro_batches is %d, expected a multiple of %d (options->micro_batch_group), or a number "
+         "that leaves %d or more for the last group",
+         spec.micro_batches, group, spec.stages);
 }
 
 // PyTorch's rule: the micro-batches are divided into as many equal groups as possible, each with at least as
@@ -198,9 +205,9 @@ int32_t default_group(const ScheduleSpec& spec) {
   int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,
-       "micro_batches is %d, expected a number that splits into equal groups of %d (stages) or slightly more "
-       "for "
-       "schedule \"interleaved_1f1b\", such as %d or %lld; or set micro_batch_group",
+       "options->micro_batches is %d, expected a number that splits into equal groups of %d (the number of "
+       "stages) or slightly more, such as %d or %lld, for schedule \"interleaved_1f1b\"; for other groups, "
+       "set options->micro_batch_group",
        spec.micro_batches, spec.stages, rounds * spec.stages, static_cast<long long>(more));
 }
 
@@ -222,7 +229,7 @@ std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
   }
   if (spec.name == "dualpipe_v" && spec.micro_batches < int64_t{2} * spec.stages)
     fail(DSC_ERR_INVALID_ARG,
-         "micro_batches is %d, expected %lld or more (2 x stages) for schedule \"dualpipe_v\"",
+         "options->micro_batches is %d, expected %lld or more (2 x stages) for schedule \"dualpipe_v\"",
          spec.micro_batches, 2LL * spec.stages);
   if (entry.order == forward_passes) spec.forward_only = true;
   auto order = fits ? entry.order(spec) : nullptr;
@@ -235,9 +242,9 @@ void complete_custom(ScheduleSpec& spec) {
   check_numbers(spec);
   if (spec.name.empty()) spec.name = "custom";
   if (spec.chunks == 0) spec.chunks = 1;
-  if (spec.chunks < 0) fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected 1 or more", spec.chunks);
+  if (spec.chunks < 0) fail(DSC_ERR_INVALID_ARG, "options->chunks is %d, expected 1 or more", spec.chunks);
   if (spec.micro_batch_group != 0)
-    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0: the order determines it",
+    fail(DSC_ERR_INVALID_ARG, "options->micro_batch_group is %d, expected 0: a custom order has no groups",
          spec.micro_batch_group);
   if (spec.stages > kMostStages || passes_of(spec) > kMostListed) refuse_size(spec, kMostListed);
 }
@@ -256,7 +263,8 @@ std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge
                                             PipeMessages messages) {
   if ((merge_backward || messages != plan.spec.messages) && (plan.program || plan.closed_form))
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"%s\" places its messages itself, expected neither merge_backward nor messages",
+         "schedule \"%s\" places its messages itself, expected 0 for options->merge_backward and "
+         "options->messages",
          plan.spec.name.c_str());
   auto other = std::make_shared<PipelinePlan>(plan);
   other->spec.messages = messages;

@@ -83,7 +83,7 @@ std::string draw(const PipelinePlan& plan, const PipelineCosts& costs, PipePictu
   check_size(plan);
   const PipelineReport report = simulate(plan, costs, {.timeline = true});
   if (report.makespan > 0 && report.makespan < kShortestDrawn)
-    fail(DSC_ERR_INVALID_ARG, "the makespan is %g, expected 0, or %g and more for a picture", report.makespan,
+    fail(DSC_ERR_INVALID_ARG, "the makespan is %g, expected 0, or at least %g for a picture", report.makespan,
          kShortestDrawn);
   if (picture == PipePicture::kSvg) return draw_svg(plan, report);
   if (picture == PipePicture::kPerfetto) return draw_perfetto(plan, report);

@@ -40,7 +40,7 @@ Size size_of(const Imported& imported) {
       if (!is_message) ++size.computes;
       if (!is_message && it.event.op.op != PipeOp::kForward) size.has_backward = true;
     }
-  if (size.computes == 0) fail(DSC_ERR_INVALID_ARG, "the schedule computes nothing");
+  if (size.computes == 0) fail(DSC_ERR_INVALID_ARG, "the schedule has no operations");
   if (size.parts == INT32_MAX || size.micro_batches == INT32_MAX)
     fail(DSC_ERR_INVALID_ARG, "there are %d stages of the model and %d micro-batches, expected fewer",
          size.parts, size.micro_batches);

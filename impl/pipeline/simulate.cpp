@@ -16,16 +16,17 @@ constexpr double kNotYet = std::numeric_limits<double>::infinity();
 
 void check_list(const char* name, const std::vector<double>& list, int32_t parts) {
   if (list.size() != 1 && list.size() != static_cast<size_t>(parts))
-    fail(DSC_ERR_INVALID_ARG, "%s has %zu values, expected 1 or %d: one for each part of the model", name,
-         list.size(), parts);
+    fail(DSC_ERR_INVALID_ARG, "costs->%s has %zu values, expected 1 or %d, one for each part of the model",
+         name, list.size(), parts);
   for (size_t i = 0; i < list.size(); ++i)
     if (!std::isfinite(list[i]) || list[i] < 0)
-      fail(DSC_ERR_INVALID_ARG, "%s[%zu] is %g, expected a finite value of 0 or more", name, i, list[i]);
+      fail(DSC_ERR_INVALID_ARG, "costs->%s[%zu] is %g, expected a finite value of 0 or more", name, i,
+           list[i]);
 }
 
 void check_value(const char* name, double value) {
   if (!std::isfinite(value) || value < 0)
-    fail(DSC_ERR_INVALID_ARG, "%s is %g, expected a finite value of 0 or more", name, value);
+    fail(DSC_ERR_INVALID_ARG, "costs->%s is %g, expected a finite value of 0 or more", name, value);
 }
 
 constexpr double kMostBuckets = 1e6;
@@ -52,7 +53,7 @@ void check(const PipelinePlan& plan, const PipelineCosts& costs) {
   for (const double bytes : costs.gradient_bytes)
     if (!(buckets_of(bytes, costs) <= kMostBuckets))
       fail(DSC_ERR_INVALID_ARG,
-           "bucket_bytes is %g, expected more: gradients of %g bytes in at most %g buckets",
+           "costs->bucket_bytes is %g, expected more: gradients of %g bytes must fit in at most %g buckets",
            costs.bucket_bytes, bytes, kMostBuckets);
 }
 
@@ -195,8 +196,8 @@ class Clock {
     double time = duration(part(stage, first), first.op);
     if (is_pair) time = costs_.overlap * (time + duration(part(stage, second), second.op));
     if (!std::isfinite(start + time))
-      fail(DSC_ERR_INVALID_ARG, "times add up to %g, expected less: stage %d, operation %lld", start + time,
-           stage, static_cast<long long>(k));
+      fail(DSC_ERR_INVALID_ARG, "the times add up to %g, expected a finite sum: stage %d, operation %lld",
+           start + time, stage, static_cast<long long>(k));
     finish(stage, first, start, start + time);
     if (is_pair) finish(stage, second, start, start + time);
     release(stage, first);

@@ -42,8 +42,9 @@ void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer)
   const int32_t held = slot(chunk, micro_batch).buffer;
   if (given_buffer_ >= 0 && given_buffer_ != held)
     fail(DSC_ERR_INVALID_ARG,
-         "stage %d: step %lld, %s of micro-batch %d has buffer %d, expected %d, which holds it", stage_,
-         static_cast<long long>(step_), pipe_op_name(op), micro_batch, given_buffer_, held);
+         "stage %d: step %lld, %s of micro-batch %d has buffer %d, expected buffer %d, which holds this "
+         "micro-batch",
+         stage_, static_cast<long long>(step_), pipe_op_name(op), micro_batch, given_buffer_, held);
   list_.push_back({step_, op, micro_batch, chunk, slot(chunk, micro_batch).buffer, peer});
 }
 

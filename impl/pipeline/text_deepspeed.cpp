@@ -39,14 +39,14 @@ bool ends_batch(PipeOp op) {
 std::string_view word_of(const PipelinePlan& plan, PipeOp op) {
   for (const Word& word : kWords)
     if (word.op == op) return word.text;
-  fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" has %s, which DeepSpeed has no instruction for",
+  fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" has %s, for which DeepSpeed has no instruction",
        plan.spec.name.c_str(), pipe_op_name(op));
 }
 
 void check_rising(const PipelinePlan& plan, std::map<PipeOp, int32_t>& next, const Instruction& it) {
   if (int32_t& expected = next[it.op]; it.micro_batch != expected++)
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"%s\": %s comes to micro-batch %d before %d, expected rising order: DeepSpeed's "
+         "schedule \"%s\": %s has micro-batch %d before %d, expected ascending order: DeepSpeed's "
          "instructions do not name micro-batches",
          plan.spec.name.c_str(), pipe_op_name(it.op), it.micro_batch, expected - 1);
 }

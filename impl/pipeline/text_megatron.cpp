@@ -16,17 +16,17 @@ int64_t number_of(const PipelinePlan& plan, int32_t stage, const Compute& op, in
   const bool is_forward = op.op == PipeOp::kForward;
   if ((!is_forward && op.op != PipeOp::kBackward) || op.overlaps)
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"%s\" has %s, expected forward and backward only: Megatron's lists hold no other",
+         "schedule \"%s\" has %s, expected only forward and backward: Megatron's lists cannot contain other "
+         "operations",
          plan.spec.name.c_str(),
          op.overlaps      ? "overlap"
          : op.op == kIdle ? "idle steps"
                           : pipe_op_name(op.op));
   if (op.micro_batch != expected)
-    fail(
-        DSC_ERR_INVALID_ARG,
-        "stage %d: %s of chunk %d comes to micro-batch %d before %d, expected rising order: Megatron's lists "
-        "do not name micro-batches",
-        stage, pipe_op_name(op.op), op.chunk, op.micro_batch, expected);
+    fail(DSC_ERR_INVALID_ARG,
+         "stage %d: %s of chunk %d has micro-batch %d before %d, expected ascending order: Megatron's lists "
+         "do not name micro-batches",
+         stage, pipe_op_name(op.op), op.chunk, op.micro_batch, expected);
   return is_forward ? int64_t{op.chunk} + 1 : -(int64_t{op.chunk} + 1);
 }
 
@@ -35,7 +35,8 @@ int64_t number_of(const PipelinePlan& plan, int32_t stage, const Compute& op, in
 std::string write_megatron(const PipelinePlan& plan) {
   plan.expect_order();
   if (plan.placement.shape() != PlacementShape::kLoop && plan.spec.chunks > 1)
-    fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" runs in a zigzag, expected a loop as in Megatron",
+    fail(DSC_ERR_INVALID_ARG,
+         "schedule \"%s\" has the placement zigzag or apart, expected loop, as in Megatron",
          plan.spec.name.c_str());
   std::string text;
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {

@@ -115,13 +115,13 @@ class Csv {
   void expect_cells() {
     reader_.skip_spaces();
     if (reader_.at_end_of_line() && !reader_.only_blank())
-      reader_.refuse("the operations of a rank: lines may be empty after the last one");
+      reader_.refuse("the operations of a rank (empty lines are allowed only at the end of the text)");
   }
 
   void cells() {
     reader_.skip_spaces();
     if (reader_.peek() == ',' || reader_.at_end_of_line()) {
-      if (with_messages_) reader_.refuse("an action: with communication, no cell may be empty");
+      if (with_messages_) reader_.refuse("an action (in the format pytorch_comms, no cell may be empty)");
       add({});
     } else if (reader_.take("(")) {
       ImportedOp first = action();
@@ -160,8 +160,9 @@ class Csv {
       if (is_message && !with_messages_) continue;
       if (reader_.take(word.text)) return word.op;
     }
-    reader_.refuse(with_messages_ ? "F, B, I, W, SEND_F, RECV_F, SEND_B or RECV_B"
-                                  : "F, B, I or W; with sends and receives it is another format");
+    reader_.refuse(with_messages_
+                       ? "F, B, I, W, SEND_F, RECV_F, SEND_B or RECV_B"
+                       : "F, B, I or W (sends and receives are allowed only in the format pytorch_comms)");
   }
 
   TextReader reader_;

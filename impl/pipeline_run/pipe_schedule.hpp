@@ -39,7 +39,9 @@ class PipeSchedule {
  private:
   void expect_stage() const {
     if (!instructions_)
-      fail(DSC_ERR_STATE, "the schedule is of the whole pipeline, expected one of a stage: see at_stage");
+      fail(DSC_ERR_STATE,
+           "the schedule is for the whole pipeline, expected the schedule of one stage: use "
+           "dsc_pipe_schedule_at_stage()");
   }
 
   const std::shared_ptr<const PipelinePlan> plan_;

@@ -75,7 +75,7 @@ bool fits(const std::vector<Summary>& all, const Edges& edges) {
       fail(DSC_ERR_MISMATCH, "the outputs of rank %d are %s, but the inputs of rank %d are %s", edge.first,
            bounded_text(words[static_cast<size_t>(edge.first)].outputs).c_str(), edge.second,
            bounded_text(words[static_cast<size_t>(edge.second)].inputs).c_str());
-  fail(DSC_ERR_INTERNAL, "the stages do not fit, and it is not known why");
+  fail(DSC_ERR_INTERNAL, "the stages do not match, for an unknown reason");
 }
 
 }  // namespace

@@ -45,7 +45,9 @@ std::vector<std::pair<int, int>> edges_of(const Placement& placement) {
 
 void check_stage(const ScheduleSpec& spec, const Comm& comm) {
   if (spec.stages != comm.size() || spec.stage != comm.rank())
-    fail(DSC_ERR_INVALID_ARG, "the schedule is of stage %d of %d, expected stage %d of %d: rank s is stage s",
+    fail(DSC_ERR_INVALID_ARG,
+         "the schedule is for stage %d of %d, expected stage %d of %d: each rank runs the stage with its own "
+         "number",
          spec.stage, spec.stages, comm.rank(), comm.size());
 }
 
@@ -53,8 +55,8 @@ void check_stage(const ScheduleSpec& spec, const Comm& comm) {
 void check_actions(const PipeNeeds& needs, const PipeActions& actions) {
   for (const PipeOp op : kPasses)
     if (needs.has(op) && !actions.has(op))
-      fail(DSC_ERR_INVALID_ARG, "there is no callback for %s, expected one: the schedule has %s",
-           pipe_op_name(op), describe(*needs.first(op)).c_str());
+      fail(DSC_ERR_INVALID_ARG, "there is no callback for %s, but the schedule has %s", pipe_op_name(op),
+           describe(*needs.first(op)).c_str());
 }
 
 void check_memory(const Comm& comm, const PipeShapes& shapes) {
@@ -72,7 +74,7 @@ std::string describe_memory(const PipeShapes& shapes) {
   std::string text;
   if (shapes.are_variable) text += " with variable shapes";
   if (shapes.on_device()) text += " on devices";
-  if (shapes.memory) text += " in memory of the caller's";
+  if (shapes.memory) text += " in memory of the caller";
   return text;
 }
 
@@ -125,8 +127,8 @@ void PipeRunner::keep_memory() {
 void PipeRunner::release() noexcept {
   if (device_ && !device_->wait_idle(Deadline::after_ms(activations_->timeout_ms()))) {
     log(DSC_LOG_LEVEL_WARN,
-        "%zu bytes of activations are kept: the run on the device did not end within %d ms", memory_bytes_,
-        activations_->timeout_ms());
+        "%zu bytes of activations are not freed, because the run on the device did not end within %d ms",
+        memory_bytes_, activations_->timeout_ms());
     memory_ = nullptr;
   }
   device_.reset();
@@ -330,7 +332,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     Comm& comm;
     bool over = false;
     ~EndIfCancelled() {
-      if (!over) runner.end_everywhere(comm, DSC_ERR_REVOKED, "its thread was cancelled in a callback");
+      if (!over) runner.end_everywhere(comm, DSC_ERR_REVOKED, "its thread was canceled in a callback");
     }
   } cancelled{*this, comm};
   double mean = 0;

@@ -22,13 +22,15 @@ size_t aligned(size_t bytes) {
 void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
                const std::optional<Instruction>& message, int32_t stage) {
   if (is_used && tensors.empty() && message)
-    fail(DSC_ERR_INVALID_ARG, "%s is empty, but stage %d has %s with stage %d: list its tensors", name, stage,
+    fail(DSC_ERR_INVALID_ARG,
+         "%s is empty, but stage %d has %s with stage %d; list the tensors of this message", name, stage,
          pipe_op_name(message->op), message->peer);
   if (is_used && tensors.empty())
-    fail(DSC_ERR_INVALID_ARG, "%s is empty, but data flows between chunks of stage %d: list its tensors",
-         name, stage);
+    fail(DSC_ERR_INVALID_ARG,
+         "%s is empty, but data flows between chunks of stage %d; list the tensors of this data", name,
+         stage);
   if (!is_used && !tensors.empty())
-    fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected none: stage %d exchanges nothing there", name,
+    fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected none: stage %d exchanges no such tensors", name,
          tensors.size(), stage);
   check_tensors(tensors);
   if (!comm) return;
@@ -38,11 +40,12 @@ void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& te
 
 void check_variable(const char* name, const std::vector<Tensor>& tensors) {
   if (tensors.size() > UINT16_MAX)
-    fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected at most %d of variable shapes", name,
+    fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected at most %d with variable shapes", name,
          tensors.size(), UINT16_MAX);
   for (size_t i = 0; i < tensors.size(); ++i)
     if (!tensors[i].has_shape)
-      fail(DSC_ERR_INVALID_ARG, "%s: %s has no shape, expected the largest one: shapes are variable", name,
+      fail(DSC_ERR_INVALID_ARG,
+           "%s: %s has no shape, expected the largest shape: options->variable_shapes is 1", name,
            label(tensors[i].name, i).c_str());
 }
 
@@ -68,11 +71,12 @@ void check_memory(const PipeShapes& shapes) {
                                            : shapes.inputs[0].device;
   const int32_t out = shapes.outputs.empty() ? in : shapes.outputs[0].device;
   if (in != out)
-    fail(DSC_ERR_INVALID_ARG, "device of the inputs is %d and that of the outputs is %d, expected the same",
-         in, out);
+    fail(DSC_ERR_INVALID_ARG,
+         "options->inputs are on device %d and options->outputs on device %d, expected the same device", in,
+         out);
   const bool alone = shapes.inputs.empty() && shapes.outputs.empty();
   if (in < 0 && shapes.stream && !alone)
-    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the tensors are in host memory");
+    fail(DSC_ERR_UNSUPPORTED, "options->stream is not NULL, expected NULL: the tensors are in host memory");
 }
 
 }  // namespace
@@ -92,15 +96,18 @@ StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeN
       slot_of_(static_cast<size_t>(placement_.chunks()) * micro_batches_, -1),
       slots_(static_cast<size_t>(buffers)) {
   const Ends ends = ends_of(placement_, stage);
-  check_end(comm, "inputs", shapes.inputs, ends.has_inputs, needs.first(PipeOp::kRecvActivation), stage);
-  check_end(comm, "outputs", shapes.outputs, ends.has_outputs, needs.first(PipeOp::kSendActivation), stage);
+  check_end(comm, "options->inputs", shapes.inputs, ends.has_inputs, needs.first(PipeOp::kRecvActivation),
+            stage);
+  check_end(comm, "options->outputs", shapes.outputs, ends.has_outputs, needs.first(PipeOp::kSendActivation),
+            stage);
   check_memory(shapes);
-  if (is_variable_) check_variable("inputs", shapes.inputs);
-  if (is_variable_) check_variable("outputs", shapes.outputs);
+  if (is_variable_) check_variable("options->inputs", shapes.inputs);
+  if (is_variable_) check_variable("options->outputs", shapes.outputs);
   const std::string in = describe(shapes.inputs), out = describe(shapes.outputs);
   if (ends.has_neighbours && in != out)
     fail(DSC_ERR_INVALID_ARG,
-         "inputs are %.160s and outputs are %.160s, expected the same: data flows between chunks of stage %d",
+         "options->inputs are %.160s and options->outputs are %.160s, expected the same: data flows between "
+         "chunks of stage %d",
          in.c_str(), out.c_str(), stage);
   if (needs.has(PipeOp::kRecvActivation)) add(inputs_, shapes.inputs, false);
   if (ends.has_outputs) add(outputs_, shapes.outputs, false);
@@ -152,7 +159,8 @@ std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
   if (this->bytes() == 0) return nullptr;
   // It fails even if alignment happens to cost less, because success would otherwise depend on the address.
   if (bytes < bytes_anywhere())
-    fail(DSC_ERR_INVALID_ARG, "memory has %zu bytes, expected at least %zu, as dsc_pipe_run_bytes() says",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->memory has %zu bytes, expected at least %zu, the size that dsc_pipe_run_bytes() returns",
          bytes, bytes_anywhere());
   void* start = memory;
   return static_cast<std::byte*>(std::align(kAlign, this->bytes(), start, bytes));

@@ -24,12 +24,13 @@ BucketPlan planned(std::span<const Tensor> params, const BucketLayoutOptions& op
 
 void check_bucket(std::span<const Tensor> params, std::span<const size_t> bucket, size_t number,
                   std::vector<bool>& placed) {
-  if (bucket.empty()) fail(DSC_ERR_INVALID_ARG, "empty bucket specified: bucket %zu", number);
+  if (bucket.empty()) fail(DSC_ERR_INVALID_ARG, "bucket %zu is empty, expected 1 parameter or more", number);
   for (const size_t index : bucket)
     if (bucket.size() > 1 && index < params.size() && params[index].expect_sparse == 1)
       fail(DSC_ERR_INVALID_ARG,
-           "bucket %zu has %s among others, expected a parameter with sparse gradients alone", number,
-           label(params[index].name, index).c_str());
+           "bucket %zu has %s and other parameters, expected a separate bucket for each parameter with "
+           "sparse gradients",
+           number, label(params[index].name, index).c_str());
   for (const size_t index : bucket) {
     if (index >= params.size())
       fail(DSC_ERR_INVALID_ARG, "bucket %zu has parameter %zu, expected 0 to %zu", number, index,
@@ -45,7 +46,7 @@ void check_bucket(std::span<const Tensor> params, std::span<const size_t> bucket
     }
     if (params[index].device != params[bucket[0]].device) {
       fail(DSC_ERR_INVALID_ARG,
-           "all parameters in a bucket must be placed on the same device: bucket %zu has %d and %d (%s)",
+           "all parameters in a bucket must be on the same device: bucket %zu has devices %d and %d (%s)",
            number, params[bucket[0]].device, params[index].device, name.c_str());
     }
   }
@@ -60,7 +61,7 @@ BucketPlan explicit_plan(std::span<const Tensor> params, const BucketLayoutOptio
   for (size_t b = 0; b < plan.buckets(); ++b) check_bucket(params, plan.bucket(b), b, placed);
   for (size_t i = 0; i < params.size(); ++i) {
     if (!placed[i])
-      fail(DSC_ERR_INVALID_ARG, "no bucket has %s, expected each parameter once",
+      fail(DSC_ERR_INVALID_ARG, "no bucket has %s, expected each parameter in one bucket",
            label(params[i].name, i).c_str());
   }
   return plan;
@@ -78,10 +79,11 @@ size_t append(size_t& total, size_t bytes, size_t alignment) {
 
 void check_starts(std::span<const size_t> starts) {
   if (!starts.empty() && starts[0] != 0)
-    fail(DSC_ERR_INVALID_ARG, "bucket_starts[0] is %zu, expected 0", starts[0]);
+    fail(DSC_ERR_INVALID_ARG, "options->bucket_starts[0] is %zu, expected 0", starts[0]);
   for (size_t b = 1; b < starts.size(); ++b) {
     if (starts[b] < starts[b - 1])
-      fail(DSC_ERR_INVALID_ARG, "bucket_starts[%zu] is %zu, less than the one before", b, starts[b]);
+      fail(DSC_ERR_INVALID_ARG, "options->bucket_starts[%zu] is %zu, expected at least the previous entry", b,
+           starts[b]);
   }
 }
 

@@ -37,7 +37,7 @@ size_t last_with_elements(const BucketSet& set) {
 
 void BucketHook::load(std::span<const std::byte> state, std::span<const HookBucket>) {
   if (!state.empty())
-    fail(DSC_ERR_INVALID_ARG, "hook %s keeps no state, expected 0 bytes, got %zu", name().c_str(),
+    fail(DSC_ERR_INVALID_ARG, "hook %s has no state, expected 0 bytes, got %zu", name().c_str(),
          state.size());
 }
 
@@ -55,7 +55,7 @@ void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
 void BucketRunner::expect_capturable(const Space& space, void* stream) const {
   if (!hook_ || !hook_->needs_host() || !space.is_captured(stream)) return;
   fail(DSC_ERR_STATE,
-       "the stream is being captured in a graph, expected another stream: hook %s computes on the host",
+       "stream is being captured in a graph, expected another stream: hook %s computes on the host",
        hook_->name().c_str());
 }
 
@@ -110,8 +110,9 @@ void BucketRunner::start_next() {
 
 void BucketRunner::refuse_inside_hook() const {
   if (inside_hook_of == this)
-    fail(DSC_ERR_REENTRANT,
-         "a hook of this reducer calls it, expected calls on the bucket's communicator only");
+    fail(
+        DSC_ERR_REENTRANT,
+        "a hook called a function of its own reducer, expected only calls on the communicator of the bucket");
 }
 
 void BucketRunner::load_hook(BucketSet& set, std::span<const std::byte> state) {

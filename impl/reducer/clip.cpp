@@ -42,14 +42,15 @@ double norm_of(Comm* group, const BucketSet& set, const ClipRequest& request) {
 void check_clip_request(const ClipRequest& request, const ParamList& params) {
   check_clip(request.limit);
   if (request.norm != DSC_NORM_TWO && request.norm != DSC_NORM_MAX)
-    fail(DSC_ERR_INVALID_ARG, "norm is %d, expected 1 (two) or 2 (max)", request.norm);
+    fail(DSC_ERR_INVALID_ARG, "options->norm is %d, expected 1 (two) or 2 (max)", request.norm);
   if (!request.counted.empty() && request.counted.size() != params.size())
-    fail(DSC_ERR_INVALID_ARG, "counted has %zu entries, expected %zu", request.counted.size(), params.size());
+    fail(DSC_ERR_INVALID_ARG, "options->counted has %zu entries, expected %zu, one for each parameter",
+         request.counted.size(), params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor& param = params.tensors[i];
     if (!is_floating(param.dtype))
-      fail(DSC_ERR_UNSUPPORTED, "%s has gradients of %s, expected floats", params.labels[i].c_str(),
-           dtype_name(param.dtype));
+      fail(DSC_ERR_UNSUPPORTED, "%s has gradients of %s, expected a floating-point type",
+           params.labels[i].c_str(), dtype_name(param.dtype));
     if (param.expect_sparse == 1)
       fail(DSC_ERR_UNSUPPORTED, "%s has sparse gradients, which cannot be clipped", params.labels[i].c_str());
   }

@@ -19,7 +19,8 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
     const GradientSlot& slot = this->slot(index);
     storage().check(slot.bytes > 0 ? gradient : nullptr, stream, label(index));
     if (is_on_device() && !is_floating(slot.dtype))
-      fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be accumulated on a device, only those of floats",
+      fail(DSC_ERR_UNSUPPORTED,
+           "%s: gradients of %s cannot be accumulated on a device, expected a floating-point type",
            label(index).c_str(), dtype_name(slot.dtype));
     has_sum = gradients_.accept_sum(index, gradient, slot.gradient_bytes());
   }
@@ -38,8 +39,8 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
     if (gradient == slot.view) gradient = nullptr;
     if (!gradient && sets_.is_replaced(index) && !gradients_.marks().has_sum(index))
       fail(DSC_ERR_STATE,
-           "%s: the buckets of its view were replaced; expected a new call for the view before its gradient "
-           "is written",
+           "%s: the buckets were rebuilt, and the address of its view has changed; call "
+           "dsc_bucket_reducer_grad_view() again before you write the gradient",
            label(index).c_str());
     storage().check(slot.bytes > 0 ? gradient : nullptr, stream, label(index));
     if (gradients_.accept(index, {gradient, slot.gradient_bytes(), stream}))

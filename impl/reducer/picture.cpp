@@ -57,9 +57,8 @@ class Picture {
         "%.3f ms</text>\n",
         static_cast<unsigned long long>(report_.iterations), report_.group->rank(), report_.group->size(),
         report_.params->size(), report_.layout->plan.buckets(), ms(end_ - begun_));
-    add("<text x=\"8\" y=\"32\" fill=\"#555\">reduced %.3f ms, of which %.3f ms beside the computation; "
-        "exposed after "
-        "the last gradient: %.3f ms (shaded)</text>\n",
+    add("<text x=\"8\" y=\"32\" fill=\"#555\">reduced %.3f ms, of which %.3f ms during the computation; "
+        "exposed after the last gradient: %.3f ms (shaded)</text>\n",
         ms(phases.backward_comm()), ms(phases.overlap()), ms(phases.exposed()));
   }
 

@@ -22,20 +22,21 @@ bool on_device(std::span<const Tensor> params) { return !params.empty() && param
 std::vector<Setting> settings(const ReducerOptions& options, std::span<const Tensor> params,
                               const std::optional<TensorProblem>& problem) {
   const size_t buckets = options.bucket_starts.empty() ? 0 : options.bucket_starts.size() - 1;
-  std::vector<Setting> list{{"bucket_bytes", std::to_string(options.bucket_bytes)},
-                            {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
-                            {"average", std::to_string(options.average)},
-                            {"sync", std::to_string(options.sync)},
-                            {"single_first_bucket", std::to_string(options.single_first_bucket)},
-                            {"find_unused", std::to_string(options.find_unused)},
-                            {"static_graph", std::to_string(options.static_graph)},
-                            {"rebuild", std::to_string(options.rebuild)},
-                            {"small_bucket_first", std::to_string(options.small_bucket_first)},
-                            {"grad_dtype", std::to_string(options.grad_dtype)},
-                            {"keep_sparse_rows", std::to_string(options.keep_sparse_rows)},
-                            {"the parameters' memory", on_device(params) ? "of a device" : "of the host"},
-                            {"the first unusable parameter", problem ? problem->text : "none"},
-                            {"n_buckets", std::to_string(buckets)}};
+  std::vector<Setting> list{
+      {"bucket_bytes", std::to_string(options.bucket_bytes)},
+      {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
+      {"average", std::to_string(options.average)},
+      {"sync", std::to_string(options.sync)},
+      {"single_first_bucket", std::to_string(options.single_first_bucket)},
+      {"find_unused", std::to_string(options.find_unused)},
+      {"static_graph", std::to_string(options.static_graph)},
+      {"rebuild", std::to_string(options.rebuild)},
+      {"small_bucket_first", std::to_string(options.small_bucket_first)},
+      {"grad_dtype", std::to_string(options.grad_dtype)},
+      {"keep_sparse_rows", std::to_string(options.keep_sparse_rows)},
+      {"the memory of the parameters", on_device(params) ? "device memory" : "host memory"},
+      {"the first unusable parameter", problem ? problem->text : "none"},
+      {"n_buckets", std::to_string(buckets)}};
   for (size_t b = 0; b < buckets; ++b) {
     const size_t start = options.bucket_starts[b];
     const std::span params_of(options.bucket_indices + start, options.bucket_starts[b + 1] - start);
@@ -45,7 +46,7 @@ std::vector<Setting> settings(const ReducerOptions& options, std::span<const Ten
 }
 
 void check_flag(int32_t value, const char* name) {
-  if (value != 0 && value != 1) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+  if (value != 0 && value != 1) fail(DSC_ERR_INVALID_ARG, "options->%s is %d, expected 0 or 1", name, value);
 }
 
 bool is_small_float(int32_t dtype) { return is_floating(dtype) && dtype_bytes(dtype) < sizeof(float); }
@@ -56,8 +57,8 @@ void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who)
       (dtype == DSC_DTYPE_F32 && is_small_float(grad_dtype)))
     return;
   fail(DSC_ERR_UNSUPPORTED,
-       "%s: gradients of %s cannot be kept as grad_dtype %s: one must be f32, the other f16, "
-       "bf16, f8e4m3 or f8e5m2",
+       "%s: gradients of %s cannot be kept as options->grad_dtype %s: one of the two must be f32, the other "
+       "f16, bf16, f8e4m3 or f8e5m2",
        who.c_str(), dtype_name(dtype), dtype_name(grad_dtype));
 }
 
@@ -65,12 +66,15 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
   const int32_t dtype = options.grad_dtype == 0 ? param.dtype : options.grad_dtype;
   if (param.expect_sparse == 1 && param.shape.empty())
     fail(DSC_ERR_INVALID_ARG,
-         "%s expects sparse gradients, but has no shape; expected one, for the number of rows", who.c_str());
+         "%s expects sparse gradients, but has no shape; expected a shape, which gives the number of rows",
+         who.c_str());
   if (param.expect_sparse == 1 && param.device >= 0)
     fail(DSC_ERR_UNSUPPORTED, "%s is on device %d, expected host memory for sparse gradients", who.c_str(),
          param.device);
   if (param.expect_sparse == 1 && dtype != param.dtype)
-    fail(DSC_ERR_UNSUPPORTED, "%s has sparse gradients of %s, which cannot be kept as grad_dtype %s",
+    fail(DSC_ERR_UNSUPPORTED,
+         "%s has sparse gradients of %s, which cannot be kept as options->grad_dtype %s; expected the same "
+         "type or 0",
          who.c_str(), dtype_name(param.dtype), dtype_name(dtype));
   if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
   // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
@@ -83,10 +87,11 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
 void check_options(const ReducerOptions& options, std::span<const Tensor> params) {
   if (params.empty()) fail(DSC_ERR_INVALID_ARG, "n_params is 0, expected 1 or more");
   if (options.average < DSC_AVERAGE_PRE || options.average > DSC_AVERAGE_PYTORCH)
-    fail(DSC_ERR_INVALID_ARG, "average is %d, expected 1 (pre), 2 (post), 3 (none) or 4 (pytorch)",
+    fail(DSC_ERR_INVALID_ARG, "options->average is %d, expected 1 (pre), 2 (post), 3 (none) or 4 (pytorch)",
          options.average);
   if (options.rebuild < DSC_REBUILD_NEVER || options.rebuild > DSC_REBUILD_REPEATED)
-    fail(DSC_ERR_INVALID_ARG, "rebuild is %d, expected 1 (never), 2 (once) or 3 (repeated)", options.rebuild);
+    fail(DSC_ERR_INVALID_ARG, "options->rebuild is %d, expected 1 (never), 2 (once) or 3 (repeated)",
+         options.rebuild);
   check_flag(options.sync, "sync");
   check_flag(options.single_first_bucket, "single_first_bucket");
   check_flag(options.find_unused, "find_unused");
@@ -94,7 +99,8 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   check_flag(options.small_bucket_first, "small_bucket_first");
   check_flag(options.keep_sparse_rows, "keep_sparse_rows");
   if (options.grad_dtype != 0 && !is_dtype(options.grad_dtype))
-    fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected an element type, or 0 for that of the parameters",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->grad_dtype is %d, expected 1 (i8) to 13 (bool), or 0 for that of the parameters",
          options.grad_dtype);
   for (size_t i = 0; i < params.size(); ++i) check_param(options, params[i], label(params[i].name, i));
 }
@@ -168,7 +174,8 @@ Reducer::~Reducer() {
   if (set->storage->wait_idle(deadline) && idle) return;
   runner_.keep_hook();
   // The engine may still write to the buckets, so their memory is leaked, which is the lesser evil.
-  log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
+  log(DSC_LOG_LEVEL_WARN,
+      "%s: %zu bytes of gradient buckets are not freed, because reductions did not end within %d ms",
       group_->name().c_str(), set->layout.bytes, kWaitIdleMs);
   set->storage->keep();
 }
@@ -331,7 +338,7 @@ void Reducer::check_alive() const {
 
 void Reducer::check_index(size_t index) const {
   if (index >= params_.size())
-    fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
+    fail(DSC_ERR_INVALID_ARG, "index is %zu, expected 0 to %zu, the index of a parameter", index,
          params_.size() - 1);
 }
 

@@ -17,7 +17,7 @@ double Reducer::clip(const ClipRequest& request) {
     require_idle();
     if (!has_results_)
       fail(DSC_ERR_STATE,
-           "there are no gradients to clip: expected an iteration that was finished and reduced");
+           "there are no gradients to clip, expected a finished iteration whose gradients were reduced");
     alone = !join_.expired() || (runner_.hook() && !runner_.hook()->makes_equal());
     for (size_t i = 0; i < params_.size(); ++i) copies.push_back(gradients_.marks().gradient(i).data);
   }
@@ -26,7 +26,7 @@ double Reducer::clip(const ClipRequest& request) {
 
 void Reducer::read_gradient(size_t index, void* gradient) const {
   check_index(index);
-  if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
+  if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "the gradients are in device memory, expected host memory");
   check_alive();
   const MutexLock lock(gradients_.mutex);
   require_idle();

@@ -50,7 +50,7 @@ SparseGradients::SparseGradients(const ParamList& params, int32_t average, bool 
 void SparseGradients::expect(size_t param, bool sparse) const {
   if (has(param) == sparse) return;
   fail(DSC_ERR_INVALID_ARG,
-       sparse ? "%s has no sparse gradients: expect_sparse was 0 at creation"
+       sparse ? "%s has no sparse gradients: its expect_sparse was 0 when the reducer was created"
               : "%s has sparse gradients, expected dsc_bucket_reducer_mark_sparse()",
        params_.labels[param].c_str());
 }

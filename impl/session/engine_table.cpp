@@ -21,7 +21,7 @@ bool has_several_hosts(const JoinedWorld& joined) { return joined.host->layout()
 std::shared_ptr<GroupEngine> open_hier(JoinedWorld joined) {
   if (joined.backend == DSC_BACKEND_HOST)
     fail(DSC_ERR_UNSUPPORTED,
-         "backend is host, but the job has %d hosts: leave it at auto, or set inter_host",
+         "options->backend is host, but the job has %d hosts; expected auto or inter_host",
          joined.host->layout().host_count());
   const HostGroup& host = *joined.host;
   const int timeout_ms = joined.local->timeout_ms();

@@ -23,12 +23,14 @@ constexpr size_t kMostTraceEntries = 1'000'000;  // takes 122 MiB per group
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
   if (value < least || value > most)
-    fail(DSC_ERR_INVALID_ARG, "%s is %lld, expected %s", name, static_cast<long long>(value), expected);
+    fail(DSC_ERR_INVALID_ARG, "options->%s is %lld, expected %s", name, static_cast<long long>(value),
+         expected);
 }
 
 void check_settings(const std::map<std::string, std::string>& settings) {
   for (const auto& [name, value] : settings)
-    if (value.empty()) fail(DSC_ERR_INVALID_ARG, "%s is empty, expected a file, or NULL", name.c_str());
+    if (value.empty())
+      fail(DSC_ERR_INVALID_ARG, "setting %s is empty, expected a file or NULL", name.c_str());
 }
 
 bool may_use_device(const InitOptions& options) {
@@ -151,7 +153,8 @@ void check_options(const InitOptions& options) {
   if (options.world_size != -1)
     check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 for the environment's");
   check_range("local_rank", options.local_rank, -1, kMost, "0 or more, or -1 for the environment's");
-  check_range("device", options.device, -1, kMost, "0 or more, or -1 for the one that backend chooses");
+  check_range("device", options.device, -1, kMost,
+              "0 or more, or -1 for the device that the backend chooses");
   check_range("port", options.port, 0, 65535, "1 to 65535, or 0 for MASTER_PORT");
   check_range("sources", options.sources, 0, 31, "bits of dsc_source, or 0 for all");
   check_range("require_existing", options.require_existing, 0, 1, "0 or 1");
@@ -163,10 +166,12 @@ void check_options(const InitOptions& options) {
   check_settings(options.device_settings);
   if (device_libraries().empty() && (options.backend == DSC_BACKEND_DEVICE || options.device >= 0))
     fail(DSC_ERR_UNSUPPORTED,
-         "this library was built without an engine for devices: leave backend at auto or host, and device at "
-         "-1");
+         "this library was built without an engine for devices: set options->backend to 0 (auto) or 1 "
+         "(host), and options->device to -1");
   if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_DEVICE)
-    fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (device) with a device",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->device is %d, but options->backend %d uses no device; expected 0 (auto) or 2 (device) "
+         "with a device",
          options.device, options.backend);
 }
 

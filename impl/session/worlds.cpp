@@ -56,7 +56,8 @@ uint64_t start(const InitOptions& options, uint32_t library_version) {
 }
 
 uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) {
-  if (is_open(thread_world)) fail(DSC_ERR_STATE, "this thread is a rank already; finalize its world first");
+  if (is_open(thread_world))
+    fail(DSC_ERR_STATE, "this thread is already a rank of a world; finalize that world first");
   return thread_world = start(options, library_version);
 }
 
@@ -78,7 +79,7 @@ uint64_t existing_world() {
   if (is_open(thread_world)) return reuse(thread_world);
   MutexLock after_another(registry().starting);
   const uint64_t handle = process_world().handle;
-  if (handle == 0) fail(DSC_ERR_STATE, "no world exists, and require_existing forbids creating one");
+  if (handle == 0) fail(DSC_ERR_STATE, "no world exists, and options->require_existing is set");
   return reuse(handle);
 }
 

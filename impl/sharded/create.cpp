@@ -33,21 +33,24 @@ std::vector<Setting> settings(const ShardedOptions& options, bool on_device,
           {"wide_padding", std::to_string(rules.wide_padding)},
           {"unit_starts", listed(rules.unit_starts)},
           {"alone", listed(options.alone)},
-          {"the memory of parameters", on_device ? "a device" : "the host"},
+          {"the memory of the parameters", on_device ? "device memory" : "host memory"},
           {"the first unusable parameter", problem ? problem->text : "none"}};
 }
 
 void check_options(const ShardedOptions& options, std::span<const Tensor> params, int ranks) {
   if (params.empty()) fail(DSC_ERR_INVALID_ARG, "n_params is 0, expected 1 or more");
   if (options.stage < 1 || options.stage > 3)
-    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 1, 2 or 3", options.stage);
+    fail(DSC_ERR_INVALID_ARG, "options->stage is %d, expected 1, 2 or 3", options.stage);
   if (options.average < DSC_AVERAGE_PRE || options.average > DSC_AVERAGE_NONE)
-    fail(DSC_ERR_INVALID_ARG, "average is %d, expected 1 (pre), 2 (post) or 3 (none)", options.average);
+    fail(DSC_ERR_INVALID_ARG, "options->average is %d, expected 1 (pre), 2 (post) or 3 (none)",
+         options.average);
   if (options.sync != 0 && options.sync != 1)
-    fail(DSC_ERR_INVALID_ARG, "sync is %d, expected 0 or 1", options.sync);
-  if (options.prefetch < 0) fail(DSC_ERR_INVALID_ARG, "prefetch is %d, expected 0 or more", options.prefetch);
+    fail(DSC_ERR_INVALID_ARG, "options->sync is %d, expected 0 or 1", options.sync);
+  if (options.prefetch < 0)
+    fail(DSC_ERR_INVALID_ARG, "options->prefetch is %d, expected 0 or more", options.prefetch);
   if (options.shard_size < 0 || (options.shard_size > 0 && ranks % options.shard_size != 0))
-    fail(DSC_ERR_INVALID_ARG, "shard_size is %d, expected 0 or a divisor of the %d ranks", options.shard_size,
+    fail(DSC_ERR_INVALID_ARG,
+         "options->shard_size is %d, expected 0 or a divisor of the number of ranks (%d)", options.shard_size,
          ranks);
 }
 
@@ -56,14 +59,15 @@ int32_t grad_dtype_of(const Tensor& param, size_t index, int32_t wanted) {
   const int32_t dtype = wanted == 0 ? param.dtype : wanted;
   const std::string name = label(param.name, index);
   if (!is_dtype(dtype) || !is_floating(dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s, expected a floating-point type", name.c_str(),
-         is_dtype(dtype) ? dtype_name(dtype) : ("type " + std::to_string(dtype)).c_str());
+    fail(DSC_ERR_UNSUPPORTED, "%s: the type of the gradients is %s, expected a floating-point type",
+         name.c_str(), is_dtype(dtype) ? dtype_name(dtype) : ("number " + std::to_string(dtype)).c_str());
   const bool converts = is_floating(param.dtype) && param.dtype != DSC_DTYPE_F64 && dtype != DSC_DTYPE_F64 &&
                         (param.dtype == DSC_DTYPE_F32 || dtype == DSC_DTYPE_F32);
   if (dtype != param.dtype && !converts)
-    fail(DSC_ERR_UNSUPPORTED,
-         "%s: gradients of %s for a parameter of %s; expected that type, or one of them f32", name.c_str(),
-         dtype_name(dtype), dtype_name(param.dtype));
+    fail(
+        DSC_ERR_UNSUPPORTED,
+        "%s: the gradients are %s and the parameter is %s; expected the same type, or f32 for one of the two",
+        name.c_str(), dtype_name(dtype), dtype_name(param.dtype));
   return dtype;
 }
 
@@ -94,7 +98,8 @@ void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options, bo
       most = std::max(most, unit.bytes);
   }
   if (most > options.max_live_bytes)
-    fail(DSC_ERR_INVALID_ARG, "max_live_bytes is %zu, expected at least the %zu of the largest unit",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->max_live_bytes is %zu, expected at least %zu, the size of the largest unit",
          options.max_live_bytes, most);
 }
 

@@ -13,8 +13,8 @@ constexpr int kPoolWaitMs = 20;
 
 [[noreturn]] void fail_dtype(const std::string& who, int32_t dtype, int32_t own, int32_t of_param) {
   const std::string other =
-      own == of_param ? "" : std::string(", or the parameter's ") + dtype_name(of_param);
-  fail(DSC_ERR_INVALID_ARG, "%s: the gradient is of %s (dtype %d), expected %s%s", who.c_str(),
+      own == of_param ? "" : std::string(", or the parameter's type ") + dtype_name(of_param);
+  fail(DSC_ERR_INVALID_ARG, "%s: the gradient has type %s (dtype %d), expected %s%s", who.c_str(),
        dtype_name(dtype), dtype, dtype_name(own), other.c_str());
 }
 
@@ -83,7 +83,7 @@ void GradientShards::mark_unused(size_t index) {
 void GradientShards::check_mark(size_t index, const void* gradient) const {
   groups_.check_alive();
   if (index >= params_.size())
-    fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
+    fail(DSC_ERR_INVALID_ARG, "index is %zu, expected 0 to %zu, the index of a parameter", index,
          params_.size() - 1);
   memory_.check_gradient(gradient, list_.labels[index]);
 }

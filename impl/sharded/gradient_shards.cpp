@@ -17,15 +17,15 @@ constexpr int kReductionWaitMs = 2000;
 
 [[noreturn]] void fail_no_view() {
   fail(DSC_ERR_UNSUPPORTED,
-       "in stages 2 and 3, full gradients in device memory have no lasting address; expected the gradient in "
-       "the call that marks it");
+       "in stages 2 and 3, full gradients in device memory have no fixed address; pass the gradient to "
+       "dsc_sharded_mark_ready()");
 }
 
 void expect_no_check(const NonFiniteLedger& ledger) {
   if (ledger.check() != NonFiniteCheck::kOff)
     fail(DSC_ERR_UNSUPPORTED,
-         "sharded gradients on a device are not checked for NaNs and infinities, expected the check to be "
-         "off; the norm from clip shows them");
+         "sharded gradients on a device cannot be checked for NaNs and infinities, expected the non-finite "
+         "check to be off; the norm from dsc_sharded_clip() shows them");
 }
 
 using Parts = std::vector<std::pair<size_t, size_t>>;  // of a unit: bytes from its start, and length
@@ -62,7 +62,7 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       shard_offsets_(bucket_offsets(layout, dtypes, layout.shards, 1)),
       memory_(options.on_device ? groups.shards() : groups.all(), options.on_device, full_offsets_,
               shard_offsets_.bytes, unit_options(full_offsets_, options)),
-      intake_(list_, false),
+      intake_(list_, false, "dsc_sharded"),
       params_(params.size()),
       units_(layout.units.size()),
       reductions_(groups, layout, full_offsets_, shard_offsets_, memory_,
@@ -73,7 +73,8 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
 
 GradientShards::~GradientShards() {
   if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
-  log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
+  log(DSC_LOG_LEVEL_WARN,
+      "%s: %zu bytes of gradients are not freed, because reductions did not end within %d ms",
       groups_.all().name().c_str(), full_offsets_.bytes, kReductionWaitMs);
   memory_.keep();
 }
@@ -138,7 +139,7 @@ void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   const MutexLock lock(intake_.mutex);
   intake_.marks().expect_finished(groups_.all().rank());
   if (adds && !has_sums_)
-    fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
+    fail(DSC_ERR_STATE, "accumulate is 1, but there are no gradients of a finished iteration to add to");
   if (memory_.in_stream_order()) expect_no_check(*groups_.all().nonfinite());
   // The optimizer has read the shards on this stream, and the program will write to views after it.
   memory_.follow(stream);

@@ -20,7 +20,7 @@ double Sharded::clip(double max_norm, double scale, void* stream) {
   groups_.check_alive();
   check_clip(limit);
   if (!gradients_->has_sums())
-    fail(DSC_ERR_STATE, "no finished iteration has left gradients, call finish first");
+    fail(DSC_ERR_STATE, "there are no gradients of a finished iteration; call dsc_sharded_finish() first");
   const std::vector<Elements> shards = grad_shards();
   double sum = 0;
   groups_.run(groups_.shards(), [&] {

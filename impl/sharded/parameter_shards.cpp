@@ -51,7 +51,8 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
 
 ParameterShards::~ParameterShards() {
   if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
-  log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
+  log(DSC_LOG_LEVEL_WARN,
+      "%s: %zu bytes of parameters are not freed, because gathers did not end within %d ms",
       groups_.all().name().c_str(), full_offsets_.bytes, kGatherWaitMs);
   memory_.keep();
 }
@@ -139,7 +140,9 @@ void ParameterShards::make_room(size_t unit) {
   std::string live;
   for (size_t other = 0; other < units_.size(); ++other)
     if (units_[other].state != State::kSharded) live += (live.empty() ? "" : ", ") + unit_labels_[other];
-  fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
+  fail(DSC_ERR_STATE,
+       "%s needs %zu bytes, but other units use %zu of at most %zu bytes (options->max_live_bytes); call "
+       "dsc_sharded_reshard() for one of: %s",
        unit_labels_[unit].c_str(), full_offsets_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
        clipped(live, 200).c_str());
 }
@@ -164,7 +167,7 @@ void ParameterShards::unshard(size_t unit) {
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
-  if (units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
+  if (units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is already unsharded", unit_labels_[unit].c_str());
   if (units_[unit].state == State::kSharded) {
     make_room(unit);
     start_gather(unit);
@@ -180,7 +183,7 @@ void ParameterShards::wait(size_t unit, void* stream) {
   check_unit(unit);
   const MutexLock lock(mutex_);
   if (!options_.keeps_full && !units_[unit].unsharded)
-    fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
+    fail(DSC_ERR_STATE, "%s is not unsharded; call dsc_sharded_unshard() first", unit_labels_[unit].c_str());
   await(unit);
   memory_.lead(stream);
 }
@@ -253,8 +256,8 @@ void* ParameterShards::view(size_t index) const {
     return (memory_.units().views() ? memory_.units().views() + full_offsets_.units[unit].offset
                                     : memory_.units().buffer(unit)) +
            offset;
-  fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not ready: call %swait first", index,
-       unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
+  fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not ready; call %sdsc_sharded_wait() first",
+       index, unit_labels_[unit].c_str(), options_.keeps_full ? "" : "dsc_sharded_unshard() and ");
 }
 
 HeldBytes ParameterShards::held() const {

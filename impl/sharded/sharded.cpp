@@ -35,8 +35,8 @@ void Sharded::begin(bool adds, void* stream) {
   groups_.check_alive();
   if (!adds && needs_step_ && !gradients_->is_open())
     fail(DSC_ERR_STATE,
-         "the gradients of the previous iteration are not used yet: expected step_done first, or accumulate "
-         "1 to add to them");
+         "the gradients of the previous iteration were not used yet, expected dsc_sharded_step_done() first, "
+         "or accumulate 1 to add to these gradients");
   gradients_->begin(adds, params_->step_tag(), stream);
   needs_step_ = false;
 }
@@ -49,7 +49,7 @@ void Sharded::finish(void* stream) {
 
 void Sharded::step_done(bool changed, void* stream) {
   groups_.check_alive();
-  if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open, call finish first");
+  if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open; call dsc_sharded_finish() first");
   params_->step(changed, stream);
   gradients_->memory().follow(
       stream);  // the optimizer has read the shards on this stream; from now on they may be written
@@ -82,7 +82,7 @@ void* Sharded::grad_view(size_t index) const {
 
 void Sharded::check_index(size_t index) const {
   if (index >= plan_.tensors.size())
-    fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
+    fail(DSC_ERR_INVALID_ARG, "index is %zu, expected 0 to %zu, the index of a parameter", index,
          plan_.tensors.size() - 1);
 }
 

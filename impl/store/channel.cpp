@@ -42,7 +42,7 @@ std::string hex_of(std::string_view bytes) {
 std::string no_way(const SocketAddress& address, int error) {
   if (error != ENETUNREACH && error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return "";
   const char* const family = address.storage.ss_family == AF_INET6 ? "IPv6" : "IPv4";
-  return std::string("this host has no route to that ") + family + " address: ";
+  return std::string("this host has no route to this ") + family + " address: ";
 }
 
 // A channel over TCP: handshake, then authenticated frames.
@@ -138,7 +138,7 @@ class TcpChannel final : public Channel {
         stream_.read(server_hello_.data(), server_hello_.size(), sooner(deadline, hello_deadline)));
     const auto server_hello = decode_server_hello(server_hello_);
     if (server_hello && server_hello->version != kStoreVersion)
-      fail(DSC_ERR_VERSION, "the store at %s speaks protocol version %u, expected %u", target_.c_str(),
+      fail(DSC_ERR_VERSION, "the store at %s uses protocol version %u, expected %u", target_.c_str(),
            server_hello->version, kStoreVersion);
     if (server_hello) {
       needs_token_ = (server_hello->flags & kNeedsToken) != 0;
@@ -150,9 +150,9 @@ class TcpChannel final : public Channel {
            hex_of(server_hello_).c_str());
     if (hello_deadline.passed())
       fail(DSC_ERR_PROTOCOL,
-           "%s takes connections, but says nothing: it is not libdsc, or its process is stopped",
+           "%s accepts connections, but sends nothing: it is not libdsc, or its process is stopped",
            target_.c_str());
-    return give_up(reason, "it takes connections, but no hello came: is it libdsc?");
+    return give_up(reason, "it accepts connections, but sent no hello; is it libdsc?");
   }
 
   bool give_up(std::string& reason, const char* what) {
@@ -206,7 +206,7 @@ class TcpChannel final : public Channel {
     const auto result = reader.number<uint32_t>();
     if (result != DSC_OK)
       fail(error_of(result),
-           "the store at %s is of a job with another id; choose another MASTER_PORT or DSC_JOB_ID",
+           "the store at %s belongs to a job with another id; choose another MASTER_PORT or DSC_JOB_ID",
            target_.c_str());
   }
 

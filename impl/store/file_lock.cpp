@@ -25,7 +25,7 @@ bool try_lock_file(int fd, LockByte byte, short type, const std::string& path) {
   const int error = set_lock(fd, byte, type);
   if (error == 0) return true;
   if (error == EAGAIN || error == EACCES) return false;
-  fail_errno(error, "%.200s: its file system does not lock", path.c_str());
+  fail_errno(error, "%.200s: its file system does not support locks", path.c_str());
 }
 
 FileLock::FileLock(int fd, const std::string& path)

@@ -88,7 +88,7 @@ UniqueFd open_own(const std::string& path) {
   if (status.st_uid != ::geteuid())
     fail(DSC_ERR_AUTH, "%.200s belongs to user %u, expected %u", path.c_str(), status.st_uid, ::geteuid());
   if ((status.st_mode & 077) != 0)
-    fail(DSC_ERR_AUTH, "%.200s has mode %03o, expected 600: others may read or write it", path.c_str(),
+    fail(DSC_ERR_AUTH, "%.200s has mode %03o, expected 600: other users may read or write it", path.c_str(),
          status.st_mode & 0777);
   return file;
 }
@@ -157,7 +157,7 @@ void FileStore::write_header() {
   const std::string there = read_at(file_.get(), 0, sizeof kMagic, path_);
   ByteReader reader(there);
   if (!there.empty() && reader.number<uint64_t>() != kMagic)
-    fail(DSC_ERR_PROTOCOL, "%.200s is not a file of a store; it was left as it is", path_.c_str());
+    fail(DSC_ERR_PROTOCOL, "%.200s is not a file of a store; the file was not changed", path_.c_str());
   cut(file_.get(), 0, path_);
   ByteWriter writer;
   writer.number(kMagic);

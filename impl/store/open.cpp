@@ -94,8 +94,8 @@ OpenStore open_store(const std::string& uri, const StoreOptions& options, const 
     return open_tcp(parse_host_and_port(std::string_view(uri).substr(kTcp.size()), uri, options.serve),
                     options, job_id, environment, deadline);
   if (options.serve)
-    fail(DSC_ERR_INVALID_ARG, "serve is set, but the store's URI is '%.200s', expected tcp://HOST:PORT",
-         uri.c_str());
+    fail(DSC_ERR_INVALID_ARG,
+         "options->serve is set, but the store's URI is '%.200s', expected tcp://HOST:PORT", uri.c_str());
   OpenStore open;
   if (uri == kMemory)
     open.store = std::make_shared<MemoryStore>();

@@ -86,7 +86,7 @@ uint16_t ServerCore::listen() {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i)
     if (const uint16_t port = try_to_listen()) return port;
-  fail(DSC_ERR_ADDR_IN_USE, "no port is free at all of %zu addresses", options_.addresses.size());
+  fail(DSC_ERR_ADDR_IN_USE, "no port is free on all of the %zu addresses", options_.addresses.size());
 }
 
 // All addresses use the port of the first one. Returns 0 if that port is taken at another address.
@@ -215,7 +215,7 @@ void ServerCore::refuse(const char* reason) noexcept {
   if (Clock::now() < next_log_) return;
   next_log_ = Clock::now() + kLogPeriod;
   log(DSC_LOG_LEVEL_WARN,
-      "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
+      "the store refused %" PRIu64 " connections since the last such message; the latest: %s",
       std::exchange(refused_since_log_, 0), reason);
 }
 

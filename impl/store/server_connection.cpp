@@ -198,7 +198,7 @@ StoreReply ServerConnection::timed_out() const {
 }
 
 StoreReply ServerConnection::no_room() const {
-  return {DSC_ERR_TIMEOUT, 0, "the store had no room for so large a request in time"};
+  return {DSC_ERR_TIMEOUT, 0, "the store did not have enough free memory for this request in time"};
 }
 
 void ServerConnection::serve() noexcept {

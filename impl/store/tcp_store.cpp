@@ -59,7 +59,7 @@ std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
       // The table of a different server is empty: a client that continued with it would count from 0 and wait
       // for keys that were set long ago.
       if (channel->incarnation() == incarnation_) return channel;
-      fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: another store has taken its place",
+      fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: another store has replaced it",
            target_.text().c_str());
     }
     if (!failure.reached)

@@ -72,7 +72,7 @@ std::string token_of_file(const std::string& path) {
     fail(DSC_ERR_AUTH, "DSC_TOKEN_FILE %.200s belongs to user %u, expected %u", path.c_str(), status.st_uid,
          ::geteuid());
   if ((status.st_mode & 077) != 0)
-    fail(DSC_ERR_AUTH, "DSC_TOKEN_FILE %.200s has mode %03o, expected 600: others may read or write it",
+    fail(DSC_ERR_AUTH, "DSC_TOKEN_FILE %.200s has mode %03o, expected 600: other users may read or write it",
          path.c_str(), status.st_mode & 0777);
   return read_token(file.get(), "DSC_TOKEN_FILE");
 }

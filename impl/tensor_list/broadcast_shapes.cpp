@@ -38,7 +38,8 @@ void verify_keys(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int
 void check_root_tensor(const Tensor& tensor, int32_t dtype) {
   const std::string key = quoted(tensor.name);
   if (tensor.dtype == 0)
-    fail(DSC_ERR_INVALID_ARG, "key %s has no tensor, expected one of %s", key.c_str(), dtype_name(dtype));
+    fail(DSC_ERR_INVALID_ARG, "key %s has no tensor, expected a tensor of %s", key.c_str(),
+         dtype_name(dtype));
   if (tensor.dtype != dtype)
     fail(DSC_ERR_INVALID_ARG, "key %s is %s, expected elements of %s", key.c_str(),
          clipped(describe(tensor), kShownBytes).c_str(), dtype_name(dtype));

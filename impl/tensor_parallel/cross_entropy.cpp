@@ -143,12 +143,12 @@ void write_gradient(const CrossEntropy& problem, const void* row, size_t token, 
 void check_cross_entropy(const CrossEntropy& problem) {
   if (problem.vocab == 0) fail(DSC_ERR_INVALID_ARG, "vocab is 0, expected 1 or more");
   if (!(problem.label_smoothing >= 0 && problem.label_smoothing < 1))
-    fail(DSC_ERR_INVALID_ARG, "label_smoothing is %g, expected at least 0 and below 1",
+    fail(DSC_ERR_INVALID_ARG, "options->label_smoothing is %g, expected at least 0 and below 1",
          problem.label_smoothing);
   if (problem.label_smoothing != 0 && problem.vocab == 1)
-    fail(DSC_ERR_INVALID_ARG, "vocab is 1, expected 2 or more with label_smoothing");
+    fail(DSC_ERR_INVALID_ARG, "vocab is 1, expected 2 or more with options->label_smoothing");
   if (!(problem.z_loss >= 0 && std::isfinite(problem.z_loss)))
-    fail(DSC_ERR_INVALID_ARG, "z_loss is %g, expected a finite number of 0 or more", problem.z_loss);
+    fail(DSC_ERR_INVALID_ARG, "options->z_loss is %g, expected a finite number of 0 or more", problem.z_loss);
   for (size_t token = 0; token < problem.targets.size(); ++token) {
     const int64_t target = problem.targets[token];
     if (is_ignored(problem, token) || (target >= 0 && static_cast<uint64_t>(target) < problem.vocab))

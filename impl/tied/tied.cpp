@@ -69,7 +69,7 @@ void TiedLayers::copy_weights(const TiedRequest& request) const {
 
 void TiedLayers::check_gradients(std::span<const Tensor> gradients, const void* stream) const {
   if (gradients.size() != weights_.size())
-    fail(DSC_ERR_INVALID_ARG, "%zu gradients were given, expected %zu, one for each weight of this rank",
+    fail(DSC_ERR_INVALID_ARG, "n_grads is %zu, expected %zu, one for each weight of this rank",
          gradients.size(), weights_.size());
   check_tensors(gradients);
   for (size_t i = 0; i < gradients.size(); ++i) {

@@ -82,8 +82,8 @@ void check_weights(Comm& comm, const TiedRequest& request, const TiedKey& key, i
   const bool holds = std::ranges::find(key.stages, stage) != key.stages.end();
   if (holds == key.weights.empty())
     fail(DSC_ERR_INVALID_ARG,
-         holds ? "key '%s' has no weights, but stage %d, where this rank is, holds it"
-               : "key '%s' has weights, but stage %d, where this rank is, does not hold it",
+         holds ? "key '%s' has no weights, but the stage of this rank (%d) holds it"
+               : "key '%s' has weights, but the stage of this rank (%d) does not hold it",
          key.key.c_str(), stage);
   check_tensors(key.weights);
   if (const auto problem = first_problem(comm, key.weights, request.sync != 0))
@@ -103,7 +103,9 @@ void check_own(Comm& comm, const TiedRequest& request) {
     check_weights(comm, request, key, stage);
     if (key.weights.empty()) continue;
     if (first && first->device != key.weights[0].device)
-      fail(DSC_ERR_UNSUPPORTED, "key '%s' is on device %d, others are on %d, expected one place for all",
+      fail(DSC_ERR_UNSUPPORTED,
+           "the weights of key '%s' are on device %d and other weights on device %d, expected one device for "
+           "all",
            key.key.c_str(), key.weights[0].device, first->device);
     first = key.weights.data();
   }

@@ -16,12 +16,13 @@ void check_level(size_t length, std::span<const int32_t> sizes, size_t level) {
   size_t product = 1;
   std::string text;
   for (const int32_t size : sizes) {
-    if (size < 1) fail(DSC_ERR_INVALID_ARG, "a level's size is %d, expected 1 or more", size);
+    if (size < 1) fail(DSC_ERR_INVALID_ARG, "the size of a level is %d, expected 1 or more", size);
     if (product <= length) product *= static_cast<size_t>(size);  // product stays far from an overflow
     text += (text.empty() ? "" : " x ") + std::to_string(size);
   }
   if (product != length)
-    fail(DSC_ERR_INVALID_ARG, "the levels are %s, expected a product of %zu, the ranks of a group",
+    fail(DSC_ERR_INVALID_ARG,
+         "the level sizes are %s, expected a product of %zu, the number of ranks of a group",
          shown_words(text).c_str(), length);
 }
 
@@ -60,8 +61,8 @@ RankLists picked_lists(RankLists lists, std::span<const int32_t> positions) {
   for (const int32_t position : positions) {
     const int64_t at = position < 0 ? position + length : position;
     if (at < 0 || at >= length)
-      fail(DSC_ERR_INVALID_ARG, "a position is %d, expected %lld to %lld: groups have %lld ranks", position,
-           static_cast<long long>(-length), static_cast<long long>(length - 1),
+      fail(DSC_ERR_INVALID_ARG, "positions has %d, expected %lld to %lld: each group has %lld ranks",
+           position, static_cast<long long>(-length), static_cast<long long>(length - 1),
            static_cast<long long>(length));
     const auto member = static_cast<size_t>(at);
     if (std::ranges::find(picked, member) == picked.end()) picked.push_back(member);
@@ -74,11 +75,14 @@ RankLists picked_lists(RankLists lists, std::span<const int32_t> positions) {
 
 std::vector<int32_t> hybrid_sizes(int32_t length) {
   if (length > 1 && length % 2 != 0)
-    fail(DSC_ERR_INVALID_ARG, "the groups have %d ranks, expected an even number", length);
+    fail(DSC_ERR_INVALID_ARG,
+         "options->hybrid is 1 and the groups of dp x cp have %d ranks, expected an even number", length);
   std::vector<int32_t> sizes;
   for (int32_t size = 2; size <= length / 2; size *= 2) {
     if (length % size != 0)
-      fail(DSC_ERR_INVALID_ARG, "the groups have %d ranks, expected a multiple of %d", length, size);
+      fail(DSC_ERR_INVALID_ARG,
+           "options->hybrid is 1 and the groups of dp x cp have %d ranks, expected a multiple of %d", length,
+           size);
     sizes.push_back(size);
   }
   return sizes;
@@ -96,17 +100,19 @@ int32_t size_of(const RankMesh& mesh, std::string_view name) {
 // Throws INVALID_ARG if a mesh of experts cannot be made for this mesh.
 void check_dense(const RankMesh& dense, int32_t ep) {
   if (!dense.has_order())
-    fail(DSC_ERR_INVALID_ARG, "the dense mesh has no order, expected one such as \"tp-cp-ep-dp-pp\"");
+    fail(DSC_ERR_INVALID_ARG,
+         "the mesh of the dense layers has no order, expected it to be created with an order such as "
+         "\"tp-cp-ep-dp-pp\"");
   for (const MeshAxis& axis : dense.axes())
     if (axis.size > 1 && axis.name != "tp" && axis.name != "cp" && axis.name != "dp" && axis.name != "pp")
       fail(DSC_ERR_INVALID_ARG,
-           "the dense mesh has %d along \"%s\", expected 1: only tp, cp, dp and pp may be "
-           "more",
+           "the mesh of the dense layers has size %d along \"%s\", expected 1: only tp, cp, dp and pp may be "
+           "larger",
            axis.size, axis.name.c_str());
   if (ep > 1 && !dense.find("ep"))
     fail(DSC_ERR_INVALID_ARG,
-         "the dense mesh has no axis \"ep\", expected one, of size 1, so that it has a place "
-         "in the order");
+         "the mesh of the dense layers has no axis \"ep\", expected this axis with size 1: its position in "
+         "the order is needed");
 }
 
 }  // namespace
@@ -115,15 +121,15 @@ void check_dense(const RankMesh& dense, int32_t ep) {
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   if (ep < 1) fail(DSC_ERR_INVALID_ARG, "ep is %d, expected 1 or more", ep);
   if (expert_tp < 0)
-    fail(DSC_ERR_INVALID_ARG, "expert_tp is %d, expected 1 or more, or 0 for the dense tp", expert_tp);
+    fail(DSC_ERR_INVALID_ARG,
+         "expert_tp is %d, expected 1 or more, or 0 for the size of tp in the dense layers", expert_tp);
   check_dense(dense, ep);
   const int32_t tp = expert_tp == 0 ? size_of(dense, "tp") : expert_tp;
   const int32_t pp = size_of(dense, "pp");
   const int64_t pairs = int64_t{tp} * ep;
   if (pairs > dense.size() || dense.size() % (pairs * pp) != 0)
     fail(DSC_ERR_INVALID_ARG,
-         "the mesh has %d ranks, expected a multiple of expert tp x ep x pp, which is "
-         "%d x %d x %d",
+         "the mesh has %d ranks, expected a multiple of expert_tp x ep x pp, which is %d x %d x %d",
          dense.size(), tp, ep, pp);
   const int64_t dp = dense.size() / (pairs * pp);
   MeshSettings settings;
@@ -139,9 +145,8 @@ RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   RankMesh experts(settings);
   if (pp > 1 && experts.stride(experts.axis("pp")) != dense.stride(dense.axis("pp")))
     fail(DSC_ERR_INVALID_ARG,
-         "pp groups of dense layers and of experts differ: one step along pp is %d ranks for dense layers "
-         "and %d ranks for experts, expected the same; put pp last in the order, or make expert tp x ep x dp "
-         "before it as large as tp x cp x dp",
+         "the pp groups of dense layers and of experts differ: neighbors along pp are %d ranks apart for "
+         "dense layers and %d ranks apart for experts, expected the same; put pp last in the order",
          dense.stride(dense.axis("pp")), experts.stride(experts.axis("pp")));
   return experts;
 }

@@ -82,29 +82,34 @@ void add_slices(Planner& plan, const char* name, const std::vector<int32_t>& lis
 
 int32_t part_of(int32_t whole, int32_t instances, const char* what) {
   if (whole % instances != 0)
-    fail(DSC_ERR_INVALID_ARG, "%s is %d, expected a multiple of the %d instances of the optimizer", what,
-         whole, instances);
+    fail(DSC_ERR_INVALID_ARG, "%s is %d, expected a multiple of options->instances, which is %d", what, whole,
+         instances);
   return whole / instances;
 }
 
 void check_megatron(const RankMesh& dense, const RankMesh& experts, const GroupPlanSettings& settings) {
   if (!dense.has_order())
-    fail(DSC_ERR_INVALID_ARG, "the mesh has no order, expected one such as \"tp-cp-ep-dp-pp\"");
+    fail(DSC_ERR_INVALID_ARG,
+         "the mesh has no order, expected it to be created with an order such as \"tp-cp-ep-dp-pp\"");
   if (experts.size() != dense.size() || experts.first_rank() != dense.first_rank())
-    fail(DSC_ERR_INVALID_ARG, "the experts' mesh has %d ranks from %d, expected the dense one's %d from %d",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->experts has %d ranks from rank %d, expected %d ranks from rank %d, as in the mesh of the "
+         "dense layers",
          experts.size(), experts.first_rank(), dense.size(), dense.first_rank());
   if (settings.instances < 1)
-    fail(DSC_ERR_INVALID_ARG, "instances is %d, expected 1 or more", settings.instances);
+    fail(DSC_ERR_INVALID_ARG, "options->instances is %d, expected 1 or more", settings.instances);
   if (settings.virtual_stages < 1)
-    fail(DSC_ERR_INVALID_ARG, "virtual_stages is %d, expected 1 or more", settings.virtual_stages);
+    fail(DSC_ERR_INVALID_ARG, "options->virtual_stages is %d, expected 1 or more", settings.virtual_stages);
   if (settings.virtual_stages > 1 && size_along(dense, "pp") < 2)
-    fail(DSC_ERR_INVALID_ARG, "virtual_stages is %d and pp 1, expected pp above 1 for more than one",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->virtual_stages is %d and the axis pp has size 1, expected a size of 2 or more for more "
+         "than 1 virtual stage",
          settings.virtual_stages);
 }
 
 void add_data_parallel(Planner& plan, const RankMesh& dense, const GroupPlanSettings& settings) {
   const MeshGroups with_cp = groups_of(dense, {"dp", "cp"});
-  const int32_t part = part_of(with_cp.size(), settings.instances, "dp x cp");
+  const int32_t part = part_of(with_cp.size(), settings.instances, "the size of dp x cp");
   plan.for_each(with_cp, [&](const RankLists& lists, size_t index) {
     const std::vector<int32_t> list = lists.list(index);
     plan.add("dp_cp", list);
@@ -158,7 +163,8 @@ void add_experts(Planner& plan, const RankMesh& experts, const GroupPlanSettings
   plan.add_all("tp_ep_mp", groups_of(experts, {"tp", "ep"}));
   plan.add_all("tp_ep_pp", groups_of(experts, {"tp", "ep", "pp"}));
   plan.add_all("tp_ep_pp_gtp", groups_of(experts, {"tp", "ep", "pp"}));
-  const int32_t part = part_of(size_along(experts, "dp"), settings.instances, "the experts' dp");
+  const int32_t part =
+      part_of(size_along(experts, "dp"), settings.instances, "the size of dp in the mesh of the experts");
   plan.for_each(groups_of(experts, {"dp"}), [&](const RankLists& lists, size_t index) {
     plan.add("ep_dp", lists.list(index));
     if (settings.instances == 1) return;
@@ -193,14 +199,14 @@ void plan_deepspeed(Planner& plan, const RankMesh& mesh) {
 }  // namespace
 
 GroupPlan plan_groups(const RankMesh& mesh, const GroupPlanSettings& settings) {
-  if (settings.rank != -1) mesh.check_rank("rank", settings.rank);
+  if (settings.rank != -1) mesh.check_rank("options->rank", settings.rank);
   Planner plan(settings.rank);
   if (settings.style == "megatron")
     plan_megatron(plan, mesh, settings);
   else if (settings.style == "deepspeed")
     plan_deepspeed(plan, mesh);
   else
-    fail(DSC_ERR_INVALID_ARG, "style is \"%s\", expected \"megatron\" or \"deepspeed\"",
+    fail(DSC_ERR_INVALID_ARG, "options->style is \"%s\", expected \"megatron\" or \"deepspeed\"",
          shown_words(settings.style).c_str());
   return plan.take();
 }

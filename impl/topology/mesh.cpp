@@ -32,9 +32,11 @@ void check_axes(const std::vector<MeshAxis>& axes) {
     check_axis_name(axis.name);
     for (size_t j = 0; j < i; ++j)
       if (axes[j].name == axis.name)
-        fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" occurs twice, expected each name once", axis.name.c_str());
+        fail(DSC_ERR_INVALID_ARG, "names has the axis \"%s\" twice, expected each axis once",
+             axis.name.c_str());
     if (axis.size < 1 && axis.size != kInferredSize)
-      fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" has size %d, expected 1 or more, or -1 for the rest",
+      fail(DSC_ERR_INVALID_ARG,
+           "the axis \"%s\" has size %d, expected 1 or more, or -1 to compute it from options->world_size",
            axis.name.c_str(), axis.size);
     if (axis.size == kInferredSize && std::exchange(inferred, true))
       fail(DSC_ERR_INVALID_ARG, "more than one axis has size -1, expected at most one");
@@ -46,7 +48,7 @@ int64_t product_of(const std::vector<MeshAxis>& axes) {
   int64_t product = 1;
   for (const MeshAxis& axis : axes)
     if (axis.size != kInferredSize && (product *= axis.size) > kMostRanks)
-      fail(DSC_ERR_OVERFLOW, "the product of %s is too large: expected at most %lld ranks",
+      fail(DSC_ERR_OVERFLOW, "the product of the axis sizes (%s) is too large, expected at most %lld ranks",
            shown_words(sizes_text(axes)).c_str(), static_cast<long long>(kMostRanks));
   return product;
 }
@@ -103,28 +105,34 @@ void RankMesh::take_axes(const MeshSettings& settings) {
   const int64_t product = product_of(axes_);
   const int64_t world = settings.world_size;
   if (world < 0)
-    fail(DSC_ERR_INVALID_ARG, "the world size is %lld, expected 1 or more, or 0 for the product",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->world_size is %lld, expected 1 or more, or 0 for the product of the axis sizes",
          static_cast<long long>(world));
   const auto rest = std::ranges::find(axes_, kInferredSize, &MeshAxis::size);
   const std::string given = shown_words(sizes_text(axes_));
   if (rest != axes_.end()) {
     if (world == 0)
-      fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" has size -1, expected a world size to find it from",
-           rest->name.c_str());
+      fail(
+          DSC_ERR_INVALID_ARG,
+          "the axis \"%s\" has size -1, expected options->world_size to be set: the size is computed from it",
+          rest->name.c_str());
     if (world % product != 0)
-      fail(DSC_ERR_INVALID_ARG, "the world size is %lld, expected a multiple of %lld: the axes are %s",
+      fail(DSC_ERR_INVALID_ARG,
+           "options->world_size is %lld, expected a multiple of %lld, the product of the other axis sizes "
+           "(%s)",
            static_cast<long long>(world), static_cast<long long>(product), given.c_str());
     rest->size = static_cast<int32_t>(world / product);
   } else if (world != 0 && world != product) {
-    fail(DSC_ERR_INVALID_ARG, "the world size is %lld, expected the product of the axes, %lld: they are %s",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->world_size is %lld, expected %lld, the product of the axis sizes (%s)",
          static_cast<long long>(world), static_cast<long long>(product), given.c_str());
   }
   size_ = static_cast<int32_t>(rest != axes_.end() ? world : product);
-  if (first_rank_ < 0) fail(DSC_ERR_INVALID_ARG, "the first rank is %d, expected 0 or more", first_rank_);
+  if (first_rank_ < 0)
+    fail(DSC_ERR_INVALID_ARG, "options->rank_offset is %d, expected 0 or more", first_rank_);
   if (int64_t{first_rank_} + size_ > kMostRanks)
     fail(DSC_ERR_OVERFLOW,
-         "the first rank is %d and there are %d ranks: the last one is too large, expected at "
-         "most %lld",
+         "options->rank_offset is %d and the mesh has %d ranks, expected at most %lld for the last rank",
          first_rank_, size_, static_cast<long long>(kMostRanks - 1));
 }
 
@@ -136,21 +144,20 @@ void RankMesh::take_order(const char* order) {
   }
   ordered_ = true;
   const std::vector<std::string> names = names_of(axes_);
-  for (const std::string_view token : split_tokens(order, "order")) {
+  for (const std::string_view token : split_tokens(order, "options->order")) {
     const auto at = std::ranges::find(names, token);
     if (at == names.end())
-      fail(DSC_ERR_INVALID_ARG, "order has \"%s\", which is not an axis%s", shown_words(token).c_str(),
-           known_names(token, names).c_str());
+      fail(DSC_ERR_INVALID_ARG, "options->order has \"%s\", which is not an axis%s",
+           shown_words(token).c_str(), known_names(token, names).c_str());
     order_.push_back(static_cast<size_t>(at - names.begin()));
   }
   append_rest(names);
   const MeshAxis *ep = find("ep"), *cp = find("cp");
   if (ep && cp && ep->size > 1 && cp->size > 1)
-    fail(
-        DSC_ERR_INVALID_ARG,
-        "ep is %d and cp is %d, expected at most one above 1 in a mesh with an order: experts have a mesh of "
-        "their own",
-        ep->size, cp->size);
+    fail(DSC_ERR_INVALID_ARG,
+         "the axis ep has size %d and cp has size %d, expected size 1 for one of the two in a mesh with an "
+         "order: for experts, create a separate mesh with dsc_mesh_create_experts()",
+         ep->size, cp->size);
 }
 
 // Axes of size 1 may be missing in an order.
@@ -158,10 +165,10 @@ void RankMesh::append_rest(const std::vector<std::string>& known) {
   for (size_t axis = 0; axis < axes_.size(); ++axis) {
     if (std::ranges::find(order_, axis) != order_.end()) continue;
     if (axes_[axis].size != 1)
-      fail(DSC_ERR_INVALID_ARG,
-           "order leaves out \"%s\", which has size %d, expected only axes of size 1 to be "
-           "left out",
-           known[axis].c_str(), axes_[axis].size);
+      fail(
+          DSC_ERR_INVALID_ARG,
+          "options->order leaves out the axis \"%s\" of size %d, expected only axes of size 1 to be left out",
+          known[axis].c_str(), axes_[axis].size);
     order_.push_back(axis);
   }
 }

@@ -26,7 +26,8 @@ bool is_near(std::string_view word, const std::string& name) {
 
 void check_axis_name(std::string_view name) {
   if (name.empty() || name.size() > kAxisNameBytes || !std::ranges::all_of(name, is_name_letter))
-    fail(DSC_ERR_INVALID_ARG, "\"%s\" is not the name of an axis: expected 1 to %zu letters, digits or '_'",
+    fail(DSC_ERR_INVALID_ARG,
+         "\"%s\" cannot be the name of an axis, expected 1 to %zu letters, digits or '_'",
          shown_words(name).c_str(), kAxisNameBytes);
 }
 
@@ -36,10 +37,10 @@ std::vector<std::string_view> split_tokens(std::string_view text, const char* wh
     const size_t end = std::min(text.find('-', start), text.size());
     const std::string_view token = text.substr(start, end - start);
     if (token.empty())
-      fail(DSC_ERR_INVALID_ARG, "%s is \"%s\", expected names of axes with one '-' between them", what,
+      fail(DSC_ERR_INVALID_ARG, "%s is \"%s\", expected names of axes, separated by '-'", what,
            shown_words(text).c_str());
     if (std::ranges::find(tokens, token) != tokens.end())
-      fail(DSC_ERR_INVALID_ARG, "%s has the axis \"%s\" twice, expected each at most once", what,
+      fail(DSC_ERR_INVALID_ARG, "%s has the axis \"%s\" twice, expected each axis at most once", what,
            shown_words(token).c_str());
     tokens.push_back(token);
     start = end + 1;

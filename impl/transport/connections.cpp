@@ -54,10 +54,11 @@ class NoSigpipe {
 std::vector<int32_t> checked(std::vector<int32_t> members, int32_t rank) {
   const size_t others = members.size() - 1;
   if (rank < 0 || rank >= static_cast<int32_t>(members.size()))
-    fail(DSC_ERR_INVALID_ARG, "%d in a transport group of %zu, expected 0 to %zu", rank, members.size(),
-         others);
+    fail(DSC_ERR_INVALID_ARG, "rank %d of a transport group of %zu ranks, expected 0 to %zu", rank,
+         members.size(), others);
   check_descriptors(others + kOtherDescriptors, "rank " + std::to_string(members[static_cast<size_t>(rank)]) +
-                                                    " connects to " + std::to_string(others) + " others");
+                                                    " connects to " + std::to_string(others) +
+                                                    " other ranks");
   return members;
 }
 

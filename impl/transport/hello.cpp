@@ -74,8 +74,8 @@ TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::s
   for (int32_t host = 0; host <= reader; ++host) difference = from.raw(from.number<uint16_t>());
   if (kind != Kind::kHello || !from.good() || hello.address.empty() ||
       !apply_difference(hello.address, difference))
-    fail(DSC_ERR_PROTOCOL, "%s introduced itself with %zu bytes that hold no address for host %d",
-         who.c_str(), bytes.size(), reader);
+    fail(DSC_ERR_PROTOCOL, "%s sent a hello of %zu bytes without an address for host %d", who.c_str(),
+         bytes.size(), reader);
   return hello;
 }
 

@@ -67,8 +67,8 @@ void* open_library(const Module& module, const Environment& environment) {
   }
   for (const std::string& path : candidates(module))
     if (void* handle = open(path, tried)) return handle;
-  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %s; %s may say where it is", module.file, tried.c_str(),
-       module.path_variable);
+  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %s; set %s to the path of this module", module.file,
+       tried.c_str(), module.path_variable);
 }
 
 std::string path_of(void* handle, const Module& module) {
@@ -85,8 +85,8 @@ TransportLibrary load_transport(const Environment& environment) {
   const auto table_of =
       reinterpret_cast<dsc_transport_table_function>(dlsym(handle, DSC_TRANSPORT_TABLE_SYMBOL));
   if (!table_of)
-    fail(DSC_ERR_NO_BACKEND, "%s has no %s; it is not a transport module of libdsc", library.path.c_str(),
-         DSC_TRANSPORT_TABLE_SYMBOL);
+    fail(DSC_ERR_NO_BACKEND, "%s has no symbol %s; it is not a transport module of libdsc",
+         library.path.c_str(), DSC_TRANSPORT_TABLE_SYMBOL);
   library.table = table_of();
   if (library.table->version < DSC_TRANSPORT_TABLE_VERSION ||
       library.table->struct_size < sizeof(dsc_transport_table))

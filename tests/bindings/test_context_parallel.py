@@ -298,8 +298,8 @@ def wrong_arguments(world):
     with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
         assert "24 bytes, gradients 24" in repr(ring)
         for error, text, call in (
-            (dsc.InvalidArgError, "the longest block has 32 bytes, expected at most 24, which is block_bytes", lambda: ring(np.zeros(8, "f4"))),
-            (dsc.InvalidArgError, "the longest gradient of a block has 48 bytes, expected at most 24, which is grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
+            (dsc.InvalidArgError, "the longest block has 32 bytes, expected at most 24, the ring's block_bytes", lambda: ring(np.zeros(8, "f4"))),
+            (dsc.InvalidArgError, "the longest gradient of a block has 48 bytes, expected at most 24, the ring's grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
             (dsc.InvalidArgError, "overlap", lambda: ring.backward(own, own)),
             (ValueError, r"grad has shape \(3, 2\); expected \(2, 3\)", lambda: ring.backward(own, np.zeros((3, 2), "f4"))),
             (ValueError, "parts has 1 sizes; expected 2", lambda: ring(own, [2])),
@@ -314,7 +314,7 @@ def wrong_arguments(world):
                 call()
         blocks = list(ring(own))
         assert [source for source, _ in blocks] == [world.rank, 1 - world.rank]
-        with pytest.raises(dsc.InvalidArgError, match="block is memory of the ring"):
+        with pytest.raises(dsc.InvalidArgError, match="block is in memory that the ring owns"):
             ring(blocks[-1][1])
     with pytest.raises(dsc.BadHandleError, match="ring: the ring was closed"):
         ring(own)

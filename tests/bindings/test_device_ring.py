@@ -132,7 +132,7 @@ def is_held(world):
     del block
     ring.close()
     took = time.monotonic() - start
-    kept = [text for _, text in iter(lambda: dsc.read_log("warn"), None) if "bytes of a ring are kept" in text]
+    kept = [text for _, text in iter(lambda: dsc.read_log("warn"), None) if "bytes of a ring are not freed" in text]
     gate.set()
     right = np.array_equal(came.read(stream.number), block_of(1 - world.rank, (1000,)))
     world.barrier()

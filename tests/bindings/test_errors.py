@@ -62,7 +62,7 @@ def test_pytorchs_names_of_backends():
 def test_only_messages_of_wrong_arguments_are_said_anew():
     quoted = "rank 1: ValueError: p->next is NULL"
     assert str(errors.from_code(errors.Result.ERR_CALLBACK, quoted)) == quoted
-    of_run = "memory has 3 bytes, expected at least 8, as dsc_pipe_run_bytes() says"
+    of_run = "memory has 3 bytes, expected at least 8, the size that dsc_pipe_run_bytes() returns"
     assert str(errors.from_code(errors.Result.ERR_INVALID_ARG, of_run)).endswith("8, as PipeSchedule.run_bytes() says")
 
 

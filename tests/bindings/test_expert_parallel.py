@@ -276,7 +276,7 @@ def refuses(world):
     refused(ValueError, "padded is True and capacity is None, expected a capacity", world.moe_plan, ids, 2, padded=True)
     refused(ValueError, "drop is 'lightes'; expected one of latest, lightest .did you mean 'lightest'", world.moe_plan, ids, 2, drop="lightes")
     refused(ValueError, r"weights has shape \(3,\); expected \(3, 2\)", world.moe_plan, ids, 2, weights=np.zeros(3, np.float32))
-    refused(dsc.InvalidArgError, r"expert_ids\[2\]\[1\] is 2, expected 0 to 1, or -1 for none", world.moe_plan, np.array([[0, 0], [0, 0], [0, 2]], np.int32), 2)
+    refused(dsc.InvalidArgError, r"expert_ids\[2\]\[1\] is 2, expected 0 to 1, or -1 for no expert", world.moe_plan, np.array([[0, 0], [0, 0], [0, 2]], np.int32), 2)
     plan = world.moe_plan(ids, 2)
     refused(ValueError, r"tokens has shape \(4, 4\); expected \(3, hidden\)", plan.dispatch, np.zeros((4, 4)))
     refused(ValueError, r"tokens has shape \(3,\); expected \(3, hidden\)", plan.dispatch, np.zeros(3))

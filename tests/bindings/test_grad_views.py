@@ -174,7 +174,7 @@ def test_nothing_at_all_is_refused_and_the_iteration_goes_on(world):
                 reducer.mark_ready(0)
             gradient = np.ones(3)
             reducer.mark_ready(0, gradient)
-            with pytest.raises(dsc.StateError, match="marked as ready twice"):
+            with pytest.raises(dsc.StateError, match="already marked as ready"):
                 reducer.mark_ready(0)
             reducer.mark_ready(1)  # has no elements
             reducer.mark_unused(2)

@@ -278,7 +278,7 @@ def states_of_other_sizes_are_refused_that_are_as_long(world):
             reducer.load_hook(state)
         for other in others:
             with dsc.BucketReducer(world, [np.zeros(shape, np.float32) for shape in other], hook=name, rebuild="never") as reducer:
-                with pytest.raises(dsc.InvalidArgError, match="is of other parameters or other buckets: bucket 0 holds"):
+                with pytest.raises(dsc.InvalidArgError, match="belongs to other parameters or other buckets: here bucket 0 has"):
                     reducer.load_hook(state)
                 iterate(reducer, [np.ones(shape, np.float32) for shape in other])
 

@@ -106,15 +106,15 @@ def test_memory_limits():
     assert dsc.partition_layers(weights, 2) == [0, 3, 6]
     assert dsc.partition_layers(weights, 2, layer_bytes=size, part_limits=6) == [0, 4, 6]
     assert dsc.partition_layers(weights, 2, layer_bytes=size, part_limits=[9, 5]) == [0, 5, 6]
-    with pytest.raises(dsc.InvalidArgError, match="part 1 cannot hold the remaining layers: .* 0 to 3 at most"):
+    with pytest.raises(dsc.InvalidArgError, match="part 1 cannot hold the remaining layers: .* at most layers 0 to 3"):
         dsc.partition_layers(weights, 2, layer_bytes=size, part_limits=[4, 5])
 
 
 @pytest.mark.parametrize(
     "arguments, options, error, text",
     [
-        (([1, 2], 3), {}, dsc.InvalidArgError, "2 layers for 3 parts"),
-        (([1, 2], 0), {}, dsc.InvalidArgError, "0 parts"),
+        (([1, 2], 3), {}, dsc.InvalidArgError, "there are 2 layers and 3 parts"),
+        (([1, 2], 0), {}, dsc.InvalidArgError, "there are 0 parts"),
         (([1, 2], -1), {}, ValueError, "parts is -1; expected 0 to"),
         (([1, -2], 2), {}, dsc.InvalidArgError, r"weights\[1\] is -2"),
         (([1, "x"], 2), {}, TypeError, r"weights\[1\] is 'x'; expected a number"),
@@ -126,8 +126,8 @@ def test_memory_limits():
         ((None, 2, "parameters"), {"names": ["a", "b"]}, ValueError, "or the layers themselves in names"),
         (([1, 2], 2), {"names": ["a"]}, ValueError, "names has 1 entries; expected 2"),
         (([1, 2], 2), {"layer_bytes": [1]}, ValueError, "layer_bytes has 1 entries; expected 2"),
-        (([1, 2], 2), {"layer_bytes": [1, 1]}, dsc.InvalidArgError, "no limit of a part"),
-        (([1, 2], 2), {"part_limits": 5}, dsc.InvalidArgError, "not the bytes of layers"),
+        (([1, 2], 2), {"layer_bytes": [1, 1]}, dsc.InvalidArgError, "layer_bytes is set, but part_limits is not"),
+        (([1, 2], 2), {"part_limits": 5}, dsc.InvalidArgError, "part_limits is set, but layer_bytes is not"),
         (([1, 2], 2), {"part_limits": -5}, ValueError, r"part_limits\[0\] is -5"),
     ],
 )
@@ -160,7 +160,7 @@ def test_seeds():
         dsc.seed_layer(-1, 0)
     assert [dsc.seed_layer(1234, layer, method="deepspeed") for layer in range(3)] == [1234, 1235, 1236]
     assert dsc.seed_layer(1234, 95, "split_mix") == dsc.seed_layer(1234, 95) == 0xF7360057C7C7AB
-    with pytest.raises(dsc.InvalidArgError, match="unknown method 'megatron'; expected split_mix or deepspeed"):
+    with pytest.raises(dsc.InvalidArgError, match="method is 'megatron', expected 'split_mix' or 'deepspeed'"):
         dsc.seed_layer(0, 0, "megatron")
     with pytest.raises(dsc.OverflowError, match="expected at most 18446744073709551614: 1 is added to it"):
         dsc.seed_layer(2**64 - 1, 1, "deepspeed")

@@ -224,7 +224,7 @@ def clip(rank, n, stage, shard_size):
     rng = np.random.default_rng(9)
     grads = [rng.standard_normal(size).astype(np.float32) for size in model.SIZES]
     with dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, shard_size=shard_size, units=model.UNITS) as sharded:
-        with pytest.raises(dsc.StateError, match="call finish first"):
+        with pytest.raises(dsc.StateError, match=r"call finish\(\) first"):
             sharded.clip(1.0)
         for limit, scale, bad in ((math.inf, 1, False), (0.5, 1, False), (0.5, 0.25, True), (1e9, 0.25, False), (0.5, -0.5, False)):
             sharded.begin()

@@ -41,9 +41,9 @@ def wrong_options(world, params):
         dsc.Sharded(world, params, average="pytorch")
     with pytest.raises(dsc.InvalidArgError, match='layout is 9, expected "unit", "megatron", "deepspeed" or "partitioned"'):
         dsc.Sharded(world, params, layout=9)
-    with pytest.raises(dsc.InvalidArgError, match="shard_size is 3, expected 0 or a divisor of the 2 ranks"):
+    with pytest.raises(dsc.InvalidArgError, match=r"shard_size is 3, expected 0 or a divisor of the number of ranks \(2\)"):
         dsc.Sharded(world, params, shard_size=3)
-    with pytest.raises(dsc.InvalidArgError, match="max_live_bytes is 100, expected at least the 4096"):
+    with pytest.raises(dsc.InvalidArgError, match="max_live_bytes is 100, expected at least 4096"):
         dsc.Sharded(world, params, stage=3, units=model.UNITS, max_live_bytes=100)
     with pytest.raises(dsc.UnsupportedError, match=r"parameter 0: gradients of i32, expected a floating-point type"):
         dsc.Sharded(world, [np.zeros(4, np.int32)])
@@ -62,7 +62,7 @@ def wrong_calls(rank):
         with pytest.raises(dsc.StateError, match=r"unit 0 \(w0\) is unsharded already"):
             sharded.unshard(0)
         sharded.unshard(1)
-        with pytest.raises(dsc.StateError, match=r"needs 4096 bytes, but 8192 of at most 8192 .* unit 0 \(w0\), unit 1 \(w1\)"):
+        with pytest.raises(dsc.StateError, match=r"needs 4096 bytes, but other units use 8192 of at most 8192 .* unit 0 \(w0\), unit 1 \(w1\)"):
             sharded.unshard(2)
         sharded.reshard(1)
         sharded.unshard(2)
@@ -71,14 +71,14 @@ def wrong_calls(rank):
             sharded.reshard(unit)
         with pytest.raises(dsc.StateError, match="no iteration runs"):
             sharded.mark_ready(0, params[0])
-        with pytest.raises(dsc.StateError, match="no finished iteration has left gradients"):
+        with pytest.raises(dsc.StateError, match="there are no gradients of a finished iteration"):
             sharded.begin(accumulate=True)
         sharded.begin()
         with pytest.raises(ValueError, match="grad has 31 elements; parameter 0 has 403"):
             sharded.mark_ready(0, params[1])
         for i in range(1, 6):
             sharded.mark_ready(i, params[i])
-        with pytest.raises(dsc.StateError, match=r"b2 \(index 5\) has been marked as ready twice"):
+        with pytest.raises(dsc.StateError, match=r"b2 \(index 5\) was already marked as ready"):
             sharded.mark_ready(5, params[5])
         with pytest.raises(dsc.StateError, match="w0 .index 0.; 2 of 3 units were reduced; the contents of the shards are undefined"):
             sharded.finish()
@@ -172,7 +172,7 @@ def wrong_arguments_can_be_put_right(world):
             call()
     with dsc.Sharded(world, params, model.NAMES, units=model.UNITS) as sharded:
         reduce_ones(sharded)
-        for number, text in ((0, "max_norm is 0, expected more than 0, or infinity"), (-1.0, "max_norm is -1"), ("1", "expected a number")):
+        for number, text in ((0, "max_norm is 0, expected more than 0 .infinity is allowed."), (-1.0, "max_norm is -1"), ("1", "expected a number")):
             if last:
                 with pytest.raises((TypeError, ValueError), match=text):
                     sharded.clip(number)
@@ -281,7 +281,7 @@ def not_finite(rank, n, shard_size):
             if bad:
                 with pytest.raises(dsc.NonfiniteError, match=rf"unit 1 \(w1\) on rank {n - 1}"):
                     sharded.finish()
-                with pytest.raises(dsc.StateError, match="no finished iteration has left gradients"):
+                with pytest.raises(dsc.StateError, match="there are no gradients of a finished iteration"):
                     sharded.begin(accumulate=True)
             else:
                 sharded.finish()

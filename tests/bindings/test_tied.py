@@ -22,7 +22,7 @@ def test_stages_of_keys():
 @pytest.mark.parametrize(
     "boundaries, layers, error, text",
     [
-        ([0, 2, 4], {"x": [4]}, dsc.InvalidArgError, r"layers\[0\] is 4, expected below 4"),
+        ([0, 2, 4], {"x": [4]}, dsc.InvalidArgError, r"layers\[0\] is 4, expected less than 4"),
         ([0, 2, 4], {"x": [1, 1]}, dsc.InvalidArgError, "layer 1 has key 'x' twice"),
         ([0, 2, 1], {"x": [0]}, dsc.InvalidArgError, r"boundaries\[2\] is 1"),
         ([0, 2], {"": [0]}, dsc.InvalidArgError, r"keys\[0\] is empty"),

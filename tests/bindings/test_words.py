@@ -38,7 +38,7 @@ def test_no_message_shows_words_of_c():
     "call, said",
     [
         (lambda: dsc.PipeSchedule("1f1", 2, micro_batches=4), r'unknown schedule "1f1"; did you mean "1f1b".* auto\b'),
-        (lambda: dsc.PipeSchedule("custom", 2, micro_batches=4), r"expected PipeSchedule.custom\(\), or an import$"),
+        (lambda: dsc.PipeSchedule("custom", 2, micro_batches=4), r"expected PipeSchedule.custom\(\) or PipeSchedule.from_text\(\)$"),
         (
             lambda: dsc.PipeSchedule("deepspeed_train", 2, micro_batches=4, forward_only=True),
             'forward_only is True, expected False for schedule "deepspeed_train"',
@@ -50,7 +50,7 @@ def test_no_message_shows_words_of_c():
         (lambda: dsc.plan_buckets([1], ["float32"], []), "limits has 0 entries, expected 1 or more"),
         (
             lambda: dsc.plan_shards([4, 4], ["float32"] * 2, 2, units=[0, 1], alone=[1]),
-            r"alone\[1\] is True, expected False: units gives the units",
+            r"alone\[1\] is True, expected False: units defines the units",
         ),
         (lambda: dsc.partition_layers([1, 2], 2, "even"), "^partition_layers: unknown method 'even'; expected one of: "),
     ],
@@ -61,7 +61,7 @@ def test_wrong_arguments_are_named_as_in_python(call, said):
 
 
 def test_calls_of_c_are_named_as_in_python(world):
-    with pytest.raises(dsc.StateError, match="^verify_params: a batch is open .*, or the end of batch\\(\\)$"):
+    with pytest.raises(dsc.StateError, match="^verify_params: a batch is open .*, expected the end of batch\\(\\) first$"):
         with world.batch():
             dsc.verify_params(world, [np.zeros(2)])
     with pytest.raises(dsc.InvalidArgError, match="^BucketReducer: "):
@@ -71,4 +71,4 @@ def test_calls_of_c_are_named_as_in_python(world):
 def test_every_name_of_c_that_is_translated_exists():
     functions = {function["name"] for function in API["functions"]}
     assert set(_words._CALLED) <= functions
-    assert {name.removesuffix("()") for name in _words._FUNCTIONS} - functions == {"dsc_init_options_t", "dsc_op_create_..."}
+    assert {name.removesuffix("()") for name in _words._FUNCTIONS} - functions == {"dsc_init_options_t"}

@@ -54,7 +54,8 @@ dsc_result_t reduce_until(Rank& rank, dsc_comm_t* comm, uint32_t* data, uint32_t
   }
 }
 
-// Agrees and shrinks, again if somebody is lost at the last moment. NULL: the others have gone on without us.
+// Agrees and shrinks, again if somebody is lost at the last moment. NULL: the others have continued without
+// us.
 dsc_comm_t* recover(Rank& rank, dsc_comm_t* comm, int64_t stop_at) {
   int32_t agreed = 0;
   dsc_comm_t* shrunk = nullptr;
@@ -161,7 +162,7 @@ std::string judge(const Trial& trial) {
   }
   const Outcome& shrink = crew.outcome(trial.victim, kShrink);
   if (shrink.result != DSC_ERR_PEER_STALLED ||
-      std::string(shrink.text).find("have gone on without") == std::string::npos)
+      std::string(shrink.text).find("have continued without") == std::string::npos)
     return "the stopped rank's last shrink: " + describe(trial.victim, shrink);
   return "";
 }

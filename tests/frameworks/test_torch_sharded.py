@@ -171,7 +171,7 @@ EXPECTED = {
     "instance": "units is a Gpt; expected classes",
     "answer": "units gave 1 for a .*; expected a bool",
     "stage": "stage is 4, expected 1, 2 or 3",
-    "shard_size": "shard_size is 5, expected 0 or a divisor of the 2 ranks",
+    "shard_size": "shard_size is 5, expected 0 or a divisor of the number of ranks",
     "group": "expected",
     "mixed_precision": "mixed_precision is a object; expected None",
     "init_sync": "init_sync is 3; expected",

@@ -222,7 +222,7 @@ static int refusals_body(rank_t* self) {
   CHECK_OK(self, dsc_ring_next(ring, -1, &source, &block, &count, NULL));
   if (self->size > 1) {
     CHECK_RESULT(self, DSC_ERR_INVALID_ARG, begin_plain(ring, block));
-    PASS_ON(says(self, "block is memory of the ring"));
+    PASS_ON(says(self, "block is in memory that the ring owns"));
     CHECK_OK(self, finish_plain(ring));
   }
   CHECK_OK(self, dsc_ring_destroy(ring));

@@ -126,7 +126,7 @@ def test_times_with_all_digits():
 
 def test_weights_that_leave_no_room():
     result = schedule("-k", "auto", "-s", "2", "-m", "3", "--static-bytes", "3GB,2GB", "--memory", "1GB")
-    assert result.returncode == 1 and "static_bytes alone are 3e+09 on a stage, expected at most 1e+09" in result.stderr
+    assert result.returncode == 1 and "a stage has 3e+09 bytes of --static-bytes, expected at most 1e+09" in result.stderr
 
 
 @pytest.mark.parametrize("format", ["pytorch", "json"])
@@ -258,11 +258,11 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
     "args, code, words",
     [
         (["--kind", "zbv"], 1, 'did you mean "zb_v"'),
-        (["--kind", "autoo"], 1, 'did you mean "auto"? Expected one of: auto, '),
+        (["--kind", "autoo"], 1, 'did you mean "auto"? Known schedules: auto, '),
         (["--kid", "zb_v"], 2, "did you mean '--kind'"),
         (["--stages", "0"], 1, "stages is 0, expected 1 or more"),
         (["--kind", "zb_v", "--chunks", "3"], 1, "chunks is 3, expected 2"),
-        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected a number that splits into equal groups of 4 (stages) or slightly more"),
+        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected a number that splits into equal groups of 4 (the number of stages) or slightly more"),
         (["--from", "/nowhere"], 1, "/nowhere: cannot be opened"),
         (["--from", "/nowhere", "--stages", "2"], 2, "excludes"),
         (["--write", "csv"], 2, "csv"),

@@ -146,7 +146,7 @@ def test_token_files_that_are_open_to_others(tmp_path):
     for mode in (0o640, 0o602):
         file.chmod(mode)
         result = run("-n", "1", "--", "true", env=without_tokens(DSC_TOKEN_FILE=str(file)))
-        assert result.returncode == 125 and f"has mode {mode:o}, expected 600: others may read or write it" in result.stderr
+        assert result.returncode == 125 and f"has mode {mode:o}, expected 600: other users may read or write it" in result.stderr
     result = run("-n", "1", "--", "true", env=without_tokens(DSC_TOKEN_FILE=str(pipe)))
     assert result.returncode == 125 and f"DSC_TOKEN_FILE {pipe} is not a regular file" in result.stderr
 

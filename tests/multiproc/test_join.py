@@ -265,7 +265,7 @@ def test_a_store_that_brings_nothing(tmp_path):
     code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
     job = Job(2, timeout=1, code=code, FOLDER=str(tmp_path))
     job.start(1)
-    assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", "the store of the options")
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", "the given store")
 
 
 # ---- what goes wrong is told to all --------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_a_job_that_formed_is_not_joined():
     job.start_all()
     assert_joined([rank.stdout.readline().strip() for rank in job.ranks], 2)
     late = job.start(1)
-    assert "a job of 2 ranks formed there" in late.communicate(timeout=LIMIT_S)[0]
+    assert "a job of 2 ranks has already started at this address" in late.communicate(timeout=LIMIT_S)[0]
     pathlib.Path(job.meetings.name, "end.test").touch()
     job.ranks.remove(late)
     assert job.finish() == ["", ""]

@@ -103,13 +103,13 @@ static int refused_plans(rank_t* self) {
   it = options, it.drop = 3;
   PASS_ON(refused_plan(self, it, good, NULL, "drop is 3, expected 1 (latest) or 2 (lightest)"));
   it = options, it.padded = 1;
-  PASS_ON(refused_plan(self, it, good, NULL, "padded is 1 and capacity is 0"));
+  PASS_ON(refused_plan(self, it, good, NULL, "options->padded is 1 and options->capacity is 0"));
   it = options, it.drop = DSC_MOE_DROP_LIGHTEST;
-  PASS_ON(
-      refused_plan(self, it, good, weights, "drop is 2 (lightest) and capacity is 0, expected a capacity"));
+  PASS_ON(refused_plan(self, it, good, weights,
+                       "drop is 2 (lightest) and options->capacity is 0, expected a capacity"));
   it.capacity = 1;
   PASS_ON(refused_plan(self, it, good, NULL,
-                       "weights is NULL and drop is 2 (lightest), expected 4 router weights"));
+                       "weights is NULL and options->drop is 2 (lightest), expected 4 router weights"));
   PASS_ON(refused_plan(self, it, good, weights, "weights[1][0] is NaN"));
   return 0;
 }

@@ -258,7 +258,7 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 2) stage.options.memory = some_memory, stage.options.memory_bytes = sizeof some_memory;
      },
-     DSC_ERR_MISMATCH, "in memory of the caller's", ""},
+     DSC_ERR_MISMATCH, "in memory of the caller", ""},
     {"bytes of nothing",
      [](Stage& stage, int rank) {
        if (rank == 2) stage.options.memory_bytes = 7;

@@ -305,7 +305,8 @@ void refuses_two_calls_at_a_time(void**) {
     std::thread finishing([&] { CHECK_OK(dsc_sharded_finish(model.sharded, nullptr)); });
     if (rank == 0) {
       usleep(50'000);
-      CHECK_FAILS(dsc_sharded_wait(model.sharded, 0, nullptr), DSC_ERR_BUSY, "another call uses it");
+      CHECK_FAILS(dsc_sharded_wait(model.sharded, 0, nullptr), DSC_ERR_BUSY,
+                  "another call is using this object");
       CHECK_OK(dsc_send(world, &turn, 1, DSC_DTYPE_I32, 1, nullptr, nullptr));
     }
     finishing.join();

@@ -24,16 +24,17 @@ static int odd_options_body(rank_t* self) {
   dsc_tensor_map_options_t odd = map_options(DSC_TENSOR_MAPPING_GATHER, 1, 8, 1);
   odd.other_parts = other;
   PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG,
-                         "options->other_parts is not NULL; expected NULL without options->parts",
+                         "options->other_parts is not NULL, but options->parts is NULL; set both or neither",
                          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
   odd.other_parts = NULL;
   odd.parts = parts;
   PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG,
-                         "options->dim is 8, expected the sum of options->parts, 3",
+                         "options->dim is 8, expected 3, the sum of options->parts",
                          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
   odd.dim = 3;
   odd.chunks = 2;
-  PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG, "options->chunks is 2, expected 1 with options->parts",
+  PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG,
+                         "options->chunks is 2, expected 1 if options->parts is set",
                          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
   odd.struct_size = 3;
   PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG, "struct_size",
@@ -53,16 +54,16 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "mapping is 10, expected", MAP(10, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "options is NULL",
           dsc_tensor_map_forward(w, NULL, in, out, DSC_DTYPE_F32, NULL, NULL));
-  REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, expected a multiple of 2",
+  REFUSED(DSC_ERR_INVALID_ARG, "options->dim is 7, expected a multiple of the number of ranks (2)",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 7, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, expected a multiple of 2",
+  REFUSED(DSC_ERR_INVALID_ARG, "options->outer is 3, expected a multiple of the number of ranks (2)",
           MAP(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "send is NULL, expected 16 bytes",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, NULL, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "recv is NULL, expected 32 bytes",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, NULL, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG,
-          "send and recv overlap; expected separate buffers, or in place: send == recv + own part",
+          "send and recv overlap; expected separate buffers, or in place: send == recv + the start of this",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, out + 1, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
@@ -72,7 +73,8 @@ static int refusals_body(rank_t* self) {
           map_chunk(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 8, 1, 0, 0, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "chunk is 3, expected 0 to 2",
           map_chunk(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 8, 1, 3, 3, DSC_DTYPE_F32, NULL, NULL));
-  REFUSED(DSC_ERR_INVALID_ARG, "chunks is 2, expected 1: mapping 7 exchanges parts between pairs of ranks",
+  REFUSED(DSC_ERR_INVALID_ARG,
+          "chunks is 2, expected 1 if options->mapping is 7 (all_to_all), which exchanges parts",
           map_chunk(w, DSC_TENSOR_MAPPING_ALL_TO_ALL, 1, in, out, 1, 8, 1, 0, 2, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_OVERFLOW, "elements do not fit",
           MAP(DSC_TENSOR_MAPPING_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
@@ -81,10 +83,10 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "other_parts is NULL",
           map_parts(w, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, in, out, 1, parts, NULL, 1, DSC_DTYPE_F32,
                     NULL, NULL));
-  REFUSED(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping 4",
+  REFUSED(DSC_ERR_INVALID_ARG, "other_parts is not NULL, expected NULL if options->mapping is 4 (gather)",
           map_parts(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(
-      DSC_ERR_INVALID_ARG, "expected the same size: both are of the part that this rank sends to itself",
+      DSC_ERR_INVALID_ARG, "expected the same size: both are the size of the part that this rank sends",
       map_parts(w, DSC_TENSOR_MAPPING_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send",
           MAP(DSC_TENSOR_MAPPING_COPY, 2, in, in + 1, 1, 8, 1));
@@ -93,7 +95,7 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send",
           MAP(DSC_TENSOR_MAPPING_REDUCE, 1, in, in + 4, 1, 8, 1));
   CHECK_OK(self, dsc_batch_begin(w));
-  REFUSED(DSC_ERR_STATE, "a batch is open, and this step only copies",
+  REFUSED(DSC_ERR_STATE, "a batch is open, but this mapping only copies",
           MAP(DSC_TENSOR_MAPPING_SCATTER, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL, expected NULL in a batch",
           map_even(w, DSC_TENSOR_MAPPING_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));

@@ -452,7 +452,7 @@ void test_what_carries_the_address_of_the_store(void**) {
   options.init_method = "file:///somewhere";
   assert_string_equal(launch(variables, options).told_through.c_str(), "/somewhere");
   options.has_store = true;
-  assert_string_equal(launch(variables, options).told_through.c_str(), "the store of the options");
+  assert_string_equal(launch(variables, options).told_through.c_str(), "the given store");
   // Without an address, but with somebody who carries it.
   const Launch no_address = launch({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}, options);
   assert_way(no_address, MeetingWay::kTcp, {"LOCAL_WORLD_SIZE is 1"});
@@ -481,9 +481,9 @@ void test_options_are_checked(void**) {
     return options;
   };
   assert_refused(refusal({}, with(&LaunchOptions::rank, 0)), DSC_ERR_CONFIG,
-                 {"rank is given without world_size"});
+                 {"options->rank is given without options->world_size"});
   assert_refused(refusal({}, with(&LaunchOptions::world_size, 2)), DSC_ERR_CONFIG,
-                 {"world_size is given without"});
+                 {"options->world_size is given without"});
   assert_refused(refusal({}, with(&LaunchOptions::rank, -2)), DSC_ERR_INVALID_ARG, {"rank is -2"});
   assert_refused(refusal({}, with(&LaunchOptions::world_size, 0)), DSC_ERR_INVALID_ARG, {"world_size is 0"});
   assert_refused(refusal({}, with(&LaunchOptions::local_rank, -5)), DSC_ERR_INVALID_ARG,

@@ -508,7 +508,8 @@ void test_refused_accept_is_named(void**) {
   assert_int_equal(run_processes({"refused accept", 2, 2, 500, change}, reports), 0);
   RankReport& host = reports[0].code == DSC_ERR_SYSTEM ? reports[0] : reports[1];
   assert_error(host, DSC_ERR_SYSTEM,
-               {"only 1 of 2 ranks arrived", "others connect, but accepting them fails on rank ",
+               {"only 1 of 2 ranks arrived",
+                "other processes connect, but their connections cannot be accepted on rank ",
                 "Operation not permitted"});
 }
 

@@ -152,7 +152,7 @@ void expect_refusal(const Case& c, dsc_result_t code, const char* words) {
 void refuses_bad_plans(void**) {
   Case c = f32({1, 2, 3}, {10});
   c.order = {0, 1, 1};
-  expect_refusal(c, DSC_ERR_INVALID_ARG, "order[2] repeats tensor 1");
+  expect_refusal(c, DSC_ERR_INVALID_ARG, "order[2] is 1, expected each tensor once");
   c.order = {0, 1, 3};
   expect_refusal(c, DSC_ERR_INVALID_ARG, "order[2] is 3");
   c.order = {};

@@ -65,7 +65,7 @@ void takes_a_mark_back(void**) {
   assert_true(intake.order() == std::vector<size_t>{0});
   assert_true(intake.mark(1));
   assert_true(intake.order() == (std::vector<size_t>{0, 1}));
-  CHECK_FAILS(intake.mark(1), DSC_ERR_STATE, "marked as ready twice", "parameter 1");
+  CHECK_FAILS(intake.mark(1), DSC_ERR_STATE, "already marked as ready", "parameter 1");
   intake.finish();
   assert_int_equal(complaints.exchange(0), 0);
 }
@@ -145,7 +145,7 @@ void counts_the_marks_of_a_static_graph(void**) {
 
   intake.begin();
   assert_false(intake.mark(0, shared));
-  CHECK_FAILS(intake.mark(0, shared + 1), DSC_ERR_INVALID_ARG, "not where it was at the previous mark");
+  CHECK_FAILS(intake.mark(0, shared + 1), DSC_ERR_INVALID_ARG, "another address than at the previous mark");
   assert_true(intake.mark(0, shared));
   assert_true(intake.gradients.take_frozen_unused() == std::vector<size_t>{2});
   assert_true(intake.gradients.take_frozen_unused().empty());
@@ -187,7 +187,7 @@ void refuses_memory_of_others(void**) {
     intake.gradients.set_buckets(std::as_bytes(std::span(buckets)));
   }
   intake.begin();
-  CHECK_FAILS(intake.mark(0, buckets + 15), DSC_ERR_INVALID_ARG, "lies in the reducer's buckets");
+  CHECK_FAILS(intake.mark(0, buckets + 15), DSC_ERR_INVALID_ARG, "is in the library's own buckets");
   assert_true(intake.mark(0, own));
   CHECK_FAILS(intake.mark(1, own + 3), DSC_ERR_INVALID_ARG, "gradient overlaps the gradient of parameter 0");
   assert_true(intake.mark(1, own + 4));

@@ -318,20 +318,21 @@ void wrong_meshes_are_refused_in_words(void** state) {
   refused(axes, "tp-cp-ddp-pp", 0,
           "order has \"ddp\", which is not an axis; did you mean \"dp\"? (known: tp, cp, dp, pp)");
   refused(axes, "tp-nothing", 0, "order has \"nothing\", which is not an axis (known: tp, cp, dp, pp)");
-  refused(axes, "tp-dp", 0, "order leaves out \"pp\", which has size 2, expected only axes of size 1");
-  refused(axes, "tp-dp-tp-pp", 0, "order has the axis \"tp\" twice, expected each at most once");
-  refused(axes, "tp--dp-pp", 0, "order is \"tp--dp-pp\", expected names of axes with one '-' between them");
+  refused(axes, "tp-dp", 0, "order leaves out the axis \"pp\" of size 2, expected only axes of size 1");
+  refused(axes, "tp-dp-tp-pp", 0, "order has the axis \"tp\" twice, expected each axis at most once");
+  refused(axes, "tp--dp-pp", 0, "order is \"tp--dp-pp\", expected names of axes, separated by '-'");
   refused(axes, "", 0, "order is \"\", expected names of axes");
   refused(axes, "tp-dp-pp", 8,
-          "the world size is 8, expected the product of the axes, 16: they are tp=2 cp=1 dp=4 pp=2");
-  refused({{"tp", 3}, {"dp", -1}}, "tp-dp", 8, "the world size is 8, expected a multiple of 3");
-  refused({{"tp", 3}, {"dp", -1}}, "tp-dp", 0, "the axis \"dp\" has size -1, expected a world size");
+          "options->world_size is 8, expected 16, the product of the axis sizes (tp=2 cp=1 dp=4 pp=2)");
+  refused({{"tp", 3}, {"dp", -1}}, "tp-dp", 8, "options->world_size is 8, expected a multiple of 3");
+  refused({{"tp", 3}, {"dp", -1}}, "tp-dp", 0, "the axis \"dp\" has size -1, expected options->world_size");
   refused({{"tp", -1}, {"dp", -1}}, "tp-dp", 4, "more than one axis has size -1");
-  refused({{"ep", 2}, {"cp", 2}}, "ep-cp", 0, "ep is 2 and cp is 2, expected at most one above 1");
+  refused({{"ep", 2}, {"cp", 2}}, "ep-cp", 0,
+          "the axis ep has size 2 and cp has size 2, expected size 1 for one of the two");
   refused({{"tp", 0}}, nullptr, 0, "the axis \"tp\" has size 0, expected 1 or more");
-  refused({{"tp", 2}, {"tp", 2}}, nullptr, 0, "the axis \"tp\" occurs twice");
+  refused({{"tp", 2}, {"tp", 2}}, nullptr, 0, "names has the axis \"tp\" twice");
   refused({{"tp-dp", 2}}, nullptr, 0,
-          "\"tp-dp\" is not the name of an axis: expected 1 to 31 letters, digits or '_'");
+          "\"tp-dp\" cannot be the name of an axis, expected 1 to 31 letters, digits or '_'");
   refused({{"a", 65536}, {"b", 65536}}, nullptr, 0, "expected at most 2147483647 ranks", DSC_ERR_OVERFLOW);
   refused({{"a", 65536}, {"b", 65536}, {"c", INT32_MAX}, {"d", INT32_MAX}}, nullptr, 0, "is too large",
           DSC_ERR_OVERFLOW);
@@ -347,19 +348,20 @@ void wrong_experts_are_refused_in_words(void** state) {
       fail_msg("expected \"%s\" in: %s", words, dsc_last_error_message());
   };
   const TestMesh dense({{"tp", 2}, {"ep", 1}, {"dp", 4}, {"pp", 2}}, "tp-ep-dp-pp");
-  said(dense, 3, 0, "the mesh has 16 ranks, expected a multiple of expert tp x ep x pp, which is 2 x 3 x 2");
+  said(dense, 3, 0, "the mesh has 16 ranks, expected a multiple of expert_tp x ep x pp, which is 2 x 3 x 2");
   said(dense, INT32_MAX, INT32_MAX, "expected a multiple");
   said(dense, 0, 0, "ep is 0, expected 1 or more");
   const TestMesh no_ep({{"tp", 2}, {"dp", 4}}, "tp-dp");
   said(no_ep, 2, 0, "no axis \"ep\"");
   const TestMesh has_ep({{"tp", 2}, {"ep", 2}, {"dp", 4}}, "tp-ep-dp");
-  said(has_ep, 2, 0, "the dense mesh has 2 along \"ep\", expected 1");
+  said(has_ep, 2, 0, "the mesh of the dense layers has size 2 along \"ep\", expected 1");
   const TestMesh rows({{"pipe", 2}, {"data", 2}});
-  said(rows, 1, 0, "the dense mesh has no order");
+  said(rows, 1, 0, "the mesh of the dense layers has no order");
   const TestMesh inner({{"tp", 2}, {"pp", 2}, {"ep", 1}, {"dp", 4}}, "tp-pp-ep-dp");
   said(inner, 2, 1,
-       "pp groups of dense layers and of experts differ: one step along pp is 2 ranks for dense layers and 1 "
-       "ranks for experts");
+       "pp groups of dense layers and of experts differ: neighbors along pp are 2 ranks apart for dense "
+       "layers "
+       "and 1 ranks apart for experts");
 }
 
 }  // namespace

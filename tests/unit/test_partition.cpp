@@ -339,17 +339,22 @@ void refuses_what_is_wrong(void**) {
     expect_refusal(result, DSC_ERR_INVALID_ARG, words);
   };
   invalid(partition("even", {1, 2}, 2), "unknown method 'even'; expected one of: bottleneck, uniform");
-  invalid(partition("bottleneck", {1, 2}, 3), "2 layers for 3 parts, expected at least one layer for each");
+  invalid(partition("bottleneck", {1, 2}, 3),
+          "there are 2 layers and 3 parts, expected at least one layer for each");
   invalid(partition("bottleneck", {1, -2}, 2), "weights[1] is -2, expected a finite number of 0 or more");
   invalid(partition("deepspeed_balanced", {NAN, 1, 1}, 2), "weights[0] is nan");
-  invalid(partition("bottleneck", {1, 2}, 0), "0 parts, expected 1 to 2147483647");
-  invalid(partition("uniform", {1, 2}, 2, {{1, 1}, {5}}), "'uniform' takes no limits of memory");
-  invalid(partition("bottleneck", {1, 2}, 2, {{}, {5}}), "but not the bytes of layers");
-  invalid(partition("bottleneck", {1, 2}, 2, {{1, 1}, {}}), "but no limit of a part");
-  invalid(partition("bottleneck", {1, 2, 3}, 3, {{1, 1, 1}, {5, 5}}), "2 limits were given, expected 1");
-  expect_refusal(partition("bottleneck", {1e308, 1e308}, 2), DSC_ERR_OVERFLOW, "the sum of the weights");
+  invalid(partition("bottleneck", {1, 2}, 0), "there are 0 parts, expected 1 to 2147483647");
+  invalid(partition("uniform", {1, 2}, 2, {{1, 1}, {5}}),
+          "options->method is 'uniform', which supports no memory limits");
+  invalid(partition("bottleneck", {1, 2}, 2, {{}, {5}}),
+          "options->part_limits is set, but options->layer_bytes is not");
+  invalid(partition("bottleneck", {1, 2}, 2, {{1, 1}, {}}),
+          "options->layer_bytes is set, but options->part_limits is not");
+  invalid(partition("bottleneck", {1, 2, 3}, 3, {{1, 1, 1}, {5, 5}}),
+          "options->n_part_limits is 2, expected 1");
+  expect_refusal(partition("bottleneck", {1e308, 1e308}, 2), DSC_ERR_OVERFLOW, "the sum of weights");
   expect_refusal(partition("bottleneck", {1, 2}, 2, {{UINT64_MAX, 1}, {5}}), DSC_ERR_OVERFLOW,
-                 "bytes of layers 0 to 1 do not fit");
+                 "the sum of options->layer_bytes up to layer 1 does not fit");
   expect_refusal(partition("bottleneck", Weights(20000, 1), 1000), DSC_ERR_OVERFLOW, "expected at most 2^24");
 }
 
@@ -358,15 +363,15 @@ void says_which_part_cannot_hold_its_layers(void**) {
     expect_refusal(partition("bottleneck", weights, parts, limits), DSC_ERR_INVALID_ARG, words);
   };
   invalid({1, 1, 1}, 1, {{5, 5, 5}, {14}}, "part 0 cannot hold all 3 layers: its limit is 14 bytes");
-  invalid({1, 1, 1}, 2, {{5, 50, 5}, {20}}, "layer 1 takes 50 bytes, more than any part may hold (20)");
-  invalid(
-      {1, 1, 1, 1}, 2, {{5, 5, 5, 5}, {9}},
-      "part 1 cannot hold the remaining layers: the parts before it hold layers 0 to 0 at most, the other 3 "
-      "layers take 15 bytes, and its limit is 9");
+  invalid({1, 1, 1}, 2, {{5, 50, 5}, {20}},
+          "layer 1 has 50 bytes, more than the largest limit of a part (20)");
+  invalid({1, 1, 1, 1}, 2, {{5, 5, 5, 5}, {9}},
+          "part 1 cannot hold the remaining layers: the previous parts can hold at most layers 0 to 0, the "
+          "other 3 "
+          "layers have 15 bytes, and the limit of this part is 9 bytes");
   invalid({1, 1, 1}, 3, {{5, 5, 5}, {9, 4, 9}},
-          "part 1 cannot hold any of the layers that it could begin with (1 to 1): each takes more bytes "
-          "than its "
-          "limit, which is 4");
+          "part 1 cannot hold any of the layers that it could begin with (1 to 1): each has more bytes "
+          "than the limit of this part (4)");
   invalid({1, 1}, 2, {{5, 5}, {4, 9}},
           "part 0 cannot hold any of the layers that it could begin with (0 to 0)");
 }

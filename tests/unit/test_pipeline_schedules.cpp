@@ -251,7 +251,7 @@ void wrong_names(void**) {
   check_fails({"GPipe", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"did you mean \"gpipe\"?"});
   check_fails(
       {"deepspeed", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG,
-      {"Expected one of: deepspeed_train, ", "deepspeed_inference", "data_parallel", "gpipe", "1f1b"});
+      {"Known schedules: deepspeed_train, ", "deepspeed_inference", "data_parallel", "gpipe", "1f1b"});
   check_fails({"", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"unknown schedule \"\"", "data_parallel"});
   check_fails({std::string(10000, 'x'), 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"xxxxxxxx", "data_parallel"});
   check_fails({"custom", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"has no order; expected"});

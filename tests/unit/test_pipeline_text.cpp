@@ -342,7 +342,7 @@ void traps(void**) {
   deepspeed("step 0: ForwardPass(buffer_id=2147483647), BackwardPass(buffer_id=2147483647)\n",
             "buffer is 2147483647, expected 0 to 0");
   deepspeed("step 0: ForwardPass(buffer_id=0), BackwardPass(buffer_id=5)\n",
-            "backward of micro-batch 0 has buffer 5, expected 0, which holds it");
+            "backward of micro-batch 0 has buffer 5, expected buffer 0, which holds this micro-batch");
   const auto comms = [](const char* text, const char* words) {
     refused(text, PipeFormat::kPyTorchComms, words);
   };

@@ -141,11 +141,12 @@ void refuses_wrong_calls(void**) {
     CHECK_FAILS(reducer->mark_ready(1, model.gradients[0].data() + 12), DSC_ERR_INVALID_ARG, "overlaps");
     reducer->accumulate(1, model.gradient(1));
     CHECK_FAILS(reducer->mark_unused(1), DSC_ERR_STATE, "accumulated");
-    CHECK_FAILS(reducer->begin(), DSC_ERR_STATE, "expected to have finished reduction in the prior iteration",
+    CHECK_FAILS(reducer->begin(), DSC_ERR_STATE,
+                "an iteration is open, expected dsc_bucket_reducer_finish() first",
                 "rank 0: b (index 1), c (index 2)");
     reducer->mark_ready(1, nullptr);
     reducer->mark_unused(2);
-    CHECK_FAILS(reducer->begin(), DSC_ERR_STATE, "call finish");
+    CHECK_FAILS(reducer->begin(), DSC_ERR_STATE, "all parameters are ready");
     reducer->finish();
     CHECK_FAILS(reducer->finish(), DSC_ERR_STATE, "begin");
 

@@ -144,7 +144,7 @@ void who_waits_for_room_keeps_his_deadline(void**) {
   TcpStore store(target_of(server), soon());
   const std::string value(kMiB, 'y');
   CHECK_FAILS(store.set("k", value, Deadline::after_ms(100)), DSC_ERR_TIMEOUT,
-              "no room for so large a request");
+              "not have enough free memory for this request");
   assert_false(store.check(std::vector<std::string>{"k"}, soon()));
   assert_int_equal(server.counts().members, 17);
   members.pop_back();

@@ -263,7 +263,7 @@ void waits_for_a_server_that_is_late(void**) {
   StoreServer::Options options = server_options();
   options.addresses = loopback(target.port);
   const StoreServer another(options);
-  CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "another store has taken its place");
+  CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "another store has replaced it");
 }
 
 void a_broken_frame_ends_one_connection(void**) {

@@ -88,7 +88,7 @@ std::string token_of_file(const std::string& path) {
   std::array<char, 8> mode{};
   std::snprintf(mode.data(), mode.size(), "%03o", status.st_mode & 0777);
   if ((status.st_mode & 077) != 0)
-    fail(source + " has mode " + mode.data() + ", expected 600: others may read or write it");
+    fail(source + " has mode " + mode.data() + ", expected 600: other users may read or write it");
   return read_token(file.get(), "DSC_TOKEN_FILE");
 }
 

@@ -94,14 +94,18 @@ _FUNCTIONS = {
     "dsc_bucket_reducer_mark_sparse()": "mark_sparse()",
     "dsc_bucket_reducer_set_buffers()": "set_buffers()",
     "dsc_init_options_t": "init_distributed()",
-    "dsc_mem_alloc": "empty()",
-    "dsc_op_create_...": "premul() or user_op()",
+    "dsc_mem_alloc()": "empty()",
+    "dsc_mesh_create_experts()": "Mesh.experts()",
+    "dsc_op_create_premul()": "premul()",
+    "dsc_op_create_user()": "user_op()",
     "dsc_pipe_run_bytes()": "PipeSchedule.run_bytes()",
+    "dsc_pipe_schedule_at_stage()": "PipeSchedule.at_stage()",
     "dsc_pipe_schedule_create_custom()": "PipeSchedule.custom()",
+    "dsc_pipe_schedule_import()": "PipeSchedule.from_text()",
     "dsc_ring_begin()": "a pass of the ring",
     "dsc_work_wait()": "Work.wait()",
 }
-_FUNCTION = re.compile("|".join(re.escape(name) for name in _FUNCTIONS) + r"|\bdsc_(?:comm_)?(?=\w+\(\))")
+_FUNCTION = re.compile("|".join(re.escape(name) for name in _FUNCTIONS) + r"|\bdsc_(?:comm_|bucket_reducer_|sharded_)?(?=\w+\(\))")
 
 
 def _choice(option: str, number: str) -> str:
@@ -141,7 +145,7 @@ def _backends(found: re.Match[str]) -> str:
 
 _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\bcosts->n is (\d+)"), r"the longest list of costs has \1 values"),
-    (re.compile(r"\b\w+->(\w+)"), r"\1"),
+    (re.compile(r"\b(?:\w+->)+(\w+)"), r"\1"),
     (_FUNCTION, lambda found: _FUNCTIONS.get(found[0], "")),
     (re.compile(r"\bNULL\b"), "None"),
     (re.compile(r"\bn_ranks is (\d+), expected 1 to 1\b"), r"ranks has \1 entries, expected 1"),
@@ -156,7 +160,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b0 \(auto\) or 2 \(device\) with a device"), "auto or device with a device"),
     (re.compile(_CHOICE + r"(-?\d+), expected ((?:\d+ \(\w+\)(?:, | or )?)+)"), _wrong_choice),
     (re.compile(_CHOICE + r"(\d+)( on rank 0 and |, expected )(\d+)\b"), _other_choice),
-    (re.compile(r"\b(drop|payload) is \d \((\w+)\)"), r'\1 is "\2"'),
+    (re.compile(r"\b(drop|payload|mapping) is \d \((\w+)\)"), r'\1 is "\2"'),
     (re.compile(r"\band capacity is 0\b"), "and capacity is None"),
     (re.compile(r"\bunit_starts is none\b"), "units is None"),
     (re.compile(r"\bunit_starts\b"), "units"),

@@ -205,10 +205,7 @@ std::string why_no_schedule(const Question& question, Shape shape, const std::ve
              (kind.chunks > 0 ? " chunks" : " chunks or more") +
              ", which --chunks excludes or for which there are fewer layers (" +
              std::to_string(question.layers.size()) + ") than parts";
-    if (try_to_make({&kind, shape}) != DSC_OK) {
-      const std::string words = dsc_last_error_message();
-      why = words.substr(words.find(": ") + 2);
-    }
+    if (try_to_make({&kind, shape}) != DSC_OK) why = schedule::last_error();
   }
   return why;
 }

@@ -65,7 +65,8 @@ std::string in_options(std::string message) {
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"micro_batch_group", "--group"},   {"micro_batches", "--micro-batches"},
       {"forward_only", "--forward-only"}, {"stages is", "--stages is"},
-      {"chunks is", "--chunks is"},       {"activations is", "--activations is"}};
+      {"chunks is", "--chunks is"},       {"search->activations", "--activations"},
+      {"search->bytes", "--memory"},      {"static_bytes", "--static-bytes"}};
   for (const auto& [field, option] : kNames)
     for (size_t at = 0; (at = message.find(field, at)) != std::string::npos; at += std::strlen(option))
       message.replace(at, std::strlen(field), option);

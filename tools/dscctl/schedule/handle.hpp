@@ -10,12 +10,18 @@
 
 namespace dscctl::schedule {
 
-// Throws what the library says, without the name of the function: the user has called none.
+// Returns the last error message of the library without names of the C interface, which the user does not
+// call.
+inline std::string last_error() {
+  std::string message = dsc_last_error_message();
+  if (const size_t colon = message.find(": "); colon != std::string::npos) message.erase(0, colon + 2);
+  for (const std::string name : {"options->", "costs->"})
+    for (size_t at = 0; (at = message.find(name, at)) != std::string::npos;) message.erase(at, name.size());
+  return message;
+}
+
 inline void expect_ok(dsc_result_t result) {
-  if (result == DSC_OK) return;
-  const std::string message = dsc_last_error_message();
-  const size_t colon = message.find(": ");
-  throw std::runtime_error(colon == std::string::npos ? message : message.substr(colon + 2));
+  if (result != DSC_OK) throw std::runtime_error(last_error());
 }
 
 struct Destroy {

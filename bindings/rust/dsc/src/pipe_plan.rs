@@ -156,7 +156,7 @@ impl PipePlan {
     /// let plan = PipePlanner::new("zb_h1", 2, 2).plan()?;
     /// let text = plan.write(PipeFormat::Json)?;
     /// assert_eq!(PipePlan::read(&text, PipeFormat::Json)?.orders()?, plan.orders()?);
-    /// assert!(plan.write(PipeFormat::Megatron).unwrap_err().message.contains("expected forward and backward only"));
+    /// assert!(plan.write(PipeFormat::Megatron).unwrap_err().message.contains("expected only forward and backward"));
     /// # Ok(())
     /// # }
     /// ```

@@ -85,25 +85,22 @@ const PHRASES: [(&str, &str); 28] = [
     ("dsc_init_distributed()", "init()"),
     ("dsc_mem_alloc()", "Comm::shared_buffer()"),
     ("dsc_pipe_run_bytes()", "PipeSchedule::run_bytes()"),
-    ("dsc_pipe_schedule_create_custom(), or an import", "PipePlanner::custom() or PipePlan::read()"),
     ("dsc_ring_begin()", "Ring::pass()"),
     ("dsc_work_wait()", "wait_on()"),
-    (
-        "1 (sum) to 8 (bxor), or one of dsc_op_create_...",
-        "a named Op, or that of a UserOp or PremulSum that still exists",
-    ),
+    ("1 (sum) to 8 (bxor)", "a named Op"),
     ("set device in dsc_init_options_t", "set InitOptions::device()"),
-    ("or the size of each part in options->parts", "or TensorMap::uneven() with the size of each part"),
-    ("mark it ready with gradient NULL", "mark it with mark_accumulated()"),
+    ("set options->parts", "use TensorMap::uneven()"),
+    ("dsc_bucket_reducer_mark_ready() with gradient NULL", "Iteration::mark_accumulated()"),
+    ("dsc_sharded_mark_ready() with gradient NULL", "Sharded::mark_accumulated()"),
     ("costs->n is", "values per cost are"),
     ("data is NULL", "the tensor has no memory, expected Tensor::new"),
     ("expected NULL or \"auto\"", "expected \"auto\""),
     ("NULL", "None"),
     ("expert_ids[", "experts["),
     ("unit_starts", "units"),
-    ("padded is 1 and capacity is 0", "padded is true and capacity is not set"),
+    ("options->padded is 1 and options->capacity is 0", "padded is true and capacity is not set"),
     (", or -1 for the environment's", ", or not set"),
-    (", or -1 for the rest", ""),
+    (", or -1 to compute it from options->world_size", ""),
     (", or none (-1) for the whole pipeline", ""),
     (", or -1 for no group", ", or None for no group"),
     (", or -1 for any", ", or None for any"),
@@ -123,9 +120,8 @@ pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
         return format!("{} ({})", text, &message[found..]);
     }
     let message = PHRASES.iter().fold(message, |message, (c, rust)| message.replace(c, rust));
-    let message = counted(without_arrows(message));
+    let message = counted(without_arrows(calls_in_rust(message)));
     let message = numbered(message, "timeout_ms is ", |n| format!("timeout is {} ms", n));
-    let message = numbered(message, "mapping ", |n| format!("mapping {:?}", Mapping::from_number(n)));
     CHOICES.iter().fold(message, chosen)
 }
 
@@ -157,6 +153,24 @@ fn name_in_rust(name: &str) -> String {
             name.strip_suffix("_create").unwrap_or(name).to_owned()
         }
     }
+}
+
+/// "dsc_sharded_finish()" is "Sharded::finish()".
+fn calls_in_rust(mut message: String) -> String {
+    let mut from = 0;
+    while let Some(found) = message[from..].find("dsc_") {
+        let start = from + found;
+        let name = start + "dsc_".len();
+        let length = message[name..].bytes().position(|byte| !is_in_names(byte)).unwrap_or(message.len() - name);
+        let end = name + length;
+        from = end;
+        if message[end..].starts_with("()") {
+            let rust = name_in_rust(&message[name..end]);
+            from = start + rust.len();
+            message.replace_range(start..end, &rust);
+        }
+    }
+    message
 }
 
 fn is_in_names(byte: u8) -> bool {
@@ -285,6 +299,11 @@ mod tests {
         assert_eq!(said("dsc_op_create_premul: scale is nan"), "PremulSum::new: scale is nan");
         assert_eq!(in_rust(ErrorCode::Callback, "dsc_pipe_run: dsc_x is NULL".into()), "pipe_run: dsc_x is NULL");
         assert_eq!(said("dsc_ and others: no"), "dsc_ and others: no");
+        assert_eq!(
+            said("x; call dsc_bucket_reducer_finish() first, or dsc_sharded_finish()"),
+            "x; call Iteration::finish() first, or Sharded::finish()"
+        );
+        assert_eq!(said("dsc_x is no call of dsc_y"), "dsc_x is no call of dsc_y");
     }
 
     #[test]
@@ -296,7 +315,8 @@ mod tests {
         assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
         assert_eq!(said("\u{e9}->a and b->c"), "a and c");
         for place in ["params[0].", "options->"] {
-            let text = said(&format!("dsc_x: {}struct_size is 72, expected 64 to 64: was it initialised?", place));
+            let text =
+                said(&format!("dsc_x: {}struct_size is 72, expected 64 to 64: was the struct initialized?", place));
             assert!(text.contains("versions differ") && !text.contains(place), "{}", text);
         }
     }

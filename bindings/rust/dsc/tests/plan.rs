@@ -138,7 +138,10 @@ fn wrong_orders_are_refused() {
     refused(one.custom(&[vec![forward, PipeCompute::new(PipeOp::SendGrad, 0, 0)]]), "cannot be in an order");
     refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "cannot be in an order");
     refused(one.custom(&[vec![PipeCompute::new(PipeOp::Forward, usize::MAX, 0)]]), "chunk is 18446744073709551615");
-    refused(one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]), "expected 0: the order determines it");
+    refused(
+        one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]),
+        "expected 0: a custom order has no groups",
+    );
 
     let passes = |op, m| PipeCompute::new(op, 0, m);
     let (f, b) = (PipeOp::Forward, PipeOp::Backward);
@@ -159,7 +162,7 @@ fn texts_are_read_as_they_were_written() {
     assert_eq!(plan("1f1b", 2, 2).write(PipeFormat::Megatron).unwrap(), "[1, 1, -1, -1]\n[1, -1, 1, -1]\n");
     let steps = plan("deepspeed_train", 2, 2).write(PipeFormat::DeepSpeed).unwrap();
     assert_eq!(steps.lines().nth(1), Some("step 0: LoadMicroBatch(buffer_id=0), ForwardPass(buffer_id=0)"));
-    refused(plan("zb_h1", 2, 2).write(PipeFormat::Megatron), "backward_input, expected forward and backward only");
+    refused(plan("zb_h1", 2, 2).write(PipeFormat::Megatron), "backward_input, expected only forward and backward");
     refused(v.write(PipeFormat::Unknown(99)), "format is Unknown(99), expected PyTorch to Json");
 
     let options = PipeReadOptions { merge_backward: true, messages: PipeMessages::AtOnce };
@@ -282,7 +285,7 @@ fn the_best_schedule() {
     assert_eq!(planner.plan().unwrap().orders().unwrap(), equal.plan.orders().unwrap());
 
     let heavy = PipeCosts::new().static_bytes(&[10.0]);
-    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order is within the limits");
+    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order satisfies");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(f64::NAN)), "bytes is nan");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(0.0)), "bytes is 0; expected more than 0");
     refused(planner.find(&heavy, &PipeLimits::new().activations(0)), "activations is 0; expected at least 1");

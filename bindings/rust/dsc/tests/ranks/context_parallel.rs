@@ -73,21 +73,18 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
         refused(ring.pass(&[0.0f32; 5], None).unwrap_err(), "20 bytes, expected at most 16");
         refused(ring.pass(&[0.0f32; 2], Some(&[2])).unwrap_err(), "counts has 1 sizes; expected one per rank, 2");
         refused(ring.pass(&[0.0f32; 2], Some(&[1, 1])).unwrap_err(), "count is 2 and counts");
-        refused(
-            ring.backward::<f32, f32>(&[0.0; 2], None).unwrap_err(),
-            "expected at most 0, which is grad_bytes of the ring",
-        );
+        refused(ring.backward::<f32, f32>(&[0.0; 2], None).unwrap_err(), "expected at most 0, the ring's grad_bytes");
         let exchange = |sequence, heads, send: usize, recv: usize| {
             let (x, mut out) = (vec![0.0f32; send], vec![0.0f32; recv]);
             SequenceHeads::new(1, sequence, heads, 1).forward(&world, &x, &mut out).unwrap_err()
         };
         refused(exchange(4, 2, 3, 4), "send has 3 elements; expected 4");
         refused(exchange(4, 2, 4, 5), "recv has 5 elements; expected 4");
-        refused(exchange(4, 3, 6, 4), "heads is 3, expected a multiple of 2");
+        refused(exchange(4, 3, 6, 4), "heads is 3, expected a multiple of the number of ranks (2)");
         let uneven = SequenceHeads::new(1, 4, 2, 1).head_parts(&[1, 0]);
         refused(
             uneven.forward(&world, &[0.0f32; 4], &mut [0.0f32; 4][..4 - 4 * world.rank()]).unwrap_err(),
-            "parts of heads",
+            "the sum of head_parts",
         );
         drop(ring);
         world.finalize().unwrap();

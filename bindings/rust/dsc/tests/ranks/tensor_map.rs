@@ -92,8 +92,8 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
         let gather = || TensorMap::new(Mapping::Gather, 2, 4, 1);
         refused(gather(), 4, 7, "recv has 7 elements; expected 8");
         refused(gather(), 8, 8, "send has 8 elements; expected 4");
-        let uneven = "TensorMap::forward: dim is 5, expected a multiple of 2, the number of ranks, \
-                      or TensorMap::uneven() with the size of each part";
+        let uneven = "TensorMap::forward: dim is 5, expected a multiple of the number of ranks (2); \
+                      for parts of other sizes, use TensorMap::uneven()";
         refused(TensorMap::new(Mapping::Gather, 1, 5, 1), 2, 5, uneven);
         refused(
             TensorMap::uneven(Mapping::Gather, 1, &[1, 2, 3], 1),
@@ -103,7 +103,12 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
         );
         refused(gather().chunk(2, 2), 4, 8, "chunk is 2, expected 0 to 1");
         let pairs = TensorMap::new(Mapping::AllToAll, 2, 4, 1).chunk(0, 2);
-        refused(pairs, 8, 8, "chunks is 2, expected 1: mapping AllToAll exchanges parts between pairs of ranks");
+        refused(
+            pairs,
+            8,
+            8,
+            "chunks is 2, expected 1 if mapping is AllToAll, which exchanges parts between pairs of ranks",
+        );
         refused(TensorMap::uneven(Mapping::Gather, 1, &[1, 2], 1).chunk(0, 1), 1, 3, "chunk is for equal parts");
         refused(gather().other_parts(&[1, 1]), 4, 8, "other_parts are for uneven exchanges");
         refused(TensorMap::uneven(Mapping::AllToAll, 1, &[1, 1], 1), 2, 2, "other_parts are missing");

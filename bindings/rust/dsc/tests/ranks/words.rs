@@ -71,7 +71,7 @@ fn of_reducers() {
     refused(make(options().average(Average::Unknown(9))), &new(average));
     let rebuild = "rebuild is Unknown(9), expected Never, Once or Repeated";
     refused(make(options().rebuild(Rebuild::Unknown(9))), &new(rebuild));
-    let grad_dtype = "grad_dtype is Unknown(44), expected an element type, or not set";
+    let grad_dtype = "grad_dtype is Unknown(44), expected I8 to Bool, or not set";
     refused(make(options().grad_dtype(Dtype::Unknown(44))), &new(grad_dtype));
     refused(BucketReducer::new(&world, &mut [], &options()), &new("params has 0 entries, expected 1 or more"));
 
@@ -79,7 +79,7 @@ fn of_reducers() {
     let iteration = reducer.begin().unwrap();
     iteration.accumulate(0, &[1.0f32; 4]).unwrap();
     let unused = "Iteration::mark_unused: parameter 0 has an accumulated gradient, so it is not unused; \
-                  mark it with mark_accumulated()";
+                  call Iteration::mark_accumulated()";
     refused(iteration.mark_unused(0), unused);
     iteration.mark_accumulated(0).unwrap();
     iteration.finish().unwrap();
@@ -106,7 +106,7 @@ fn of_shards() {
     refused(make(ShardedOptions::new().rules(rules().units(&[3]))), "Sharded::new: units[0] is 3, expected 0");
     let layout = rules().layout(ShardLayout::Unknown(44)).plan(&[4], &[Dtype::F32], 1);
     refused(layout, "ShardRules::plan: layout is Unknown(44), expected ...");
-    refused(shard_indices(10, 2, 5, None, false), "shard_indices: shard 5, expected 0 to 1");
+    refused(shard_indices(10, 2, 5, None, false), "shard_indices: shard is 5, expected 0 to 1");
 }
 
 #[test]
@@ -150,6 +150,6 @@ fn of_experts() {
     refused(make(options().capacity(4, MoeDrop::Lightest)), weights);
     refused(make(options().padded(true)), "moe_plan: padded is true and capacity is not set, expected ...");
     let experts = world.moe_plan(&[0, 5], None, &options());
-    refused(experts, "moe_plan: experts[1][0] is 5, expected 0 to 1, or -1 for none");
+    refused(experts, "moe_plan: experts[1][0] is 5, expected 0 to 1, or -1 for no expert");
     refused(world.broadcast(&mut 1.0f32, 5), "broadcast: root is 5, expected 0, the only one");
 }
