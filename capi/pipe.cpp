@@ -104,7 +104,7 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
     dsc::require(given.name, "options->name");
     if (given.placement != 0)
       dsc::fail(DSC_ERR_INVALID_ARG,
-                "options->placement is %d, expected 0: the schedule that options->name selects determines it",
+                "options->placement is %d, expected 0: the name of the schedule determines it",
                 given.placement);
     auto plan = dsc::make_plan(dsc::spec_of(given));
     *schedule =

@@ -66,7 +66,7 @@ void check_memory(const Comm& comm, const PipeShapes& shapes) {
   whole.dtype = DSC_DTYPE_U8;
   whole.device = shapes.on_device() ? comm.device() : -1;
   if (const auto problem = first_problem(comm, {&whole, 1}, true))
-    fail(problem->code, "memory%s", problem->text.substr(problem->text.find(": ")).c_str());
+    fail(problem->code, "options->memory%s", problem->text.substr(problem->text.find(": ")).c_str());
 }
 
 // Properties that differ between ranks are included, so that a mismatch is detected.

@@ -156,7 +156,8 @@ void GradientStorage::end(void* stream) {
 Norm GradientStorage::norm(std::span<const Elements> parts) {
   if (space_->is_captured(end_stream_))
     fail(DSC_ERR_STATE,
-         "the stream of finish is being captured in a graph, expected another stream: the host reads the "
+         "the stream of dsc_bucket_reducer_finish() is being captured in a graph, expected another stream: "
+         "the host reads the "
          "norm");
   space_->order(end_stream_, stream_.get());
   Norm found;

@@ -471,7 +471,7 @@ def refuses(world):
     reducer.mark_unused(0)
     reducer.finish()
     mixed = dsc.broadcast_coalesced, world, [x, values(0)]
-    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as for the first one", *mixed)
+    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as for the first tensor", *mixed)
     world.all_reduce(x)
     return x.read().tolist()
 

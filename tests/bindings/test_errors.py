@@ -41,7 +41,7 @@ def test_an_unknown_code_is_a_plain_error():
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: dsc.init_distributed(backend="host", device=0), "and backend host: expected auto or device with a device"),
+        (lambda: dsc.init_distributed(backend="host", device=0), "but backend host uses no device; expected auto or device with a device"),
         (lambda: dsc.simulate_pipeline("1f1b", 2, 4, forward=[1] * 3), "list of costs has 3 values, expected 1 or 2"),
         (lambda: dsc.simulate_pipeline("1f1b", 2, 4, overlap=7), "overlap is 7, expected more than 0"),
     ],

@@ -249,7 +249,7 @@ def hooks_that_close_their_reducer_fail_at_once(world):
     with reducer_of(world, hook=hook) as reducer:
         begin = time.monotonic()
         kind = dsc.ReentrantError if world.rank == last else dsc.CallbackError
-        with pytest.raises(kind, match="close: a hook of this reducer calls it") as told:
+        with pytest.raises(kind, match="close: a hook called a function of its own reducer") as told:
             iterate(reducer, gradients(world.rank, 0))
         assert world.rank == last or told.value.ranks == (last,), str(told.value)
         assert time.monotonic() - begin < world.timeout / 2

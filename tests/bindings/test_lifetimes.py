@@ -32,7 +32,7 @@ def finish_once_too_often(world):
             if not keep:
                 del gradient
             reducer.finish()
-            with pytest.raises(dsc.StateError, match="no iteration runs"):
+            with pytest.raises(dsc.StateError, match="no iteration is open"):
                 reducer.finish()
             assert keep or gone() is None  # finish() has written it, and nobody else had it
             if not keep:
@@ -51,7 +51,7 @@ def sums_survive_a_finish_too_many(world):
             reducer.grad_view(0)[...] = 3
             reducer.mark_ready(0)
             reducer.finish()
-            with pytest.raises(dsc.StateError, match="no iteration runs"):
+            with pytest.raises(dsc.StateError, match="no iteration is open"):
                 reducer.finish()
         reducer.begin()
         same([reducer.grad_view(0)], [3 * ones()])

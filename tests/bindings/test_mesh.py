@@ -80,7 +80,7 @@ def test_refusals():
     refused(dsc.InvalidArgError, 'did you mean "tp"? (known: tp, cp, ep, dp, pp)', it.groups, "tq-dp")
     refused(dsc.InvalidArgError, 'did you mean "dp"?', it.filter, dpp=1)
     refused(dsc.InvalidArgError, "rank is 8, expected 0 to 7", it.coord, 8)
-    refused(dsc.InvalidArgError, 'order leaves out "pp"', dsc.Mesh, {"tp": 2, "pp": 2}, "tp")
+    refused(dsc.InvalidArgError, 'order leaves out the axis "pp"', dsc.Mesh, {"tp": 2, "pp": 2}, "tp")
     refused(dsc.OverflowError, "is too large", dsc.Mesh, {"tp": 2**30, "pp": 2**30})
     refused(dsc.InvalidArgError, "expected 1 to 32", dsc.Mesh, {})
     refused(dsc.InvalidArgError, "expected below the number of levels", it.levels, "dp", ())

@@ -138,7 +138,8 @@ static int clip_capture_body(rank_t* self) {
   PASS_ON(iterate(self, &settings, &model, 0));
   CHECK(self, gpu_begin_capture(model.stream));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_bucket_reducer_clip(model.reducer, NULL, &norm));
-  CHECK(self, strstr(dsc_last_error_message(), "the stream of finish is being captured in a graph") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(),
+                     "the stream of dsc_bucket_reducer_finish() is being captured in a graph") != NULL);
   gpu_graph_free(gpu_end_capture(model.stream));
   PASS_ON(clip(self, &model, DSC_NORM_TWO, &norm));
   return drop(self, &model);

@@ -108,7 +108,7 @@ def test_environment_as_text():
     assert "* one process chosen" in alone and "init would join" in alone
     both = lines(RANK="0", WORLD_SIZE="2", DSC_JOB_ID="mine", **SLURM)
     assert "* environment chosen" in both and "WORLD_SIZE = 2" in both
-    assert "Slurm beaten environment comes first" in both and "SLURM_STEP_NODELIST = node[1-2]" in both
+    assert "Slurm beaten environment has priority" in both and "SLURM_STEP_NODELIST = node[1-2]" in both
     assert "rank 0 of 2 (from environment)" in both and "job id mine (from DSC_JOB_ID)" in both
     outside = lines(1, RANK="5", WORLD_SIZE="2")
     assert "init would fail" in outside

@@ -197,7 +197,7 @@ void* run_to_be_cancelled(void* opaque) {
     CHECK_OK(self, dsc_pipe_schedule_next(stage.schedule, &next));
   } else {
     CHECK_RESULT(self, DSC_ERR_REVOKED, stage.run());
-    if (!std::strstr(dsc_last_error_message(), "rank 1: its thread was cancelled in a callback"))
+    if (!std::strstr(dsc_last_error_message(), "rank 1: its thread was canceled in a callback"))
       FAIL(self, "%s", dsc_last_error_message());
   }
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(comm, nullptr, nullptr));

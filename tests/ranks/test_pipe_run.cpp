@@ -129,7 +129,7 @@ const Case kRefused[] = {
        if (rank == 2) stage.callbacks.backward = nullptr;
      },
      DSC_ERR_INVALID_ARG,
-     "rank 2: there is no callback for backward, expected one: the schedule has backward of micro-batch 0"},
+     "rank 2: there is no callback for backward, but the schedule has backward of micro-batch 0"},
     {"a shape that differs",
      [](Stage& stage, int rank) {
        if (rank == 1) stage.tensors[0].count = kWidth + 1, stage.shape[1] = kWidth + 1;
@@ -146,12 +146,12 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 0) stage.options.n_outputs = 0;
      },
-     DSC_ERR_INVALID_ARG, "rank 0: outputs is empty, but stage 0 has send_activation with stage 1"},
+     DSC_ERR_INVALID_ARG, "rank 0: options->outputs is empty, but stage 0 has send_activation with stage 1"},
     {"inputs of the first stage",
      [](Stage& stage, int rank) {
        if (rank == 0) stage.options.inputs = stage.tensors, stage.options.n_inputs = 1;
      },
-     DSC_ERR_INVALID_ARG, "rank 0: inputs lists 1 tensors, expected none"},
+     DSC_ERR_INVALID_ARG, "rank 0: options->inputs lists 1 tensors, expected none"},
     {"a bad type",
      [](Stage& stage, int rank) {
        if (rank == 1) stage.tensors[0].dtype = 77;
@@ -161,7 +161,8 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 1) stage.callbacks.struct_size = 0;
      },
-     DSC_ERR_INVALID_ARG, "rank 1: callbacks->struct_size is 0, expected 80 to 65536: was it initialised?"},
+     DSC_ERR_INVALID_ARG,
+     "rank 1: callbacks->struct_size is 0, expected 80 to 65536: was the struct initialized?"},
 };
 
 int refused_body(rank_t* self) {

@@ -237,15 +237,15 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 1) stage.tensors[1].shape = nullptr, stage.tensors[1].ndim = 0;
      },
-     DSC_ERR_INVALID_ARG,
-     "rank 1: inputs: parameter 1 has no shape, expected the largest one: shapes are variable", nullptr},
+     DSC_ERR_INVALID_ARG, "rank 1: options->inputs: parameter 1 has no shape, expected the largest shape",
+     nullptr},
     {"too little memory",
      [](Stage& stage, int) {
        stage.options.memory = some_memory;
        stage.options.memory_bytes = 100;
      },
-     DSC_ERR_INVALID_ARG, "rank 0: memory has 100 bytes, expected at least ",
-     "rank 0: memory: device is 0, expected -1: data is host memory"},
+     DSC_ERR_INVALID_ARG, "rank 0: options->memory has 100 bytes, expected at least ",
+     "rank 0: options->memory: device is 0, expected -1: data is host memory"},
     {"a byte too little, where alignment costs nothing",
      [](Stage& stage, int) {
        size_t bytes = 0;
@@ -253,7 +253,7 @@ const Case kRefused[] = {
        stage.options.memory = some_memory;
        stage.options.memory_bytes = bytes - 1;
      },
-     DSC_ERR_INVALID_ARG, " bytes, expected at least ", "rank 0: memory: device is 0, expected -1"},
+     DSC_ERR_INVALID_ARG, " bytes, expected at least ", "rank 0: options->memory: device is 0, expected -1"},
     {"memory on one rank",
      [](Stage& stage, int rank) {
        if (rank == 2) stage.options.memory = some_memory, stage.options.memory_bytes = sizeof some_memory;
@@ -263,7 +263,7 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 2) stage.options.memory_bytes = 7;
      },
-     DSC_ERR_INVALID_ARG, "rank 2: options->memory is NULL, expected 7 bytes, as memory_bytes says", nullptr},
+     DSC_ERR_INVALID_ARG, "rank 2: options->memory is NULL, but options->memory_bytes is 7", nullptr},
 };
 
 int refused_body(rank_t* self) {

@@ -337,7 +337,7 @@ void refuses_views_of_replaced_buckets(void**) {
       CHECK_OK(dsc_bucket_reducer_begin(reducer, nullptr));
       if (step == 1) {
         CHECK_FAILS(dsc_bucket_reducer_mark_ready(reducer, 1, nullptr, nullptr), DSC_ERR_STATE,
-                    "b (index 1): the buckets of its view were replaced");
+                    "b (index 1): the buckets were rebuilt");
         void* const before = views[1];
         CHECK_OK(dsc_bucket_reducer_grad_view(reducer, 1, &views[1]));
         CHECK(views[1] != before);

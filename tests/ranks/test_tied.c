@@ -261,9 +261,9 @@ static const spoiling_t kSpoilings[] = {
      "299 "
      "elements; f32, 299 elements on rank 2"},
     {"no weights", forget_weights, DSC_ERR_INVALID_ARG,
-     "rank 2: key 'norm' has no weights, but stage 2, where this rank is, holds it"},
+     "rank 2: key 'norm' has no weights, but the stage of this rank (2) holds it"},
     {"too many weights", hold_more, DSC_ERR_INVALID_ARG,
-     "rank 2: key 'embed' has weights, but stage 2, where this rank is, does not hold it"},
+     "rank 2: key 'embed' has weights, but the stage of this rank (2) does not hold it"},
     {"a key twice", repeat_key, DSC_ERR_INVALID_ARG, "rank 2: keys has 'norm' twice, expected each key once"},
     {"no name", leave_out_name, DSC_ERR_INVALID_ARG, "rank 2: keys[0].key is NULL"},
     {"a bad type", use_bad_type, DSC_ERR_INVALID_ARG,

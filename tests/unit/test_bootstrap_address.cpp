@@ -278,7 +278,7 @@ void test_report_names_every_source(void**) {
   assert_true(chosen["state"] == "chosen" && chosen["variables"]["WORLD_SIZE"] == "2");
   assert_true(chosen["variables"]["LOCAL_RANK"].is_null());
   const Json beaten = source_of(found, "Slurm");
-  assert_true(beaten["state"] == "beaten" && beaten["why"] == "environment comes first");
+  assert_true(beaten["state"] == "beaten" && beaten["why"] == "environment has priority");
   assert_true(beaten["variables"]["SLURM_STEP_NODELIST"] == "node[1-2]");
   const Json failed = source_of(found, "MPICH (Hydra)");
   assert_true(failed["state"] == "failed" && says(failed["why"], "PMI_RANK is 'x'"));

@@ -310,13 +310,14 @@ void test_sources_mask(void**) {
   options.sources = DSC_SOURCE_SINGLE;
   assert_launch(launch(both, options), 0, 1, 0, 1);
   options.sources = DSC_SOURCE_ENV;
-  assert_refused(refusal({}, options), DSC_ERR_CONFIG, {"no allowed source", "RANK is not set"});
+  assert_refused(refusal({}, options), DSC_ERR_CONFIG,
+                 {"no source that options->sources allows", "RANK is not set"});
   options.sources = 1024;
   assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"0x400"});
   options.sources = DSC_SOURCE_ENV;
   options.rank = 0;
   options.world_size = 1;
-  assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"excludes the options"});
+  assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"excludes DSC_SOURCE_OPTIONS"});
 }
 
 const Variables kPmix = {{"PMIX_NAMESPACE", "n"}, {"PMIX_RANK", "0"}};
@@ -360,7 +361,7 @@ void test_pmix_is_asked_only_where_it_counts(void**) {
   assert_int_equal(asked, 1);
   assert_refused(refusal({}, options), DSC_ERR_CONFIG, {"PMIX_NAMESPACE is not set"});
   options.sources = DSC_SOURCE_ENV;
-  assert_refused(refusal(both, options), DSC_ERR_INVALID_ARG, {"pmix://", "excludes PMIx"});
+  assert_refused(refusal(both, options), DSC_ERR_INVALID_ARG, {"pmix://", "excludes DSC_SOURCE_PMIX"});
 }
 
 void test_half_set_launchers(void**) {

@@ -455,7 +455,7 @@ void test_stopped_host_is_named(void**) {
   const pid_t host = start_host(children, job, reports);
   dsc::test::stop_process(host);
   meet_and_report(job.settings(1), reports[1]);
-  assert_error(reports[1], DSC_ERR_TIMEOUT, {"gave no result", std::to_string(host).c_str()});
+  assert_error(reports[1], DSC_ERR_TIMEOUT, {"sent no result", std::to_string(host).c_str()});
   assert_in_range(reports[1].elapsed_ms, kTimeForAllMs + 900, kTimeForAllMs + 1000 + kAtOnceMs);
 }
 
@@ -485,8 +485,10 @@ void test_ranks_of_different_users(void**) {
     if (i == 1 && ::setuid(65534) != 0) ::_exit(1);
   };
   assert_int_equal(run_processes({"two users", 2, 2, 500, change}, reports), 0);
-  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of users other than 0 cannot meet"});
-  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of users other than 65534 cannot"});
+  assert_error(reports[0], DSC_ERR_TIMEOUT,
+               {"missing: rank 1", "processes of users other than 0 cannot join"});
+  assert_error(reports[1], DSC_ERR_TIMEOUT,
+               {"missing: rank 0", "processes of users other than 65534 cannot"});
 }
 
 // Refuses accept4() from now on, as a container's filter of system calls may.

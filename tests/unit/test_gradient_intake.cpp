@@ -98,7 +98,7 @@ void counts_a_sum_only_when_it_was_made(void**) {
 // stop() refuses marks from then on, and accepts them again if one does not come to its end.
 void stops_when_all_marks_have_ended(void**) {
   Intake intake(2);
-  CHECK_FAILS(intake.mark(0), DSC_ERR_STATE, "no iteration runs");
+  CHECK_FAILS(intake.mark(0), DSC_ERR_STATE, "no iteration is open");
   intake.begin();
   {
     const MutexLock lock(intake.gradients.mutex);
@@ -112,7 +112,7 @@ void stops_when_all_marks_have_ended(void**) {
     std::promise<void> closed;
     auto marking = std::async(std::launch::async, [&] {
       closed.get_future().wait();
-      CHECK_FAILS(intake.mark(1), DSC_ERR_STATE, "finish is running in another thread");
+      CHECK_FAILS(intake.mark(1), DSC_ERR_STATE, "dsc_bucket_reducer_finish() is running in another thread");
     });
     auto stopping = std::async(std::launch::async, [&] { intake.gradients.stop(*intake.world[0]); });
     while (!intake.gradients.is_finishing()) {
@@ -123,7 +123,7 @@ void stops_when_all_marks_have_ended(void**) {
   }
   intake.gradients.stop(*intake.world[0]);
   assert_true(intake.gradients.is_finishing());
-  CHECK_FAILS(intake.gradients.expect_finished(3), DSC_ERR_STATE, "finish is running");
+  CHECK_FAILS(intake.gradients.expect_finished(3), DSC_ERR_STATE, "dsc_bucket_reducer_finish() is running");
   assert_int_equal(complaints.exchange(0), 0);
 }
 
@@ -150,7 +150,7 @@ void counts_the_marks_of_a_static_graph(void**) {
   assert_true(intake.gradients.take_frozen_unused() == std::vector<size_t>{2});
   assert_true(intake.gradients.take_frozen_unused().empty());
   CHECK_FAILS(intake.mark(2), DSC_ERR_STATE, "the graph has changed", "expected 0 marks");
-  CHECK_FAILS(intake.mark(0, shared), DSC_ERR_STATE, "is used once more, expected 2 marks");
+  CHECK_FAILS(intake.mark(0, shared), DSC_ERR_STATE, "was marked once more, expected 2 marks");
   assert_true(intake.mark(1));
   intake.finish();
   assert_int_equal(complaints.exchange(0), 0);

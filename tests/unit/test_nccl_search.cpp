@@ -144,8 +144,9 @@ void a_wheel_that_cannot_be_loaded_is_passed_over_and_named(void**) {
   const Variables python = {{"PYTHONPATH", "/first:/second"}};
   CHECK_TEXT(system.search(python), "/second/nvidia/nccl/lib/libnccl.so.2");
   system.broken.insert({"/second/nvidia/nccl/lib/libnccl.so.2", "libnccl.so.2"});
-  CHECK_FAILURE(system.search(python), "/first/nvidia/nccl/lib/libnccl.so.2: file too short",
-                "; libnccl.so.2: file too short; nccl.library or DSC_NCCL_LIBRARY may say where it is");
+  CHECK_FAILURE(
+      system.search(python), "/first/nvidia/nccl/lib/libnccl.so.2: file too short",
+      "; libnccl.so.2: file too short; set nccl.library or DSC_NCCL_LIBRARY to the path of the library");
 }
 
 void a_failure_says_where_was_looked(void**) {
@@ -153,8 +154,8 @@ void a_failure_says_where_was_looked(void**) {
   system.folders["/venv/lib/"] = {"python3.11"};
   CHECK_FAILURE(
       system.search({{"VIRTUAL_ENV", "/venv"}, {"PYTHONPATH", "/a:/b"}, {"CONDA_PREFIX", "/conda"}}),
-      "libnccl.so.2: no such file; nccl.library or DSC_NCCL_LIBRARY may say where it is",
-      "not in /a/nvidia/nccl/lib, /b/nvidia/nccl/lib, "
+      "libnccl.so.2: no such file; set nccl.library or DSC_NCCL_LIBRARY to the path of the library",
+      "also not found in /a/nvidia/nccl/lib, /b/nvidia/nccl/lib, "
       "/venv/lib/python3.11/site-packages/nvidia/nccl/lib, /conda/lib");
   CHECK_FAILURE(system.search({{"PYTHONPATH", "relative"}}), "NCCL cannot be loaded: libnccl.so.2");
   assert_true(system.opened == (std::vector<std::string>{"libnccl.so.2", "libnccl.so.2"}));

@@ -247,7 +247,7 @@ void wrong_csv(void**) {
     refused(text, PipeFormat::kPyTorchCompute, words);
   };
   csv("", "no stages");
-  csv("\n", "computes nothing");
+  csv("\n", "no operations");
   csv("0F0,0X0\n", "line 1, column 6: \"X0\", expected F, B, I or W");
   csv("0F0,0B0\n1F0,B0\n", "line 2, column 5: \"B0\", expected [stage][action][micro-batch], as in 2F0");
   csv("0F0,0B", "line 1, column 7: the line ends, expected a number");
@@ -255,7 +255,7 @@ void wrong_csv(void**) {
   csv("0F0 0B0", "line 1, column 5: \"0B0\", expected the end of the line");
   csv("(0F0;0B0\n", "expected \")\"");
   csv("0UNSHARD,0F0,0B0", "\"UNSHARD,0F0,0B0\", expected F, B, I or W");
-  csv("0F0,0SEND_F0,0B0", "another format");
+  csv("0F0,0SEND_F0,0B0", "only in the format pytorch_comms");
   csv("0F2000000000,0B0", "there are 2 operations, expected");
   csv("2000000000F0,0B0", "2000000001 stages of the model");
   csv("1F0,1B0\n0F0,0B0\n", "line 1: stage 1 of the model is on rank 0, expected rank 1");
@@ -276,7 +276,8 @@ void wrong_messages(void**) {
   const auto csv = [](const char* text, const char* words) {
     refused(text, PipeFormat::kPyTorchComms, words);
   };
-  csv("0F0,,0B0", "line 1, column 5: \",0B0\", expected an action: with communication, no cell may be empty");
+  csv("0F0,,0B0",
+      "line 1, column 5: \",0B0\", expected an action (in the format pytorch_comms, no cell may be empty)");
   csv("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0\n",
       "stage 0: step 2, recv_grad of micro-batch 0 in chunk 0, waits for a send that stage 1 does not make");
   csv("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",

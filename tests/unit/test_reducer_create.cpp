@@ -60,7 +60,7 @@ void refuses_explicit_buckets(void**) {
       options.bucket_starts = starts;
       Reducer::create(comm, model.params, options);
     };
-    CHECK_FAILS(create({0, 2, 1}, {0, 2, 2, 3}), DSC_ERR_INVALID_ARG, "empty bucket", "bucket 1");
+    CHECK_FAILS(create({0, 2, 1}, {0, 2, 2, 3}), DSC_ERR_INVALID_ARG, "bucket 1 is empty");
     CHECK_FAILS(create({0, 1, 2}, {0, 2, 3}), DSC_ERR_INVALID_ARG, "same dtype", "f32 and f64 (b (index 1))");
     CHECK_FAILS(create({0, 0, 1}, {0, 2, 3}), DSC_ERR_INVALID_ARG, "repeats a (index 0)");
     CHECK_FAILS(create({0, 1}, {0, 1, 2}), DSC_ERR_INVALID_ARG, "no bucket has c (index 2)");

@@ -221,8 +221,8 @@ void names_what_is_no_store(void**) {
     char byte;
     (void)!::recv(fd, &byte, 1, 0);
   });
-  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "no hello came");
-  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(20000)), DSC_ERR_PROTOCOL, "says nothing");
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "sent no hello");
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(20000)), DSC_ERR_PROTOCOL, "sends nothing");
   const Foreign newer([](int fd) {
     ServerHello hello;
     hello.version = 7;
@@ -237,7 +237,7 @@ void names_what_is_no_store(void**) {
   CHECK_FAILS(TcpStore(liar.target(), soon()), DSC_ERR_AUTH, "same token");
   const Foreign rude([](int) {});
   CHECK_FAILS(TcpStore(rude.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "no store at 127.0.0.1",
-              "tried 127.0.0.1", "no hello came");
+              "tried 127.0.0.1", "sent no hello");
 }
 
 void waits_for_a_server_that_is_late(void**) {

@@ -201,7 +201,7 @@ void too_few_descriptors_are_told_before_connecting(void**) {
   const rlimit few{60, limit.rlim_max};
   assert_int_equal(::setrlimit(RLIMIT_NOFILE, &few), 0);
   CHECK_FAILS(TransportGroup(loopback_transport(), 0, std::vector<int32_t>(200)), DSC_ERR_CONFIG,
-              "connects to 199 others", "may have 60", "ulimit -n");
+              "connects to 199 other ranks", "its limit is 60", "ulimit -n");
   assert_int_equal(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

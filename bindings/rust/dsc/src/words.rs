@@ -312,7 +312,7 @@ mod tests {
             said("x: costs->n is 3, expected 2, (options->overlap)"),
             "x: values per cost are 3, expected 2, (overlap)"
         );
-        assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
+        assert_eq!(said("1, which dsc_pipe_run_bytes() returns"), "1, which PipeSchedule::run_bytes() returns");
         assert_eq!(said("\u{e9}->a and b->c"), "a and c");
         for place in ["params[0].", "options->"] {
             let text =
