@@ -91,7 +91,7 @@ void AgentStore::fail_foreign(const void* data, size_t bytes) const {
 void AgentStore::fail_short(const void* data, size_t bytes, Deadline deadline) const {
   if (bytes > 0 && !greeted_) fail_foreign(data, bytes);
   if (deadline.passed())
-    fail(DSC_ERR_TIMEOUT, "%.100s:%d takes connections, but PyTorch's store did not answer there in time",
+    fail(DSC_ERR_TIMEOUT, "%.100s:%d accepts connections, but PyTorch's store did not answer there in time",
          host_.c_str(), port_);
   if (greeted_) fail_errno(ECONNRESET, "the store of torchrun's agent at %.100s:%d", host_.c_str(), port_);
   fail(DSC_ERR_PROTOCOL,

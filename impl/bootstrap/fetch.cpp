@@ -29,7 +29,7 @@ RequestWire encode(const ItemKey& key) {
 void check_user(int fd, const std::string& owner) {
   const PeerCredentials holder = peer_credentials(fd);
   if (holder.uid != ::geteuid())
-    fail(DSC_ERR_ADDR_IN_USE, "the endpoint of %s is held by pid %d of user %u, expected user %u",
+    fail(DSC_ERR_ADDR_IN_USE, "the endpoint of %s belongs to pid %d of user %u, expected user %u",
          owner.c_str(), static_cast<int>(holder.pid), static_cast<unsigned>(holder.uid),
          static_cast<unsigned>(::geteuid()));
 }

@@ -102,7 +102,7 @@ PmixExchange::PmixExchange(const PmixSession& session, uint32_t world)
 
 std::string PmixExchange::full_key(std::string_view key) const {
   if (key.size() > kMostKeyBytes)
-    fail(DSC_ERR_INVALID_ARG, "a key of %zu bytes, expected at most %zu", key.size(), kMostKeyBytes);
+    fail(DSC_ERR_INVALID_ARG, "the key has %zu bytes, expected at most %zu", key.size(), kMostKeyBytes);
   return prefix_ + std::string(key);
 }
 

@@ -102,8 +102,8 @@ StoreLocation decode_location(std::string_view bytes, const std::string& source)
   location.host = reader.text();
   location.token = reader.text();
   if (magic != kMeetingMagic || !reader.at_end())
-    fail(DSC_ERR_PROTOCOL, "%s does not hold the address of a store of libdsc, but %zu other bytes",
-         source.c_str(), bytes.size());
+    fail(DSC_ERR_PROTOCOL, "%s contains %zu bytes, but not the address of a store of libdsc", source.c_str(),
+         bytes.size());
   return location;
 }
 

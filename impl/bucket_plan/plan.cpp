@@ -44,8 +44,9 @@ size_t grown(size_t bytes, const PlanTensor& tensor, size_t index) {
   size_t sum = 0;
   if (__builtin_mul_overflow(tensor.count, tensor.element_bytes, &added) ||
       __builtin_add_overflow(bytes, added, &sum)) {
-    fail(DSC_ERR_OVERFLOW, "the bucket of tensor %zu (%zu elements of %zu bytes) is larger than any memory",
-         index, tensor.count, tensor.element_bytes);
+    fail(DSC_ERR_OVERFLOW,
+         "the bucket of tensor %zu (%zu elements of %zu bytes) does not fit the address space", index,
+         tensor.count, tensor.element_bytes);
   }
   return sum;
 }

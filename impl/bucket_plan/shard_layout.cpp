@@ -18,7 +18,7 @@ constexpr size_t kDeepSpeedEnd = 2;         // elements per shard to which DeepS
 constexpr size_t kMostElements = std::numeric_limits<ptrdiff_t>::max() / 8;  // of the largest type
 
 [[noreturn]] void fail_too_large(size_t index) {
-  fail(DSC_ERR_OVERFLOW, "the bucket of tensor %zu is larger than any memory", index);
+  fail(DSC_ERR_OVERFLOW, "the bucket of tensor %zu does not fit the address space", index);
 }
 
 size_t sum(size_t a, size_t b, size_t index) {

@@ -125,7 +125,7 @@ void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, 
   if (!gradient || comm.device() < 0) return;
   const int32_t found = comm.device_of(gradient);
   if (found != device)
-    fail(DSC_ERR_INVALID_ARG, "%s: gradient is in %s, expected %s as for the parameters", who.c_str(),
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient is in %s, expected %s, as for the parameters", who.c_str(),
          memory_text(found).c_str(), memory_text(device).c_str());
 }
 

@@ -61,7 +61,7 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause, const std::
         if (auto other = decode_failure(said)) first = *other;
       },
       [&](dsc_result_t, const char* text) {
-        log_failed("the other hosts cannot be told of a failure yet", text);
+        log_failed("the other hosts cannot be informed of a failure yet", text);
         MutexLock lock(mutex_);
         unpublished_.emplace(group_id, cause);
       });
@@ -80,9 +80,10 @@ void JobControl::catch_up(Deadline deadline) noexcept {
 }
 
 bool JobControl::announce(const GroupLeft& left) noexcept {
-  return capture(
-      [&] { append(left, Deadline::after_ms(kStoreMs)); },
-      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
+  return capture([&] { append(left, Deadline::after_ms(kStoreMs)); },
+                 [](dsc_result_t, const char* text) {
+                   log_failed("the other hosts cannot be informed of the end", text);
+                 });
 }
 
 // The store may have accepted the cause but not the event about it. Publishing the event twice is harmless;
@@ -156,7 +157,9 @@ void JobControl::leave(Deadline deadline) noexcept {
         append(RankGone{settings_.rank, DSC_ERR_PEER_LEFT, 0}, Deadline::after_ms(kStoreMs));
         if (settings_.rank == 0) await_acknowledgements(sooner(deadline, Deadline::after_ms(kAcknowledgeMs)));
       },
-      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
+      [](dsc_result_t, const char* text) {
+        log_failed("the other hosts cannot be informed of the end", text);
+      });
 }
 
 // Does not wait for ranks that are gone.

@@ -88,7 +88,7 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
 
 // The error does not name a cause: it may be a rank that has not called the message, or NCCL.
 void DeviceLink::fail_unconnected(const Call& call) {
-  fail(DSC_ERR_TIMEOUT, "there was no connection %s rank %d in time",
+  fail(DSC_ERR_TIMEOUT, "no connection %s rank %d was established in time",
        call.kind == OpKind::kSend ? "to" : "from", call.root);
 }
 

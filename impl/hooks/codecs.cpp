@@ -20,14 +20,12 @@ namespace {
 
 constexpr std::array kBlockOptions{
     HookOption{"block", "256", 2, 1 << 20, true, "number of elements that share one scale"},
-    HookOption{"error_feedback", "0", 0, 1, true,
-               "1: what the code cannot hold is added in the next iteration"},
+    HookOption{"error_feedback", "0", 0, 1, true, "1: the rounding error is added in the next iteration"},
 };
 constexpr std::array kFp8Options{
     HookOption{"exponent_bits", "4", 4, 5, true, "4: e4m3, 5: e5m2"},
     HookOption{"block", "256", 2, 1 << 20, true, "number of elements that share one scale"},
-    HookOption{"error_feedback", "0", 0, 1, true,
-               "1: what the code cannot hold is added in the next iteration"},
+    HookOption{"error_feedback", "0", 0, 1, true, "1: the rounding error is added in the next iteration"},
 };
 
 std::span<uint8_t> as_bytes_of(std::span<std::byte> bytes) {

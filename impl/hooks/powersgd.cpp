@@ -25,7 +25,7 @@ constexpr std::array kPowerSgdOptions{
     HookOption{"min_compression_rate", "2", 0, 1e6, false,
                "a matrix is compressed only if its size decreases by this factor or more"},
     HookOption{"error_feedback", "1", 0, 1, true,
-               "1: what the approximation cannot hold is added in the next iteration"},
+               "1: the error of the approximation is added in the next iteration"},
     HookOption{"warm_start", "1", 0, 1, true, "1: each iteration starts from the previous approximation"},
     HookOption{"epsilon", "0", 0, 1, false, "added to norms when columns are orthogonalized"},
     HookOption{"seed", "0", 0, 9e15, true, "random seed of the first approximation, the same on all ranks"},

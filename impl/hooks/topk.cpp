@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::array kTopKOptions{
     HookOption{"ratio", "0.01", 1e-6, 1, false, "fraction of the elements that each rank sends"},
-    HookOption{"error_feedback", "1", 0, 1, true, "1: what was not sent is added in the next iteration"},
+    HookOption{"error_feedback", "1", 0, 1, true,
+               "1: elements that were not sent are added in the next iteration"},
 };
 
 class TopKHook final : public BucketHook {

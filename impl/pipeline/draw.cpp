@@ -79,7 +79,7 @@ std::string summary_of(const PipelineReport& report) {
 
 std::string draw(const PipelinePlan& plan, const PipelineCosts& costs, PipePicture picture) {
   if (picture < PipePicture::kText || picture > PipePicture::kPerfetto)
-    fail(DSC_ERR_INVALID_ARG, "picture is %d, expected 1 to 4", static_cast<int>(picture));
+    fail(DSC_ERR_INVALID_ARG, "picture is %d, expected 1 (text) to 4 (perfetto)", static_cast<int>(picture));
   check_size(plan);
   const PipelineReport report = simulate(plan, costs, {.timeline = true});
   if (report.makespan > 0 && report.makespan < kShortestDrawn)

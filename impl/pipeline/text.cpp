@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kMostWritten = int64_t{1} << 22;
 
 [[noreturn]] void refuse_format(PipeFormat format) {
-  fail(DSC_ERR_INVALID_ARG, "format is %d, expected 1 to %d", static_cast<int>(format),
+  fail(DSC_ERR_INVALID_ARG, "format is %d, expected 1 (pytorch) to %d (json)", static_cast<int>(format),
        static_cast<int>(PipeFormat::kJson));
 }
 

@@ -14,7 +14,7 @@ constexpr size_t kNoOffset = SIZE_MAX;
 
 size_t aligned(size_t bytes) {
   if (__builtin_add_overflow(bytes, kAlign - 1, &bytes))
-    fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch are larger than any memory");
+    fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch do not fit the address space");
   return bytes / kAlign * kAlign;
 }
 
@@ -115,7 +115,7 @@ StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeN
   if (ends.has_inputs && trains_) add(input_grads_, shapes.inputs, true);
   size_t total = 0;
   if (__builtin_mul_overflow(slot_bytes_, slots_, &total) || total > SIZE_MAX - kAlign)
-    fail(DSC_ERR_OVERFLOW, "%zu buffers of %zu bytes are larger than any memory", slots_, slot_bytes_);
+    fail(DSC_ERR_OVERFLOW, "%zu buffers of %zu bytes do not fit the address space", slots_, slot_bytes_);
   input_shapes_ = {shapes.inputs, slots_, is_variable_};
   output_shapes_ = {shapes.outputs, slots_, is_variable_};
 }
@@ -128,10 +128,10 @@ void StageLayout::add(End& end, const std::vector<Tensor>& tensors, bool gradien
     const bool has_offset = !gradients || is_floating(tensor.dtype);
     end.offsets.push_back(has_offset ? end.bytes : kNoOffset);
     if (has_offset && __builtin_add_overflow(end.bytes, aligned(tensor.bytes()), &end.bytes))
-      fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch are larger than any memory");
+      fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch do not fit the address space");
   }
   if (__builtin_add_overflow(slot_bytes_, end.bytes, &slot_bytes_))
-    fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch are larger than any memory");
+    fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch do not fit the address space");
 }
 
 void StageLayout::assign_memory(std::byte* memory) {

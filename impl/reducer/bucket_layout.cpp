@@ -71,7 +71,7 @@ BucketPlan explicit_plan(std::span<const Tensor> params, const BucketLayoutOptio
 size_t append(size_t& total, size_t bytes, size_t alignment) {
   const size_t offset = (total + alignment - 1) / alignment * alignment;
   if (offset < total || __builtin_add_overflow(offset, bytes, &total))
-    fail(DSC_ERR_OVERFLOW, "the buckets are larger than any memory");
+    fail(DSC_ERR_OVERFLOW, "the buckets do not fit the address space");
   return offset;
 }
 

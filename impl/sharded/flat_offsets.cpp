@@ -12,7 +12,7 @@ constexpr size_t kBucketAlignment = 128;  // two cache lines, which processors f
 
 size_t aligned(size_t bytes, size_t alignment) {
   const size_t result = (bytes + alignment - 1) / alignment * alignment;
-  if (result < bytes) fail(DSC_ERR_OVERFLOW, "the flat buffers are larger than any memory");
+  if (result < bytes) fail(DSC_ERR_OVERFLOW, "the flat buffers do not fit the address space");
   return result;
 }
 
@@ -29,7 +29,7 @@ FlatOffsets bucket_offsets(const ShardLayout& layout, std::span<const int32_t> d
       size_t bytes = 0;
       if (__builtin_mul_overflow(layout.buckets[b].size / divisor, dtype_bytes(dtypes[b]), &bytes) ||
           __builtin_add_overflow(offsets.bytes, bytes, &offsets.bytes))
-        fail(DSC_ERR_OVERFLOW, "the flat buffers are larger than any memory");
+        fail(DSC_ERR_OVERFLOW, "the flat buffers do not fit the address space");
     }
     offsets.bytes = aligned(offsets.bytes, unit_alignment);
     offsets.units.push_back({begin, offsets.bytes - begin});

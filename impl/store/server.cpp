@@ -187,7 +187,7 @@ void ServerCore::accept_later(Listener& listener) {
 // The oldest connections are closed first, because an honest client needs only a round trip.
 void ServerCore::shed_pending(size_t most) {
   while (pending_.size() > most) {
-    refuse("too many at a time");
+    refuse("too many connections at the same time");
     pending_.front()->reset_connection();
   }
 }
@@ -202,7 +202,7 @@ void ServerCore::watch_pending() {
     watching_ = false;
     const auto oldest = Clock::now() - std::chrono::milliseconds(options_.authentication_ms);
     while (!pending_.empty() && pending_.front()->since() <= oldest) {
-      refuse("too slow");
+      refuse("the handshake took too long");
       pending_.front()->reset_connection();
     }
     watch_pending();

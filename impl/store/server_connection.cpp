@@ -65,7 +65,7 @@ void ServerConnection::read_magic() {
                      ByteReader reader(std::string_view(self->client_hello_.data(), bytes));
                      if (!error && reader.number<uint64_t>() == kStoreMagic)
                        return self->take_step([&] { self->read_client_hello(); });
-                     if (bytes > 0) self->core_.refuse("another protocol");
+                     if (bytes > 0) self->core_.refuse("the other side uses another protocol");
                      self->close();
                    });
 }
@@ -85,7 +85,7 @@ void ServerConnection::check_client_hello() {
   const std::string_view all(client_hello_.data(), client_hello_.size());
   const auto client_hello = decode_client_hello(all.substr(0, kClientHelloBytes));
   if (!client_hello || client_hello->version != kStoreVersion) {
-    core_.refuse("another version");
+    core_.refuse("the other side has another protocol version");
     return close();
   }
   keys_.emplace(core_.options_.token, server_hello_, all.substr(0, kClientHelloBytes));
@@ -260,11 +260,10 @@ void ServerConnection::wait_for(size_t key) {
     size_t bytes = 0;
     for (const std::string& name : request_->keys) bytes += sizeof(std::string) + name.size();
     if (core_.waiting_bytes_ + bytes > kMostWaitingBytes)
-      fail(
-          DSC_ERR_NOSPACE,
-          "the store holds %zu bytes of keys that are waited for, and with these %zu more than %zu: wait for "
-          "fewer keys at a time",
-          core_.waiting_bytes_, bytes, kMostWaitingBytes);
+      fail(DSC_ERR_NOSPACE,
+           "waiting requests already use %zu bytes for keys, and these %zu more bytes exceed the limit of "
+           "%zu; wait for fewer keys at a time",
+           core_.waiting_bytes_, bytes, kMostWaitingBytes);
     core_.waiting_bytes_ += waiting_bytes_ = bytes;
   }
   looked_to_ = key;

@@ -340,7 +340,10 @@ mod tests {
             "grad_dtype is Unknown(99), expected I8 to Bool"
         );
         assert_eq!(said("drop is 2 (lightest), expected 2 weights"), "drop is Lightest, expected 2 weights");
-        assert_eq!(said("format is 9, expected 1 to 5"), "format is Unknown(9), expected PyTorch to Json");
+        assert_eq!(
+            said("format is 9, expected 1 (pytorch) to 5 (json)"),
+            "format is Unknown(9), expected PyTorch to Json"
+        );
         assert_eq!(said("placement is 1, expected 0: no"), "placement is Zigzag, expected Loop: no");
         assert_eq!(said("my_op is 3 (of 4)"), "my_op is 3 (of 4)");
         assert_eq!(said("norm is 3.5"), "norm is 3.5");

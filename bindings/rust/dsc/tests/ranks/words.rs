@@ -26,7 +26,8 @@ fn refused<T>(result: dsc::Result<T>, expected: &str) {
 fn of_operations_and_groups() {
     ranks(2, |world| {
         let mut x = [1.0f32; 4];
-        let a_living_one = "expected a named Op, or that of a UserOp or PremulSum that still exists";
+        let a_living_one =
+            "expected a named Op, or an operation from PremulSum::new() or UserOp::new() that was not destroyed";
         refused(world.all_reduce(&mut x, Op::Unknown(99)), &format!("all_reduce: op is Unknown(99), {}", a_living_one));
         let gone = PremulSum::new(2.0).unwrap().op();
         refused(world.all_reduce(&mut x, gone), &format!("all_reduce: op is {:?}, {}", gone, a_living_one));
