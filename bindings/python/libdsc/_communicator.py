@@ -85,8 +85,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     if not TYPE_CHECKING:  # not for type checkers, which would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Raises AttributeError with this package's name for another library's name, for missing attributes only.
-            """
+            """Raises AttributeError, with this package's name for a name of another library."""
             text = f"a Communicator has no attribute {name!r}"
             raise AttributeError(text + meant_member(name, dir(type(self))))
 
@@ -123,8 +122,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def device(self) -> int | None:
-        """The GPU that this communicator is bound to, as CUDA numbers devices in this process; None if there is none.
-        """
+        """The number of the GPU it is bound to, as CUDA numbers devices in this process; None if it has no GPU."""
         number = self._query(lib.dsc_comm_device)
         return None if number < 0 else number
 
@@ -513,8 +511,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         try:
             if not self._handle:
                 self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
-            # in slices, so that Python can run signal handlers
-            slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1
+            slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # lets signal handlers run
             timeout_ms = math.ceil(max(0, min(slice_ms, seconds_of(timeout) * 1000)))
             code = lib.dsc_comm_progress(self._handle, timeout_ms)
             check(code)

@@ -1,4 +1,4 @@
-"""Pure planning: which tensor goes into which bucket, and which sample goes to which rank."""
+"""Planning without communication: which tensor goes into which bucket, and which sample goes to which rank."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def plan_buckets(
 
 
 def bucket_lists(indices: Any, starts: Any, n_buckets: int) -> list[list[int]]:
-    """Turns the form of dsc_bucket_plan() into lists."""
+    """Converts the output arrays of dsc_bucket_plan() to a list per bucket."""
     return [list(indices[starts[b] : starts[b + 1]]) for b in range(n_buckets)]
 
 
 def _sizes(argument: str, values: Optional[Sequence[Any]]) -> Any:
-    """A C array of numbers of 0 or more, if they were given."""
+    """Returns a C array of numbers of 0 or more, or None if the caller passed None."""
     return None if values is None else _array(c_size_t, integers(argument, values, *SIZE))
 
 
