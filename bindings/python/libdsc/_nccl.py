@@ -31,7 +31,7 @@ def wheel_for(device_wanted: bool) -> Optional[str]:
 
 
 def _wheels() -> Iterator[str]:
-    """Yields the wheel's path in each absolute folder of sys.path. Relative folders, such as the current one, are left out."""
+    """Yields the wheel's path in each folder of sys.path. Relative folders, such as the current one, are left out."""
     for folder in sys.path:
         if isinstance(folder, str) and os.path.isabs(folder):
             path = os.path.join(folder, WHEEL)
