@@ -41,8 +41,8 @@ class Lists(Collectives):
             arrays: the parameters.
             names: names of the parameters, for messages.
             dtype: the element type of all arrays, such as "bf16".
-                values: True also compares the contents, by a checksum of the bytes of each array. It detects replicas
-                    that have drifted apart. It reads all arrays once; they must be on the host.
+            values: True also compares the contents, by a checksum of the bytes of each array. It detects replicas that
+                have drifted apart. It reads all arrays once; they must be on the host.
         """
         values = boolean("values", values)
         tensors = Tensors(self, arrays, "arrays", dtype, False, names)

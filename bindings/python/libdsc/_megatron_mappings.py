@@ -95,7 +95,7 @@ def all_to_all(
     """Sends part r of the first dimension to rank r, and concatenates the received parts in rank order.
 
     Args:
-            group: the ranks; None: the tensor-parallel group. It comes before the tensor, as in Megatron-LM.
+        group: the ranks; None: the tensor-parallel group. It comes before the tensor, as in Megatron-LM.
         input_: what this rank sends.
         output_split_sizes_: what this rank receives from each rank, if sizes differ.
         input_split_sizes: what this rank sends to each rank, given together with output_split_sizes_.

@@ -188,8 +188,8 @@ class Mesh:
 
         Args:
             axes: such as "cp".
-                sizes: sizes of the groups of each level, the fastest-varying level first. Their product is the size of
-                a group.
+            sizes: sizes of the groups of each level, the fastest-varying level first. Their product is the size of a
+                group.
         """
         named, box = string("axes", axes), (c_int32 * len(sizes))(*integers("sizes", sizes, *INT32))
 
@@ -239,7 +239,7 @@ class Mesh:
             style: "megatron" (initialize_model_parallel) or "deepspeed" (PipelineParallelGrid; axes pipe, data, model).
             rank: returns only the groups that contain this rank.
             experts: the mesh from experts(); None: one with ep 1.
-                cp_levels: sizes of hierarchical cp groups, the fastest-varying level first.
+            cp_levels: sizes of hierarchical cp groups, the fastest-varying level first.
             instances: number of instances of the distributed optimizer.
             hybrid: True includes the dp x cp groups of hybrid_groups().
             virtual_stages: parts of the model on every pipeline stage; more than one needs pp above 1.

@@ -21,11 +21,11 @@ class Layout:
     Args:
         world_size: number of ranks.
         tp, pp, cp, ep: sizes of tensor, pipeline, context and expert parallelism.
-            etp: tensor parallel size of experts; None: the same as tp.
-            order: the axes, the fastest-varying first.
+        etp: tensor parallel size of experts; None: the same as tp.
+        order: the axes, the fastest-varying first.
         virtual_stages: parts of the model on every stage.
-            cp_levels: sizes of hierarchical context-parallel groups, the fastest-varying level first.
-            instances: number of instances of the distributed optimizer.
+        cp_levels: sizes of hierarchical context-parallel groups, the fastest-varying level first.
+        instances: number of instances of the distributed optimizer.
     """
 
     def __init__(

@@ -178,8 +178,8 @@ def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
     Args:
         seed: the seed of the run.
         layer: index of the layer in the whole model.
-            method: "split_mix": neighboring seeds share no numbers. "deepspeed": seed + layer, as DeepSpeed does with
-                seed_layers and base_seed (1234 by default).
+        method: "split_mix": neighboring seeds share no numbers. "deepspeed": seed + layer, as DeepSpeed does with
+            seed_layers and base_seed (1234 by default).
     """
     found, numbers = c_uint64(), (integer("seed", seed, *SIZE), integer("layer", layer, *SIZE))
     check(lib.dsc_rng_layer_seed(*numbers, string("method", method), byref(found)))

@@ -108,9 +108,9 @@ class PipeSchedule(Shared):
     Args:
         name: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe", "1f1b", "interleaved_1f1b",
             "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v" or "auto".
-            stages: number of stages; each runs on one rank.
-            stage: the stage that this schedule is for, 0 to stages - 1; None: the whole pipeline.
-            micro_batches: number of micro-batches in a batch; it may be less than stages.
+        stages: number of stages; each runs on one rank.
+        stage: the stage that this schedule is for, 0 to stages - 1; None: the whole pipeline.
+        micro_batches: number of micro-batches in a batch; it may be less than stages.
         chunks: parts of the model on every stage; None: the schedule's default.
         micro_batch_group: in interleaved_1f1b, the number of micro-batches that run through a chunk before the next
             one.

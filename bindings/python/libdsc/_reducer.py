@@ -78,7 +78,7 @@ class BucketReducer(ReducerFeatures):
         coalesce_sparse: True: each index occurs once in a sparse result, with the sum of its rows. False: the result
             has the rows of all ranks one after another.
         buffers: arrays that are not parameters, for sync_buffers(); a tree of them is flattened.
-            hook: replaces the all-reduce of buckets; see set_hook().
+        hook: replaces the all-reduce of buckets; see set_hook().
         dtype: the element type of all parameters and gradients, such as "bf16".
     """
 

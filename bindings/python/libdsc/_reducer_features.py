@@ -209,9 +209,9 @@ class ReducerFeatures(OnlyOne):
         """Makes the buffers equal on all ranks, before a forward pass. Collective.
 
         Args:
-                how: "broadcast" copies rank 0's buffers. "mean" averages floating-point buffers, and copies rank 0's
-                    integer buffers, such as counters. Under a Join, only ranks that still have batches take part in the
-                    mean.
+            how: "broadcast" copies rank 0's buffers. "mean" averages floating-point buffers, and copies rank 0's
+                integer buffers, such as counters. Under a Join, only ranks that still have batches take part in the
+                mean.
         """
         held = self._hold_buffers("sync_buffers")  # keeps the arrays alive during the call
         self._call(lib.dsc_bucket_reducer_sync_buffers, "sync_buffers", _dtypes.buffer_sync_code(how))

@@ -93,7 +93,7 @@ class Ring(OnlyOne):
             parts: sizes of all ranks' blocks along dim, if they differ; the same list on all ranks.
             dim: the dimension along which blocks may differ.
             dtype: the element type, such as "bf16" for an array of uint16.
-                stream: the stream of a pass on a GPU; None: the current stream of torch or CuPy, or the stream that the
+            stream: the stream of a pass on a GPU; None: the current stream of torch or CuPy, or the stream that the
                 array names.
         """
         try:

@@ -59,10 +59,10 @@ class SequenceHeads(Norms):
             x: the input array, of four dimensions.
             direction: "forward" or "backward".
             sequence_parts: tokens of each rank, if they differ; equal on all ranks.
-                head_parts: heads of each rank, if they differ. 0 is allowed, for example with few heads of keys.
+            head_parts: heads of each rank, if they differ. 0 is allowed, for example with few heads of keys.
             out: where the result goes. Required with async_op, and for arrays on a GPU that have no new_empty().
             empty: empty(shape, dtype) makes out; None: x.new_empty() if it exists, else numpy.empty().
-                async_op: True starts the operation and returns a Work.
+            async_op: True starts the operation and returns a Work.
             dtype: the element type, such as "bf16" for an array of uint16.
             stream: as in Communicator.
         """

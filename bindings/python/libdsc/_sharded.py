@@ -119,17 +119,16 @@ class Sharded(OnlyOne):
             used; with sync=False those of each rank.
         names: names of the parameters for messages; by default the paths in the tree.
         stage: 1 (optimizer state is sharded), 2 (gradients too) or 3 (parameters too).
-            units: the index of the first parameter of each unit. A unit, such as a layer, has parameters that are used
-                together. If not given, units are planned.
+        units: the index of the first parameter of each unit. A unit, such as a layer, has parameters that are used
+            together. If not given, units are planned.
         layout: "unit", "megatron", "deepspeed" or "partitioned"; docs/sharding.md says what each is for.
-            bucket_elements: a planned unit ends with the parameter that brings it to this many elements; 0: no limit.
+        bucket_elements: a planned unit ends with the parameter that brings it to this many elements; 0: no limit.
         alignment: in layout "unit" the size of a shard is a multiple of this many elements.
-            wide_padding: True pads Megatron's buckets to multiples of 65,536 elements.
+        wide_padding: True pads Megatron's buckets to multiples of 65,536 elements.
         alone: indices of the parameters that each get their own planned unit.
         average: "pre" (times 1/n, then summed), "post" or "none".
         grad_dtype: the type of gradients, such as "f32" for parameters of bfloat16; by default that of the parameters.
-            shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy of the
-            model.
+        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy of the model.
         max_live_bytes: the most bytes of full parameters, and of full gradients, at a time; 0: no limit.
         prefetch: the number of units that are gathered ahead in stage 3, in the order of the previous step.
         sync: False: each rank uses its own parameters instead of rank 0's.
@@ -259,8 +258,8 @@ class Sharded(OnlyOne):
 
         Args:
             i: index of the parameter.
-                grad: an array like the parameter, or a flat one, of the gradients' type or the parameter's; it is
-                    copied. None: the gradient is already in grad_view(i).
+            grad: an array like the parameter, or a flat one, of the gradients' type or the parameter's; it is copied.
+                None: the gradient is already in grad_view(i).
             stream: the stream on which the gradient is computed. Its memory may be reused in the order of this stream.
         """
         try:

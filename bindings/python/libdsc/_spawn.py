@@ -59,11 +59,11 @@ def spawn(
         n: the number of processes, 1 or more.
         args: further arguments.
         timeout: seconds after which all processes are ended and TimeoutError is raised.
-            start_method: "spawn" starts an interpreter for each process. "forkserver" forks them from a server process
-                of multiprocessing, which has imported the modules of multiprocessing.set_forkserver_preload(); later
-                calls then start in a fraction of the time. fn has the caller's environment. But modules that the server
-                has imported saw the environment, limits and output at the start of the server. Random generators that
-                they created, such as numpy's global one, have the same state in all processes, so seed them by rank.
+        start_method: "spawn" starts an interpreter for each process. "forkserver" forks them from a server process of
+            multiprocessing, which has imported the modules of multiprocessing.set_forkserver_preload(); later calls
+            then start in a fraction of the time. fn has the caller's environment. But modules that the server has
+            imported saw the environment, limits and output at the start of the server. Random generators that they
+            created, such as numpy's global one, have the same state in all processes, so seed them by rank.
     """
     if integer("n", n) < 1:
         raise ValueError(f"n is {n}; expected the number of processes, 1 or more")

@@ -56,32 +56,31 @@ def init_distributed(
     If two names of the same setting contradict each other, the call raises ValueError before it contacts other ranks.
 
     Args:
-            dist_backend: another name of backend, for programs written for DeepSpeed.
+        dist_backend: another name of backend, for programs written for DeepSpeed.
         backend: "auto" (the default), "host", "device" (PyTorch's "nccl") or "inter_host" (PyTorch's "gloo").
         rank: this process's number, 0 to world_size - 1; None or -1: not given.
         world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
-            job_id: distinguishes jobs on one host.
+        job_id: distinguishes jobs on one host.
         device: the number of the GPU to bind, as CUDA numbers devices in this process. If not given, "device" uses the
             GPU of the current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
-            port: 1 to 65535; if not given, DSC_PORT, MASTER_PORT or 29500.
+        port: 1 to 65535; if not given, DSC_PORT, MASTER_PORT or 29500.
         sources: bits of ``Source``: where rank and size may come from.
         require_existing: return the existing world, never create one, and ignore all other arguments.
         rank_per_thread: this process holds several ranks; each rank makes the call on its own thread.
         init_timeout: seconds, or a timedelta, until this call gives up (300).
         timeout: seconds, or a timedelta, that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
-            progress_thread: True: a thread of the library advances operations that no call waits for. Without it the
-                program must call progress(), or await its works.
-            token: the secret of a job on several hosts, 64 hexadecimal digits; if not given, the value of DSC_TOKEN_FD,
-                DSC_TOKEN_FILE or DSC_TOKEN.
+        progress_thread: True: a thread of the library advances operations that no call waits for. Without it the
+            program must call progress(), or await its works.
+        token: the secret of a job on several hosts, 64 hexadecimal digits; if not given, the value of DSC_TOKEN_FD,
+            DSC_TOKEN_FILE or DSC_TOKEN.
         store: how rank 0 tells ranks on other hosts where it listens, such as ``Store.from_callbacks()``.
-            nccl_library: the path of NCCL's library, the same for all ranks of a process. docs/gpu.md describes the
-                default, which includes wheels in the folders of sys.path.
-            cuda_library: the path of the CUDA driver's library, the same for all ranks of a process; if not given,
-                DSC_CUDA_LIBRARY or the system's library.
-            distributed_port: another name of port, for programs written for DeepSpeed.
+        nccl_library: the path of NCCL's library, the same for all ranks of a process. docs/gpu.md describes the
+            default, which includes wheels in the folders of sys.path.
+        cuda_library: the path of the CUDA driver's library, likewise; if not given, DSC_CUDA_LIBRARY or the system's.
+        distributed_port: another name of port, for programs written for DeepSpeed.
         auto_mpi_discovery: False: do not take rank and size from a PMIx server or the variables of a launcher. The same
             as sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
         dist_init_required: False is the same as require_existing=True; None and True make the world if there is none.

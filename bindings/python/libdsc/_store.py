@@ -49,10 +49,10 @@ class Store(OnlyOne):
             uri: "memory://", "file:///PATH" or "tcp://HOST:PORT".
             token: the job's secret, 64 hexadecimal digits; if not given, the value of the environment variables
                 (DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN).
-                job_id: distinguishes jobs that use the same URI.
+            job_id: distinguishes jobs that use the same URI.
             bind: where a server listens: "any", an interface, a name or an address; the URI's host if not given.
-                serve: True: this process is the server of a tcp:// store. With port 0 it uses a free port, which
-                ``port`` returns.
+            serve: True: this process is the server of a tcp:// store. With port 0 it uses a free port, which ``port``
+                returns.
             world_size: for a server, how many processes will connect.
             timeout: seconds that opening and every call may take.
             allow_unauthenticated: True: a server without a token may listen beyond loopback.

@@ -101,7 +101,7 @@ class Work(OnlyOne):
 
         Args:
             timeout: seconds.
-                stream: the stream that waits, as in the operations; if not given, the caller's current stream.
+            stream: the stream that waits, as in the operations; if not given, the caller's current stream.
         """
         try:
             seconds = wait_seconds(timeout)

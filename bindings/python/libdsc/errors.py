@@ -17,8 +17,8 @@ class DscError(Exception):
         message: what was expected and what was found.
         rank: the first rank at fault, numbered as in group; None if unknown or not in group.
         ranks: all ranks at fault.
-            group: the name of the communicator that failed, or None. Reducers, sharded parameters and similar objects
-                have their own groups, such as "reducer".
+        group: the name of the communicator that failed, or None. Reducers, sharded parameters and similar objects have
+            their own groups, such as "reducer".
         op: the operation that failed, such as "all_reduce", or None.
         sequence: the number of the operation in group, from 1, or None.
         index: for NonfiniteError, the first element that is not finite, in that rank's array or in the gradient that

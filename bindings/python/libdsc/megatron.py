@@ -70,12 +70,11 @@ def initialize_model_parallel(
         pipeline_model_parallel_size: stages.
         virtual_pipeline_model_parallel_size: parts of the model on every stage; needs more than one stage.
         context_parallel_size: ranks that share a sequence.
-            hierarchical_context_parallel_sizes: sizes of the levels of context-parallel groups, the fastest-varying
-            first.
+        hierarchical_context_parallel_sizes: sizes of the levels of context-parallel groups, the fastest-varying first.
         expert_model_parallel_size: ranks that share the experts of a layer.
         num_distributed_optimizer_instances: parts of the data-parallel ranks, each with its own optimizer state.
-            expert_tensor_parallel_size: ranks that share each expert; None: the same as tensor_model_parallel_size.
-            distributed_timeout_minutes: the time-out of every operation on the groups; None: that of comm.
+        expert_tensor_parallel_size: ranks that share each expert; None: the same as tensor_model_parallel_size.
+        distributed_timeout_minutes: the time-out of every operation on the groups; None: that of comm.
         order: the axes, the fastest-varying first.
         comm: the ranks; None: the world.
     """

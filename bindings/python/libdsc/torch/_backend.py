@@ -224,8 +224,8 @@ def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator
 
     Args:
         process_group: a group of the backend "dsc"; None: the default group.
-            device: the device whose memory it transfers. For a GPU, all ranks together create the communicator at its
-            first use.
+        device: the device whose memory it transfers. For a GPU, all ranks together create the communicator at its first
+            use.
     """
     found = dist.distributed_c10d._get_default_group() if process_group is None else process_group
     if not isinstance(found, (Backend, ProcessGroup)):

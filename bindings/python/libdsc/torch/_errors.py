@@ -15,7 +15,7 @@ class Error(dist.DistBackendError):  # type: ignore[misc]
     """A failure of a process group of libdsc.
 
     Attributes:
-            code, rank, ranks, op, sequence: as in libdsc.DscError, which is the __cause__. Ranks are numbered as in the
+        code, rank, ranks, op, sequence: as in libdsc.DscError, which is the __cause__. Ranks are numbered as in the
             group.
     """
 

@@ -20,10 +20,10 @@ def join(
     """Makes a world of the ranks that share this store. Collective among these ranks only.
 
     Args:
-            store: a torch.distributed.Store that only this group uses, such as a PrefixStore.
-            rank, size: this process's rank in the group, and the number of ranks.
-            timeout: the longest time until the other ranks arrive, and the longest time of each operation.
-            name: the name of the group, for errors of start-up.
+        store: a torch.distributed.Store that only this group uses, such as a PrefixStore.
+        rank, size: this process's rank in the group, and the number of ranks.
+        timeout: the longest time until the other ranks arrive, and the longest time of each operation.
+        name: the name of the group, for errors of start-up.
     """
     exchange = Store.from_callbacks(*_callbacks(store))
     made: list[Communicator] = []

@@ -1,4 +1,4 @@
-//! Communication hooks: functions that reduce a bucket instead of the reducer's all-reduce.
+//! Communication hooks: functions that reduce a bucket in place of the reducer's all-reduce.
 
 use std::ffi::{c_void, CString};
 use std::fmt;
@@ -20,15 +20,15 @@ use crate::reducer::BucketReducer;
 use crate::reducer_features::entries;
 use crate::user_op::text_of;
 
-/// What a hook returns. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
-/// crate is returned unchanged.
+/// The result of a hook. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
+/// crate is returned to the program unchanged.
 pub type HookResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 type Function = Box<dyn FnMut(&mut Bucket<'_>) -> HookResult + Send>;
 
 const FAILED: i32 = -1;
 
-/// The built-in hooks, one per line: name, options with their defaults, and what it does.
+/// Lists the built-in hooks, one per line: name, options with their defaults, and a description.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -43,14 +43,14 @@ pub fn hooks() -> Result<Vec<String>> {
     Ok(lines.lines().map(str::to_owned).collect())
 }
 
-/// A complete bucket, as a hook sees it; see [`BucketReducer::set_hook`].
+/// A complete bucket, as hooks get it; see [`BucketReducer::set_hook`].
 pub struct Bucket<'b> {
     raw: &'b sys::dsc_bucket_t,
     comm: &'b Comm,
 }
 
 impl<'b> Bucket<'b> {
-    /// The reducer's group, for the hook's operations. All ranks call the same operations in the same order.
+    /// The reducer's group, for the hook's operations. All ranks must call the same operations in the same order.
     pub fn comm(&self) -> &'b Comm {
         self.comm
     }
@@ -65,7 +65,7 @@ impl<'b> Bucket<'b> {
         self.raw.is_last != 0
     }
 
-    /// The number of ranks that take part: the mean is the sum divided by it.
+    /// The number of ranks that take part. The mean is the sum divided by this number.
     pub fn divisor(&self) -> usize {
         natural(self.raw.divisor)
     }
@@ -75,7 +75,7 @@ impl<'b> Bucket<'b> {
         Dtype::from_number(self.raw.dtype)
     }
 
-    /// The number of elements; on a GPU it includes the padding between parameters.
+    /// The number of elements. On a GPU it includes the padding between parameters.
     pub fn len(&self) -> usize {
         self.raw.count
     }
@@ -87,11 +87,11 @@ impl<'b> Bucket<'b> {
 
     /// The indices of the parameters in the bucket, in the order of the buffer.
     pub fn params(&self) -> &'b [usize] {
-        // SAFETY: there are that many indices, valid during the call.
+        // SAFETY: there are n_params indices, valid during the call.
         unsafe { entries(self.raw.params, self.raw.n_params) }
     }
 
-    /// The gradients one after another, not divided. The hook writes the mean over all ranks here.
+    /// The gradients one after another, not yet divided. The hook must write the mean over all ranks here.
     ///
     /// The memory may be freed when the reducer rebuilds its buckets, so a hook cannot keep the slice:
     ///
@@ -110,7 +110,7 @@ impl<'b> Bucket<'b> {
         if self.is_empty() {
             return Ok(&mut []);
         }
-        // SAFETY: there are that many elements of this type, and until the hook returns nobody else touches them.
+        // SAFETY: there are count elements of this type, and until the hook returns nothing else accesses them.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<T>(), self.raw.count) })
     }
 
@@ -119,7 +119,7 @@ impl<'b> Bucket<'b> {
         self.expect_on_host()?;
         let bytes: &mut [u8] = match self.raw.count * self.dtype().bytes() {
             0 => &mut [],
-            // SAFETY: as in buffer_mut(); every type can be seen as bytes.
+            // SAFETY: as in buffer_mut(). Every type may be read and written as bytes.
             bytes => unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<u8>(), bytes) },
         };
         Raw::new(bytes, self.dtype())
@@ -128,7 +128,7 @@ impl<'b> Bucket<'b> {
     /// The parts of the buffer that belong to the parameters, in the order of [`params`](Bucket::params).
     pub fn gradients_mut<T: Element>(&mut self) -> Result<Vec<&mut [T]>> {
         let n = self.raw.n_params;
-        // SAFETY: there are that many offsets and counts, valid during the call.
+        // SAFETY: there are n offsets and n counts, valid during the call.
         let (offsets, counts) = unsafe { (entries(self.raw.offsets, n), entries(self.raw.counts, n)) };
         let (mut rest, mut at, mut parts) = (self.buffer_mut::<T>()?, 0, Vec::with_capacity(n));
         for (offset, count) in offsets.iter().zip(counts) {
@@ -143,9 +143,10 @@ impl<'b> Bucket<'b> {
         Ok(parts)
     }
 
-    /// On a GPU, the stream that the gradients are ordered on. The iteration ends after all work that is put on it.
+    /// On a GPU, the stream on which the gradients are ordered. The iteration ends only after all work that the hook
+    /// queues on it.
     pub fn stream(&self) -> Option<Stream<'b>> {
-        // SAFETY: the reducer's stream is of the device of its communicator, and outlives the call.
+        // SAFETY: the reducer's stream belongs to the device of its communicator, and outlives the call.
         Some(self.raw.stream).filter(|stream| !stream.is_null()).map(|stream| unsafe { Stream::from_raw(stream) })
     }
 
@@ -153,8 +154,8 @@ impl<'b> Bucket<'b> {
     pub fn device_buffer<T: Element>(&mut self) -> Result<DeviceSlice<'_, T>> {
         self.expect_type::<T>()?;
         match self.comm.device()? {
-            // SAFETY: the device has that many elements of this type there, and until the hook returns only work on the
-            // stream touches them.
+            // SAFETY: the device has count elements of this type there, and until the hook returns only work on the
+            // stream accesses them.
             Some(device) if !self.raw.stream.is_null() => {
                 Ok(unsafe { DeviceSlice::from_raw(self.raw.buffer.cast::<T>(), self.raw.count, device) })
             }
@@ -187,7 +188,7 @@ impl fmt::Debug for Bucket<'_> {
     }
 }
 
-/// The target of the library's context pointer: a function, and how it failed.
+/// The target of the library's context pointer: a function, and the error that it returned.
 pub(crate) struct Hook {
     name: String,
     running: Mutex<Running>,
@@ -196,7 +197,7 @@ pub(crate) struct Hook {
 
 struct Running {
     function: Function,
-    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that has no
+    /// The reducer's group for the function. The library ends the group with the hook; dropping it after that has no
     /// effect.
     comm: Option<Comm>,
 }
@@ -225,7 +226,7 @@ impl Hook {
         function(&mut Bucket { raw, comm }).map_err(|cause| self.told(raw.index, cause))
     }
 
-    /// The error of a function: an error of this crate unchanged, others by their text.
+    /// Converts the error of a function: an error of this crate stays unchanged, others are converted to their text.
     fn told(&self, bucket: usize, cause: Box<dyn std::error::Error>) -> Error {
         match cause.downcast::<Error>() {
             Ok(error) => *error,
@@ -241,7 +242,7 @@ impl Hook {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// Replaces what the library knows about the failure by how the function failed.
+    /// Replaces the library's error by the error of the function, if there is one.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         match (&*failure, error.code) {
@@ -256,13 +257,13 @@ impl Hook {
     }
 }
 
-/// Gives the library the text for the errors of all ranks, cut to the size of its buffer.
+/// Writes the text for the errors of all ranks, cut to the size of the library's buffer.
 fn write_error(bucket: &sys::dsc_bucket_t, words: &str) {
     let mut end = words.len().min(bucket.error_capacity - 1);
     while !words.is_char_boundary(end) {
         end -= 1;
     }
-    // SAFETY: the library gives error_capacity bytes at error, of which end + 1 are written.
+    // SAFETY: the library provides error_capacity bytes at error, of which end + 1 are written.
     unsafe {
         ptr::copy_nonoverlapping(words.as_ptr(), bucket.error.cast::<u8>(), end);
         *bucket.error.add(end) = 0;

@@ -34,8 +34,8 @@ class Gradients:
     """Marks gradients as ready, and stores the averages in p.grad.
 
     Attributes:
-            reducer: the underlying reducer.
-            absent: the parameters that this rank has marked as unused in the current iteration.
+        reducer: the underlying reducer.
+        absent: the parameters that this rank has marked as unused in the current iteration.
     """
 
     def __init__(self, comm: Communicator, named: list[Named], sparse: set[Any], zero_copy: bool, **options: Any) -> None:

@@ -58,15 +58,15 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         check_reduction: has no effect.
         gradient_as_bucket_view: True makes p.grad a view of the bucket, so averages are not copied. The next backward
             pass overwrites this memory, even if the program has kept p.grad.
-            static_graph: True: each iteration uses the same parameters, equally often. A parameter may then be used in
-                several checkpoints, or not at all.
+        static_graph: True: each iteration uses the same parameters, equally often. A parameter may then be used in
+            several checkpoints, or not at all.
         delay_all_reduce_named_params: not supported.
         param_to_hook_all_reduce: not supported.
         mixed_precision: not supported.
         device_mesh: a mesh of one dimension, instead of process_group.
         skip_all_reduce_unused_params: not supported.
         bucket_cap_mb_list: not supported.
-            batched_grad_copy: has no effect, because the library copies gradients itself.
+        batched_grad_copy: has no effect, because the library copies gradients itself.
         forward_sync_buffers: False copies buffers at construction only.
         lazy_bucket_allocation: not supported.
     """

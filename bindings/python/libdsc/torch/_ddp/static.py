@@ -15,7 +15,7 @@ class StaticGraph:
     """Determines when a parameter that is used several times is ready, and which parameters are never used.
 
     Attributes:
-            unused: the parameters that no rank uses.
+        unused: the parameters that no rank uses.
     """
 
     def __init__(self, comm: Communicator, gradients: Gradients) -> None:

@@ -23,7 +23,7 @@ def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:
     Args:
         group: a communicator; a process group of torch with the backend "dsc"; a DeviceMesh of one dimension over
             such a group; None: the default process group of that backend, or libdsc's world.
-            device: the device whose memory is transferred; None: the host.
+        device: the device whose memory is transferred; None: the host.
     """
     if group is not None and not isinstance(group, (Communicator, dist.ProcessGroup, Backend, DeviceMesh)):
         raise TypeError(f"group is a {type(group).__name__}; expected a communicator of libdsc, a process group, a DeviceMesh or None")

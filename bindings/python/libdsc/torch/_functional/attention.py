@@ -27,7 +27,7 @@ def sequence_to_heads(
         x: a tensor of four dimensions.
         group: the ranks, see libdsc.torch.functional.
         sequence_parts: tokens of each rank, if they differ; equal on all ranks.
-            head_parts: heads of each rank, if they differ; 0 for ranks without heads.
+        head_parts: heads of each rank, if they differ; 0 for ranks without heads.
     """
     return _turned(x, group, ("forward", "backward"), sequence_parts, head_parts)
 
@@ -75,13 +75,13 @@ def ring_attention(
 
     Args:
         q: this rank's queries, [batch, tokens of this rank, heads, head_dim].
-            k, v: this rank's keys and values, shaped likewise. They may have fewer heads than q. Each head then serves
-                an equal number of consecutive heads of q.
+        k, v: this rank's keys and values, shaped likewise. They may have fewer heads than q. Each head then serves an
+            equal number of consecutive heads of q.
         group: the ranks, see libdsc.torch.functional.
         is_causal: True: each token sees itself and the tokens before it.
-            order: which tokens a rank has, as in libdsc.take_tokens(). It matters only with is_causal. "zigzag" gives
-                all ranks equal work.
-            tokens: the number of tokens of the whole sequence; None: each rank has as many as this one.
+        order: which tokens a rank has, as in libdsc.take_tokens(). It matters only with is_causal. "zigzag" gives all
+            ranks equal work.
+        tokens: the number of tokens of the whole sequence; None: each rank has as many as this one.
         scale: factor of the scores; None: head_dim ** -0.5.
     """
     q, k, v = tensor(q, "q", is_float=True), tensor(k, "k"), tensor(v, "v")

@@ -75,7 +75,7 @@ def row_parallel_linear(
     Args:
         x: this rank's part of the features, [..., in_features / size].
         weight: this rank's columns of the whole weight, [out_features, in_features / size].
-            bias: the complete bias, [out_features], the same on all ranks.
+        bias: the complete bias, [out_features], the same on all ranks.
         group: the ranks, see libdsc.torch.functional.
         input_is_parallel: False: x has all features, and the layer takes this rank's part.
         sequence_parallel: True returns this rank's part of the sequence.

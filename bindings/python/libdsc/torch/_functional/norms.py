@@ -61,7 +61,7 @@ def all_reduce_rms_norm(
 
     Args:
         x: this rank's summand, [..., hidden], in host memory.
-            residual: an array like x, the same on all ranks; None: nothing is added.
+        residual: an array like x, the same on all ranks; None: nothing is added.
         weight: [hidden], the same on all ranks; None: 1.
         eps: added to the mean of the squares, above 0.
         group: the ranks, see libdsc.torch.functional.

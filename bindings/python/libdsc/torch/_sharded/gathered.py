@@ -14,7 +14,7 @@ class Gathered:
     """Gathers and releases units. In stages 1 and 2 whole parameters stay in memory, and only p.data is switched.
 
     Attributes:
-            parts: this rank's parts of the parameters.
+        parts: this rank's parts of the parameters.
         members: the parameters of each unit.
         root: the unit that is gathered from the forward pass to the end of the backward pass; None: no such unit.
         releases: whether units are released, as in stage 3.

@@ -15,8 +15,8 @@ class Gradients:
     """Marks the gradients of an iteration, and stores averages in p.grad. If no rank uses a parameter, p.grad is kept.
 
     Attributes:
-            is_open: whether an iteration is in progress, to which several backward passes may add.
-            needs_step: whether averages were stored since the last known step of the optimizer.
+        is_open: whether an iteration is in progress, to which several backward passes may add.
+        needs_step: whether averages were stored since the last known step of the optimizer.
     """
 
     def __init__(self, comm: Communicator, parts: Parts) -> None:

@@ -51,13 +51,12 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         module: the module, with its parameters in host memory.
         process_group: a group of the backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's
             world.
-            units: the submodules that are gathered separately, such as layers: classes, or a function of a module that
-                returns a bool. The parameters of each, without those of nested units, are a unit. All other parameters,
-                and those that several units share, form the root unit. It is gathered from the start of the forward
-                pass to the end of the backward pass.
+        units: the submodules that are gathered separately, such as layers: classes, or a function of a module that
+            returns a bool. The parameters of each, without those of nested units, are a unit. All other parameters, and
+            those that several units share, form the root unit. It is gathered from the start of the forward pass to the
+            end of the backward pass.
         stage: 1 shards optimizer state, 2 gradients too, 3 parameters too.
-            shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy of the
-            model.
+        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy of the model.
         prefetch: the number of units that are gathered ahead in stage 3, in the order of the previous step.
         max_live_bytes: the most bytes of whole parameters, and of whole gradients, at a time; 0: no limit.
         average: "pre" (times 1/n, then summed), "post" or "none".

@@ -19,9 +19,9 @@ class Passes:
     """Follows the passes of one module.
 
     Attributes:
-            syncs: whether backward passes of the following forward passes reduce gradients.
-            reads: whether all parameters are whole, in a full_parameters() block.
-            is_closed: whether close() was called; hooks then do nothing.
+        syncs: whether backward passes of the following forward passes reduce gradients.
+        reads: whether all parameters are whole, in a full_parameters() block.
+        is_closed: whether close() was called; hooks then do nothing.
     """
 
     def __init__(self, comm: Communicator, gathered: Gathered, gradients: Gradients) -> None:

@@ -23,9 +23,9 @@ class UnitPlan:
 
     Attributes:
         named: names and parameters.
-            starts: the index of the first parameter of each unit.
+        starts: the index of the first parameter of each unit.
         modules: the submodule of each unit; the whole module for the root unit, which is the first one.
-            root: the number of the root unit; None if every parameter belongs to another unit.
+        root: the number of the root unit; None if every parameter belongs to another unit.
     """
 
     named: list[Named]
