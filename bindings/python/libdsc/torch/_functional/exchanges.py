@@ -64,12 +64,12 @@ def broadcast(x: torch.Tensor, root: int = 0, group: Any = None) -> torch.Tensor
     """Returns the root's x, in a new tensor. Collective.
 
     The gradient is the sum over all ranks on the root, and zero on the others. If the root's x requires a gradient, x
-    must require one on all ranks, and every rank must use the result in what it differentiates. Otherwise the root
-    waits until the time-out.
-
-    The gradient is the sum over all ranks on the root, and zero on the others. If the root's x requires a gradient, x
     must require one on all ranks, and every rank must use the result in its loss. Otherwise the root waits until the
     time-out.
+
+    Args:
+        x: a tensor of equal shape on all ranks; only the root's elements are used.
+        root: the rank in the group whose x is sent.
         group: the ranks, see libdsc.torch.functional.
     """
     x = tensor(x)
