@@ -270,15 +270,15 @@ fn write_error(bucket: &sys::dsc_bucket_t, words: &str) {
     }
 }
 
-/// What the library calls.
+/// The function that the library calls.
 unsafe extern "C" fn receive(
     context: *mut c_void,
     bucket: *const sys::dsc_bucket_t,
     _work: *mut *mut sys::dsc_work_t,
 ) -> i32 {
-    // SAFETY: the context is the Hook of set_hook(), which the reducer keeps as long as the library may call.
+    // SAFETY: the context is the Hook of set_hook(), which the reducer keeps as long as the library may call it.
     let hook = unsafe { &*context.cast::<Hook>() };
-    // SAFETY: the library gives a bucket that is valid until this function returns.
+    // SAFETY: the library passes a bucket that is valid until this function returns.
     let bucket = unsafe { &*bucket };
     match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
         Ok(Ok(())) => return 0,
@@ -290,7 +290,7 @@ unsafe extern "C" fn receive(
             let words = format!("it panicked: {}", text_of(&*panic));
             write_error(bucket, &words);
             hook.note(hook.failed(bucket.index, &words));
-            forget(panic); // it might panic when dropped, and a panic may not leave this function
+            forget(panic); // its drop might panic, and a panic must not leave this function
         }
     }
     FAILED
@@ -298,13 +298,13 @@ unsafe extern "C" fn receive(
 
 /// # Communication hooks
 impl BucketReducer {
-    /// Sets a function that reduces a bucket instead of the reducer's all-reduce. It is called with each complete
-    /// bucket in launch order, the same on all ranks, and writes the mean over all ranks into it. The option
+    /// Sets a function that reduces buckets in place of the reducer's all-reduce. It gets each complete bucket, in
+    /// launch order, which is the same on all ranks. It must write the mean over all ranks into the bucket. The option
     /// [`average`](crate::ReducerOptions::average) then has no effect.
     ///
-    /// It is called by the threads that mark gradients and finish iterations, one at a time, and may call operations of
-    /// [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns an
-    /// [`Error`], and the reducer ends on all ranks.
+    /// The function runs on the threads that mark gradients and finish iterations, one at a time, and may call
+    /// operations of [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns
+    /// an [`Error`], and the reducer ends on all ranks.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -347,16 +347,16 @@ impl BucketReducer {
         let c_name = c_string("the name of a hook", name)?;
         let hook = Arc::new(Hook::new(name, Box::new(hook)));
         let context = Arc::as_ptr(&hook) as *mut c_void;
-        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the
-        // reducer is destroyed, and it is only shared.
+        // SAFETY: receive() expects this context. self keeps it alive until the library has another hook or the reducer
+        // is destroyed, and it is only shared.
         let result = unsafe { sys::dsc_bucket_reducer_set_hook(self.raw(), Some(receive), context, c_name.as_ptr()) };
         self.check(result, "bucket_reducer_set_hook")?;
         self.hook = Some(hook);
         Ok(())
     }
 
-    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`]
-    /// lists them. `None`: no hook. Collective.
+    /// Selects a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`. [`hooks`]
+    /// lists them. `None` removes the hook. Collective.
     pub fn use_hook(&mut self, spec: Option<&str>) -> Result<()> {
         let spec: Option<CString> = spec.map(|spec| c_string("a hook", spec)).transpose()?;
         let spec = spec.as_ref().map_or(ptr::null(), |spec| spec.as_ptr());
@@ -367,7 +367,7 @@ impl BucketReducer {
         Ok(())
     }
 
-    /// The state of the built-in hook on this rank, for a checkpoint; empty if it has none.
+    /// Returns the state of the built-in hook on this rank, for a checkpoint. It is empty if the hook has no state.
     pub fn save_hook(&mut self) -> Result<Vec<u8>> {
         let state = list(0, 0u8, |state, capacity, bytes| {
             // SAFETY: the library checks the handle; state has capacity bytes, and bytes outlives the call.
@@ -376,9 +376,9 @@ impl BucketReducer {
         state.map_err(|error| self.explain(error, "bucket_reducer_save_hook"))
     }
 
-    /// Restores the state of the built-in hook from [`save_hook`](BucketReducer::save_hook) of the same rank, hook,
-    /// parameters and buckets. A reducer that rebuilds its buckets later loses it: load after the first iteration is
-    /// finished, or turn rebuilding off.
+    /// Restores a state from [`save_hook`](BucketReducer::save_hook), with the same rank, hook, parameters and buckets.
+    /// The state is lost if the reducer rebuilds its buckets later. So load it after the first iteration, or turn
+    /// rebuilding off.
     pub fn load_hook(&mut self, state: &[u8]) -> Result<()> {
         // SAFETY: the library checks the handle, and reads the bytes during the call.
         let result = unsafe { sys::dsc_bucket_reducer_load_hook(self.raw(), state.as_ptr().cast(), state.len()) };

@@ -244,24 +244,24 @@ fn room(bytes: usize) -> Vec<u64> {
 
 /// # Safety
 ///
-/// So many elements are at the address, aligned, during the lifetime of the slice; the address may be null for 0
-/// elements.
+/// The address must be that of count aligned elements, valid during the lifetime of the slice. It may be null if count
+/// is 0.
 unsafe fn elements<'a, T>(at: *const c_void, count: usize) -> &'a [T] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(at.cast(), count) }
 }
 
 /// # Safety
 ///
-/// As elements(), and nothing else uses the elements.
+/// The requirements of elements() apply, and nothing else may use the elements.
 unsafe fn elements_mut<'a, T>(at: *mut c_void, count: usize) -> &'a mut [T] {
     if count == 0 {
         return &mut [];
     }
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts_mut(at.cast(), count) }
 }
 
