@@ -19,7 +19,7 @@ class Join(OnlyOne):
     """Lets ranks run different numbers of iterations: ranks without batches take part with zeros until all are done.
 
         with dsc.Join(reducer, params=params):
-            for batch in batches:  # as many as this rank has
+            for batch in batches:  # the number of batches may differ between ranks
                 reducer.begin()
                 ...
                 reducer.finish()

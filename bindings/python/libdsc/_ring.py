@@ -47,7 +47,7 @@ class Ring(OnlyOne):
 
         ring = dsc.Ring(world, keys_and_values.nbytes)
         for source, block in ring(keys_and_values):
-            ...     # the next block is on its way
+            ...     # the next block arrives meanwhile
 
     Make a ring once and use it for any number of passes. Making it, and beginning a pass, are collective. The first
     step yields the rank's own block, step i the block of rank - i.

@@ -33,7 +33,7 @@ impl Comm {
     /// let world = dsc::init()?;
     /// let mut x = [1.0f32, 2.0, 3.0];
     /// world.all_reduce(&mut x, dsc::Op::Avg)?;
-    /// let mut largest = world.rank() as i64; // a single number is fine too
+    /// let mut largest = world.rank() as i64; // buffers may also be single numbers
     /// world.all_reduce(&mut largest, dsc::Op::Max)?;
     /// assert_eq!((x, largest), ([1.0, 2.0, 3.0], world.size() as i64 - 1));
     /// world.finalize()

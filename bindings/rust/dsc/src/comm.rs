@@ -35,7 +35,7 @@ use crate::watch::Watch;
 ///         let mut x = 1.0f32;
 ///         world.all_reduce(&mut x, dsc::Op::Sum).map(|()| x)
 ///     });
-///     println!("rank {} waits", world.rank()); // meanwhile
+///     println!("rank {} waits", world.rank()); // runs meanwhile
 ///     worker.join().unwrap()
 /// })?;
 /// assert_eq!(sum, world.size() as f32);

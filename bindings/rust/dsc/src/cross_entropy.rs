@@ -91,10 +91,10 @@ impl Comm {
     ///
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// let (mut logits, targets, mut losses) = ([0.5f32; 2 * 4], [3, 0], [0f32; 2]); // on one rank: 4 words
+    /// let (mut logits, targets, mut losses) = ([0.5f32; 2 * 4], [3, 0], [0f32; 2]); // with one rank: 4 words
     /// let entropy = world.vocab_cross_entropy(&logits, &targets, &mut losses, &CrossEntropyOptions::new())?;
     /// assert!((losses[0] - 4f32.ln()).abs() < 1e-6);
-    /// entropy.backward_in_place(Some(&[0.5f32, 0.5]), &mut logits)?; // of the mean of both losses
+    /// entropy.backward_in_place(Some(&[0.5f32, 0.5]), &mut logits)?; // gradients of the mean loss
     /// assert_eq!(logits[..4], [0.125, 0.125, 0.125, -0.375]);
     /// world.finalize()
     /// # }

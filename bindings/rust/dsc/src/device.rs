@@ -72,11 +72,11 @@ impl fmt::Debug for Stream<'_> {
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::InitOptions::new().backend(dsc::Backend::Device).init()?;
 /// let mut x = world.device_buffer::<f32>(1 << 20)?; // zeroed
-/// world.all_reduce(&mut x, Op::Sum)?; // waits until the device is done
-/// let stream = dsc::Stream::legacy(); // or one of the program, by Stream::from_raw
+/// world.all_reduce(&mut x, Op::Sum)?; // waits until the GPU is done
+/// let stream = dsc::Stream::legacy(); // or your own stream, by Stream::from_raw
 /// world.scope(|scope| -> dsc::Result<()> {
-///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // ordered after earlier work on it
-///     sum.wait_on(stream) // later work on the stream sees the sums; the program waits when the scope ends
+///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // after earlier work on the stream
+///     sum.wait_on(stream) // later work on the stream sees the sums; the end of the scope waits
 /// })?;
 /// world.finalize()
 /// # }

@@ -71,15 +71,15 @@ impl MoeOptions {
 ///
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
-/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of size 2
+/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens
 /// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 2))?;
 /// let mut rows = vec![0f32; plan.rows() * 2];
 /// plan.dispatch(&tokens, 2, MoePayload::Plain, &mut rows)?;
 /// if world.size() == 1 {
-///     assert_eq!(rows, [1., 2., 1., 2., 3., 4.]); // of expert 0, then of expert 1
+///     assert_eq!(rows, [1., 2., 1., 2., 3., 4.]); // the rows of expert 0, then of expert 1
 /// }
 /// let mut out = [0f32; 4];
-/// plan.combine(&rows, Some(&weights), 2, &mut out, None::<&mut [f32]>)?; // experts that change nothing
+/// plan.combine(&rows, Some(&weights), 2, &mut out, None::<&mut [f32]>)?; // the experts change nothing
 /// assert_eq!(out, tokens);
 /// drop(plan);
 /// world.finalize()

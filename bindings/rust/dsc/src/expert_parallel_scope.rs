@@ -22,14 +22,14 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 ///
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
-/// let (tokens, experts) = ([1f32, 2., 3., 4.], [0, 1]); // 2 tokens of 2 elements, an expert for each
+/// let (tokens, experts) = ([1f32, 2., 3., 4.], [0, 1]); // 2 tokens of 2 elements, with one expert for each
 /// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 1))?;
 /// let (mut rows, mut out) = (vec![0f32; plan.rows() * 2], [0f32; 4]);
 /// world.scope(|scope| {
 ///     let work = plan.start_dispatch(scope, &tokens, 2, MoePayload::Plain, &mut rows)?;
-///     let dense: f32 = tokens.iter().sum(); // meanwhile, what needs no other rank
+///     let dense: f32 = tokens.iter().sum(); // other computation meanwhile
 ///     let (_, rows) = work.wait()?;
-///     rows.iter_mut().for_each(|x| *x *= 2.0); // all experts are the same here
+///     rows.iter_mut().for_each(|x| *x *= 2.0); // here all experts compute the same
 ///     plan.start_combine(scope, rows, None::<&[f32]>, 2, &mut out, None::<&mut [f32]>)?;
 /// #   assert_eq!(dense, 10.0);
 ///     Ok(()) // the end of the scope waits

@@ -25,7 +25,7 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 /// let mut grad = vec![1.0f32; 10];
 /// let iteration = reducer.begin()?;
 /// iteration.mark_ready(0, &mut grad)?;
-/// grad[0] = 2.0; // it belongs to the iteration until finish()
+/// grad[0] = 2.0; // error: the gradient is borrowed until finish()
 /// iteration.finish()
 /// # }
 /// ```
@@ -175,7 +175,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// # let world = dsc::init()?;
-    /// let mut table = vec![0.0f32; 100 * 3]; // of 100 rows
+    /// let mut table = vec![0.0f32; 100 * 3]; // 100 rows of 3 elements
     /// let mut tensors = [dsc::Tensor::new(&mut table).shape(&[100, 3]).expect_sparse()];
     /// let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
     /// let iteration = reducer.begin()?;
@@ -266,7 +266,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// iteration.mark_ready(0, &mut grad)?;
     /// let norm = iteration.finish_and_clip(&dsc::ClipOptions::new().max_norm(1.0))?;
     /// assert_eq!(norm, 6.0);
-    /// assert!((grad[0] - 0.5).abs() < 1e-6); // a norm of 1 now
+    /// assert!((grad[0] - 0.5).abs() < 1e-6); // the norm is now 1
     /// # world.finalize()
     /// # }
     /// ```

@@ -68,7 +68,7 @@ impl JoinOptions {
 /// let mut reducer = BucketReducer::new(&world, &mut [Tensor::new(&mut param)], &ReducerOptions::new())?;
 ///
 /// let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new())?;
-/// for _batch in 0..world.rank() + 1 { // each rank has another number of them
+/// for _batch in 0..world.rank() + 1 { // the number of batches differs between ranks
 ///     let mut grad = vec![1.0f32; 4];
 ///     let iteration = reducer.begin()?;
 ///     iteration.mark_ready(0, &mut grad)?;
@@ -76,7 +76,7 @@ impl JoinOptions {
 ///     param.iter_mut().zip(&grad).for_each(|(x, slope)| *x -= 0.1 * slope);
 /// }
 /// let last_rank = join.finish(&mut [&mut reducer], &mut [Tensor::new(&mut param)])?;
-/// assert_eq!(last_rank, world.size() - 1); // whose parameters all have now
+/// assert_eq!(last_rank, world.size() - 1); // all ranks now have its parameters
 /// world.finalize()
 /// # }
 /// ```

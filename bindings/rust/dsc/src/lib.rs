@@ -4,7 +4,7 @@
 //!
 //! ```
 //! fn main() -> dsc::Result<()> {
-//!     let world = dsc::init()?; // finds the other ranks, or is a world of one
+//!     let world = dsc::init()?; // finds the other ranks; without any, makes a world of one rank
 //!     let mut x = vec![world.rank() as f32; 4];
 //!     world.all_reduce(&mut x, dsc::Op::Sum)?;
 //!     println!("rank {} of {}: {:?}", world.rank(), world.size(), x);

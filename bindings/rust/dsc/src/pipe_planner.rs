@@ -137,7 +137,7 @@ impl PipePlanner {
     /// use dsc::{PipeCompute, PipeOp, PipePlanner};
     ///
     /// # fn main() -> dsc::Result<()> {
-    /// let forward = PipeCompute::new(PipeOp::Forward, 0, 0); // of chunk 0 and micro-batch 0
+    /// let forward = PipeCompute::new(PipeOp::Forward, 0, 0); // chunk 0, micro-batch 0
     /// let backward = PipeCompute::new(PipeOp::Backward, 0, 0);
     /// let first = vec![forward, PipeCompute::idle(), backward];
     /// let plan = PipePlanner::new("mine", 2, 1).custom(&[first.clone(), vec![forward, backward]])?;

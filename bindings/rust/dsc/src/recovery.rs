@@ -31,7 +31,7 @@ impl Comm {
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// world.abort()?; // as a death would
+    /// world.abort()?; // has the same effect as the death of a rank
     /// let survivors = world.shrink()?;
     /// assert!(survivors.barrier().is_ok() && world.missing()?.is_empty());
     /// world.finalize()

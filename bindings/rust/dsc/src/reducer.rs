@@ -63,7 +63,7 @@ pub(crate) struct Param {
 /// let mut grads = [vec![1.0f32; 100], vec![2.0f32; 10]];
 /// let iteration = reducer.begin()?;
 /// for (index, grad) in grads.iter_mut().enumerate().rev() {
-///     iteration.mark_ready(index, grad)?; // a full bucket starts by itself
+///     iteration.mark_ready(index, grad)?; // a full bucket is launched automatically
 /// }
 /// iteration.finish()?; // now grads hold the mean over all ranks
 /// assert_eq!((grads[0][0], grads[1][9]), (1.0, 2.0));

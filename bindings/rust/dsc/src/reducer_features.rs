@@ -47,11 +47,11 @@ impl BucketReducer {
     ///     }
     ///     Ok(())
     /// })?;
-    /// let mut grad = vec![1.0f32; 4]; // of the last one
+    /// let mut grad = vec![1.0f32; 4]; // gradient of the last micro-batch
     /// let iteration = reducer.begin()?;
     /// iteration.mark_ready(0, &mut grad)?;
     /// iteration.finish()?;
-    /// assert_eq!(grad[0], 4.0); // the mean over the ranks of their sums
+    /// assert_eq!(grad[0], 4.0); // the mean of the sums of all ranks
     /// # world.finalize()
     /// # }
     /// ```
@@ -103,7 +103,7 @@ impl BucketReducer {
     /// reducer.set_buffers(&mut [dsc::Tensor::new(&mut means)])?;
     /// means[2] += 1.0; // the program may use them between the calls
     /// reducer.sync_buffers(&mut [dsc::Tensor::new(&mut means)], dsc::BufferSync::Broadcast)?;
-    /// assert_eq!(means, [0.0, 0.0, 1.0]); // rank 0's
+    /// assert_eq!(means, [0.0, 0.0, 1.0]); // the values of rank 0
     /// # world.finalize()
     /// # }
     /// ```

@@ -29,11 +29,11 @@ const FOREVER_MS: i32 = -1;
 /// let mine = [world.rank() as f32; 8];
 /// let mut pass = ring.pass(&mine, None)?;
 /// while let Some(block) = pass.step()? {
-///     assert_eq!(block.data[0], block.source as f32); // the next block is on its way
+///     assert_eq!(block.data[0], block.source as f32); // the next block arrives meanwhile
 /// }
 /// let mut pass = ring.backward::<f32, f64>(&mine, None)?;
 /// while let Some(block) = pass.step()? {
-///     block.grad[0] += 1.0; // what this rank's queries contribute
+///     block.grad[0] += 1.0; // the contribution of this rank's queries
 /// }
 /// assert_eq!(pass.into_sum()?[0], world.size() as f64);
 /// drop(ring);

@@ -19,7 +19,7 @@ impl Comm {
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// let (mut rows, mut residual) = ([1f32, 2.0, 3.0, 4.0], [2f32, 2.0, -3.0, 3.0]); // on one rank: two rows of two
+    /// let (mut rows, mut residual) = ([1f32, 2.0, 3.0, 4.0], [2f32, 2.0, -3.0, 3.0]); // two rows of two elements
     /// world.all_reduce_rms_norm(&mut rows, Some(&mut residual), Some(&[1f32, 2.0]), 2, 1e-6)?;
     /// assert_eq!(residual, [3.0, 4.0, 0.0, 7.0]);
     /// assert!((rows[0] - 3.0 / 12.5f32.sqrt()).abs() < 1e-6 && (rows[3] - 2.0 * 2f32.sqrt()).abs() < 1e-6);

@@ -57,8 +57,8 @@ impl Comm {
     /// let (left, right) = weights.split_at_mut(50);
     /// let first = world.scope(|scope| {
     ///     let left = scope.all_reduce(left, Op::Avg)?;
-    ///     scope.start(request::broadcast(right, 0))?; // any request
-    ///     Ok(left.wait()?[0]) // a wait gives the buffer back inside the scope
+    ///     scope.start(request::broadcast(right, 0))?; // start() accepts any request
+    ///     Ok(left.wait()?[0]) // wait() returns the buffer inside the scope
     /// })?;
     /// assert_eq!((first, weights[99]), (2.0, 2.0)); // the end of the scope has waited for the rest
     /// world.finalize()

@@ -24,7 +24,7 @@ impl<'scope> Scope<'scope, '_> {
     /// let mut x = [world.rank() as f32; 8];
     /// world.scope(|scope| {
     ///     scope.all_reduce(&mut x, dsc::Op::Max)?;
-    ///     Ok(()) // the end of the scope waits, and returns a failure
+    ///     Ok(()) // the end of the scope waits, and returns a failure if there is one
     /// })?;
     /// assert_eq!(x[7], world.size() as f32 - 1.0);
     /// world.finalize()

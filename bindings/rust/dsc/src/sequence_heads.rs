@@ -26,7 +26,7 @@ const OP: &str = "sequence_to_heads";
 /// let heads = SequenceHeads::new(2, 3 * n, 4 * n, 8);
 /// let q = vec![1.0f32; 2 * 3 * (4 * n) * 8];
 /// let mut by_heads = vec![0.0f32; q.len()];
-/// heads.forward(&world, &q, &mut by_heads)?; // all tokens, some heads
+/// heads.forward(&world, &q, &mut by_heads)?; // all tokens of some heads
 /// let mut back = vec![0.0f32; q.len()];
 /// heads.backward(&world, &by_heads, &mut back)?;
 /// assert_eq!(back, q);

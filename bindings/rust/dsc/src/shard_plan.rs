@@ -14,7 +14,7 @@ use crate::numbers::{Dtype, ShardLayout};
 /// # fn main() -> dsc::Result<()> {
 /// let rules = ShardRules::new().layout(ShardLayout::Deepspeed);
 /// let plan = rules.plan(&[5, 2], &[Dtype::F32; 2], 3)?;
-/// assert_eq!((plan.buckets[0].used, plan.buckets[0].size), (7, 12)); // a multiple of 2 x 3
+/// assert_eq!((plan.buckets[0].used, plan.buckets[0].size), (7, 12)); // the size is a multiple of 2 x 3
 /// assert_eq!(plan.starts, [0, 5]);
 /// # Ok(())
 /// # }

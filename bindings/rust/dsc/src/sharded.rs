@@ -179,18 +179,18 @@ struct Param {
 /// let rules = dsc::ShardRules::new().units(&[0, 1]);
 /// let mut sharded = dsc::Sharded::new(&world, &mut tensors, &dsc::ShardedOptions::new().stage(3).rules(rules))?;
 ///
-/// sharded.unshard(1)?; // a layer's parameters are available from here
+/// sharded.unshard(1)?; // starts to gather the parameters of unit 1
 /// sharded.wait(1)?;
 /// assert_eq!(sharded.param::<f32>(1)?, [2.0; 10]);
-/// sharded.reshard(1)?; // to here
+/// sharded.reshard(1)?; // releases them
 ///
 /// sharded.begin(false)?;
 /// for (index, count) in [(1, 10), (0, 100)] {
-///     sharded.mark_ready(index, &vec![0.5f32; count])?; // the last one of a unit starts its reduction
+///     sharded.mark_ready(index, &vec![0.5f32; count])?; // the last gradient of a unit starts its reduction
 /// }
 /// sharded.finish()?;
 /// for bucket in 0..sharded.shards()?.len() {
-///     let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // the optimizer's part
+///     let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // this rank's shard
 ///     params.iter_mut().zip(grads).for_each(|(p, g)| *p -= 0.1 * g);
 /// }
 /// sharded.step_done(true)?;

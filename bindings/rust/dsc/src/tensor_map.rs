@@ -29,9 +29,9 @@ const OP: &str = "tensor_map";
 /// let map = TensorMap::new(Mapping::GatherReduce, tokens, columns, 1);
 /// let x = vec![1.0f32; tokens * 3];
 /// let mut whole = vec![0.0f32; tokens * columns];
-/// map.forward(&world, &x, &mut whole)?; // the columns of all ranks
+/// map.forward(&world, &x, &mut whole)?; // gathers the columns of all ranks
 /// let mut gradient = vec![0.0f32; tokens * 3];
-/// map.backward(&world, &whole, &mut gradient)?; // the sum over the ranks, of this rank's columns
+/// map.backward(&world, &whole, &mut gradient)?; // this rank's columns of the sum over the ranks
 /// assert_eq!(gradient[0], world.size() as f32);
 /// world.finalize()
 /// # }
@@ -50,7 +50,7 @@ const OP: &str = "tensor_map";
 /// world.scope(|scope| {
 ///     let (first, second) = (map.clone().chunk(0, 2), map.clone().chunk(1, 2));
 ///     let work = scope.start(first.forward_request(&x, &mut whole))?;
-///     let (x, whole) = work.wait()?; // the first two of four rows of all ranks; the program computed meanwhile
+///     let (x, whole) = work.wait()?; // the first two of the four rows of all ranks
 ///     scope.start(second.forward_request(x, whole))?;
 ///     Ok(()) // the end of the scope waits
 /// })?;

@@ -54,7 +54,7 @@ impl Comm {
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
     /// let work = world.start(request::all_reduce(vec![1.0f32; 1000], Op::Sum))?;
-    /// let harmonic: f64 = (1..1000).map(|i| 1.0 / f64::from(i)).sum(); // meanwhile
+    /// let harmonic: f64 = (1..1000).map(|i| 1.0 / f64::from(i)).sum(); // computes meanwhile
     /// let sums = work.wait()?;
     /// assert_eq!(sums[999], world.size() as f32);
     /// # assert!(harmonic > 7.0);
