@@ -99,7 +99,7 @@ dsc::Pinned<PipeReport> pin_report(const dsc_pipe_report_t* report) {
 dsc_pipe_span_t public_span(const dsc::PipelineSpan& span) {
   return {.struct_size = sizeof(dsc_pipe_span_t),
           .start = span.start,
-          .end = span.end,
+          .finish = span.end,
           .stage = span.stage,
           .op = static_cast<int32_t>(span.op.op),
           .chunk = span.op.chunk,
@@ -203,7 +203,7 @@ dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_st
       return dsc_pipe_stage_stats_t{.struct_size = sizeof(dsc_pipe_stage_stats_t),
                                     .busy = it.busy,
                                     .start = it.start,
-                                    .end = it.end,
+                                    .finish = it.end,
                                     .idle = makespan - it.busy,
                                     .own_window_idle = it.end - it.start - it.busy,
                                     .reduced = it.reduced,

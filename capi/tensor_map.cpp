@@ -214,14 +214,14 @@ dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_map_opti
   return dsc::guard(__func__, [&] { run(comm, options, false, {send, recv}, dtype, stream, work); });
 }
 
-dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
+dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* start, size_t* length) {
   return dsc::guard_pure(__func__, [&] {
     if (parts == 0) dsc::fail(DSC_ERR_INVALID_ARG, "parts is 0, expected 1 or more");
     if (part >= parts) dsc::fail(DSC_ERR_INVALID_ARG, "part is %zu, expected 0 to %zu", part, parts - 1);
-    dsc::require(begin, "begin");
+    dsc::require(start, "start");
     dsc::require(length, "length");
     const auto [first, count_of_part] = dsc::split_range(count, parts, part);
-    *begin = first;
+    *start = first;
     *length = count_of_part;
   });
 }

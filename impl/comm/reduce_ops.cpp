@@ -50,7 +50,10 @@ bool remove_custom_op(int32_t op) noexcept {
 void set_reduction(Call& call, int32_t op) {
   std::shared_ptr<const CustomOp> custom;
   if (!is_op(op) && !(op >= kUserOp && (custom = find_custom_op(op))))
-    fail(DSC_ERR_INVALID_ARG, "op is %d, expected 1 (sum) to 8 (bxor), or one of dsc_op_create_...", op);
+    fail(DSC_ERR_INVALID_ARG,
+         "op is %d, expected 101 (sum) to 108 (bxor), or a number from dsc_op_create_premul() or "
+         "dsc_op_create_user()",
+         op);
   if (custom && custom->user) {
     call.op = kUserOp;
     call.op_id = custom->user->id;
