@@ -13,13 +13,14 @@
 namespace dsc {
 namespace {
 
-// The function of a duty, and whether it has been requested.
+// The function that does a duty, and whether that duty has been requested.
 struct Work {
   std::atomic<void (*)()> run{nullptr};
   std::atomic<bool> wanted{false};
 };
 
-// Owns the thread, which sleeps on a semaphore because posting one is async-signal-safe.
+// Owns the background thread. The thread sleeps on a semaphore, because posting a semaphore is
+// async-signal-safe.
 class Dispatcher {
  public:
   Dispatcher() { sem_init(&calls_, 0, 0); }
@@ -45,7 +46,7 @@ class Dispatcher {
       }
       for (Work& work : works_)
         if (auto* const run = work.run.load(); run && work.wanted.exchange(false))
-          // a run that fails for lack of memory leaves its records for the next dispatch()
+          // A function that runs out of memory keeps its records, and the next dispatch() delivers them.
           guard_thread(run, [](const char*) {});
     }
   }

@@ -7,8 +7,8 @@ namespace dsc {
 
 enum class Duty : size_t { kLog, kTrace };
 
-// Sets the function of a duty, and starts the thread if necessary. Any thread may call it. Throws without
-// memory or threads.
+// Sets the function that does a duty, and starts the thread if necessary. Any thread may call this. Throws if
+// memory or threads run out.
 void start_dispatch(Duty duty, void (*run)());
 
 // Asks the thread to run the duty soon. Async-signal-safe. It has no effect before start_dispatch().

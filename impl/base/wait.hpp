@@ -5,7 +5,7 @@
 
 namespace dsc {
 
-// Waits until fd is ready for `events` or the deadline passes; false in the latter case. Throws SYSTEM.
+// Waits until fd is ready for `events`. Returns false if the deadline passes first. Throws SYSTEM.
 bool wait_ready(int fd, short events, Deadline deadline);
 
 void sleep_until(Deadline deadline);
