@@ -1,4 +1,4 @@
-// Options of calls that make a communicator from another one.
+// Options of calls that create a communicator from another one.
 #pragma once
 
 #include "comm/comm.hpp"

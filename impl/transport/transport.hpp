@@ -1,4 +1,4 @@
-// The local end of all connections to other hosts: an address, and the module's thread that moves bytes.
+// The end of all connections on this host: an address, and the module's thread that moves bytes.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@ namespace dsc {
 
 class Transport {
  public:
-  // `address` must be numeric and belong to this host; connections are accepted only there. Throws BACKEND.
+  // `address` must be numeric and belong to this host. Connections are accepted only at this address. Throws
+  // BACKEND.
   Transport(const TransportLibrary& library, const std::string& address);
   ~Transport();
   Transport(const Transport&) = delete;
