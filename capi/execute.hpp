@@ -17,7 +17,7 @@ dsc_work_t* give_out(Comm& comm, const std::shared_ptr<Work>& started);
 
 void check_work_of_batch(const Comm& comm, dsc_work_t** work);
 
-// Runs the call, or starts it if `work` is not null, or adds it to an open batch.
+// Runs the call. If `work` is not null, only starts it. If a batch is open, adds it to the batch instead.
 void execute(Comm& comm, Call& call, void* stream, dsc_work_t** work);
 inline void execute(Comm& comm, Call&& call, void* stream, dsc_work_t** work) {
   execute(comm, call, stream, work);

@@ -11,7 +11,7 @@ enum class Duty : size_t { kLog, kTrace };
 // memory or threads run out.
 void start_dispatch(Duty duty, void (*run)());
 
-// Asks the thread to run the duty soon. Async-signal-safe. It has no effect before start_dispatch().
+// Requests that the thread does the duty soon. Async-signal-safe. Has no effect before start_dispatch().
 void dispatch(Duty duty) noexcept;
 
 }  // namespace dsc

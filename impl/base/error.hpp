@@ -36,8 +36,8 @@ const char* result_name(dsc_result_t result) noexcept;
 [[noreturn]] void fail_because_of(const Failure& cause, dsc_result_t code, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Like fail(DSC_ERR_SYSTEM), but appends the text and number of `error`, an errno value, and stores it in the
-// record.
+// Like fail() with DSC_ERR_SYSTEM. `error` is an errno value. Its text and number are appended to the text,
+// and the number is stored in the record.
 [[noreturn]] void fail_errno(int error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 }  // namespace dsc

@@ -11,7 +11,7 @@ namespace dsc {
 // Marks a descriptor to be closed in child processes right after fork(). Any thread may call this.
 // Descriptors above about a million are closed only at exec().
 void close_in_child(int fd) noexcept;
-// Removes the mark; must be called before the descriptor is closed in this process.
+// Removes the mark. Must be called before this process closes the descriptor.
 void keep_in_child(int fd) noexcept;
 
 // Owns a descriptor that child processes do not inherit.

@@ -16,8 +16,7 @@ bool log_enabled(int32_t level) noexcept;
 // operations are never logged.
 int64_t late_report_ns() noexcept;
 
-// Logs at level warn. Also logs if DSC_LOG is not set and no listener is registered; the text then goes to
-// stderr.
+// Logs at level warn. If DSC_LOG is unset and nobody requests records, writes to the standard error stream.
 void remind(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 
 void log(int32_t level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));

@@ -1,4 +1,4 @@
-// Division of a range into parts that are as equal as possible.
+// Divides a range into parts that are as equal as possible.
 #pragma once
 
 #include <algorithm>

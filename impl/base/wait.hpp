@@ -1,4 +1,4 @@
-// Waiting for a descriptor or for a point in time.
+// Functions that wait for a descriptor or for a point in time.
 #pragma once
 
 #include "base/clock.hpp"

@@ -205,7 +205,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // DSC_OK if the member may still answer.
   dsc_result_t loss_of(int member) const noexcept;
 
-  // Returns whether a member is working on its part of an operation. Used only in the text of errors.
+  // Returns whether a member is working on its part of an operation. Used only for error texts.
   bool is_busy(int member) const noexcept {
     const MemberState& it = state(member);
     return it.busy.load(std::memory_order_relaxed) != 0 || it.working.load(std::memory_order_relaxed) != 0;

@@ -162,7 +162,7 @@ void JobControl::leave(Deadline deadline) noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// Does not wait for ranks that are gone.
+// Waits until all ranks that are still present have acknowledged that rank 0 leaves.
 void JobControl::await_acknowledgements(Deadline deadline) {
   std::set<int32_t> missing;
   for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);

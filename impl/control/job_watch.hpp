@@ -45,7 +45,7 @@ class JobWatch {
     // Called when the server does not answer, and when it answers again.
     virtual void on_server_unresponsive(bool unresponsive) = 0;
     // Called with PEER_STALLED if the server has not answered for too long, and with PEER_DEAD if the
-    // connection has ended. No event follows.
+    // connection has ended. After PEER_DEAD no event follows.
     virtual void on_server_gone(dsc_result_t code, const std::string& text) = 0;
   };
 

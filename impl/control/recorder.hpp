@@ -23,7 +23,7 @@ inline constexpr std::array kAlgorithms = {Algorithm::kLocal,   Algorithm::kDire
                                            Algorithm::kClaimed, Algorithm::kStaged, Algorithm::kZeroCopy};
 static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "all but kNone, in their order");
 
-const char* algorithm_name(Algorithm algorithm) noexcept;  // null if no data was moved yet
+const char* algorithm_name(Algorithm algorithm) noexcept;  // null if no data was moved, or not yet
 // Explains when the algorithm is chosen and how it moves data, with the names of DSC_TUNING settings. Null in
 // the same cases as algorithm_name().
 const char* algorithm_rule(Algorithm algorithm) noexcept;

@@ -1,4 +1,4 @@
-// The contents of a rank's flight recorders as text.
+// Converts the contents of a rank's flight recorders to text.
 #pragma once
 
 #include <string>

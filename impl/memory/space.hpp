@@ -23,7 +23,7 @@ struct Elements {
   int32_t dtype;
 };
 
-// Elements are first converted, and then scaled in their new type.
+// A copy that first converts elements to another type, and then scales them in the new type.
 struct ElementCopy {
   void* to;
   int32_t to_dtype;
@@ -52,7 +52,7 @@ struct PartsCopy {
   void* norm = nullptr;
 };
 
-// Rows of equal length, at equal distances.
+// A copy of rows. All rows have the same length, and the distances between them are equal.
 struct RowsCopy {
   void* to;
   const void* from;

@@ -29,7 +29,7 @@ struct JoinedWorld {
   Deadline deadline;
 };
 
-// A kind of group engine.
+// A group engine that this build can use.
 struct GroupLibrary {
   const char* name;
   LookForLibrary look;  // null if the engine is not reported itself, but as the library that it needs

@@ -19,7 +19,8 @@ struct InitOptions {
   std::optional<std::string> token;
   std::shared_ptr<Exchange> store;  // through which ranks of several hosts find each other; may be null
   uint64_t store_handle = 0;        // the caller's handle of the store
-  std::map<std::string, std::string> device_settings;  // paths of libraries, by the setting's name
+  // Paths of device libraries, by the name of the setting.
+  std::map<std::string, std::string> device_settings;
   int32_t backend = DSC_BACKEND_AUTO;
   int32_t rank = -1;
   int32_t world_size = -1;

@@ -14,8 +14,8 @@ enum class LockByte : off_t {
   kUsers = (off_t{1} << 62) + 1  // locked with a shared lock by every process that has the file open
 };
 
-// Sets or releases a lock without waiting. `type` is F_RDLCK, F_WRLCK or F_UNLCK. Returns false if a lock of
-// another process conflicts. Throws SYSTEM.
+// Sets or releases a lock without waiting. `type` is F_RDLCK, F_WRLCK or F_UNLCK. Returns false if another
+// lock conflicts. Throws SYSTEM.
 bool try_lock_file(int fd, LockByte byte, short type, const std::string& path);
 
 // Tries to get the writer's lock, and holds it until destruction. operator bool returns whether the lock was

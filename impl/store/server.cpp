@@ -152,8 +152,8 @@ StoreServer::Counts ServerCore::counts() const noexcept {
   return {authenticated_, refused_, pending_count_, members_count_, waiting_count_, incoming_bytes_};
 }
 
-// Shuts down the listening sockets, so that another server can listen at the same port. A shutdown, unlike a
-// close, is safe from any thread.
+// Shuts down the listening sockets, so that another server can listen at the same port. They are not closed,
+// because any thread may call this, and only the server's thread may close them.
 void ServerCore::retire() noexcept {
   retired_.store(true);
   for (Listener& listener : listeners_) ::shutdown(listener.acceptor.native_handle(), SHUT_RD);

@@ -13,7 +13,7 @@
 
 namespace dsc {
 
-// Lists of ranks of equal length, whose entries are computed on demand.
+// Lists of ranks. All lists have the same length. Entries are computed when they are needed.
 struct RankLists {
   size_t count = 0;
   size_t size = 0;

@@ -119,7 +119,7 @@ class SharedCombine {
   const int32_t root_;
   const size_t element_bytes_ = dtype_bytes(spec_.dtype);
   uint64_t combined_ = 0;               // number of pieces of this host's share that are combined
-  std::vector<uint64_t> posted_, put_;  // number of pieces, by peer
+  std::vector<uint64_t> posted_, put_;  // number of pieces that were posted to, and put to, each peer
 };
 
 }  // namespace
