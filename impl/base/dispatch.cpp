@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-// The function that does a duty, and whether that duty has been requested.
+// The function for one kind of work (a Duty), and whether it has been requested.
 struct Work {
   std::atomic<void (*)()> run{nullptr};
   std::atomic<bool> wanted{false};
@@ -46,7 +46,8 @@ class Dispatcher {
       }
       for (Work& work : works_)
         if (auto* const run = work.run.load(); run && work.wanted.exchange(false))
-          // A function that runs out of memory keeps its records, and the next dispatch() delivers them.
+          // If the function runs out of memory, its records stay queued, and the next dispatch() delivers
+          // them.
           guard_thread(run, [](const char*) {});
     }
   }

@@ -27,8 +27,8 @@ class Error : public std::exception {
 // Returns the name of a result, such as "DSC_ERR_TIMEOUT".
 const char* result_name(dsc_result_t result) noexcept;
 
-// Throws Error{code, formatted text}. The text says what was expected and what was found. The API guard adds
-// the name of the called function.
+// Throws Error{code, formatted text}. The text says what was expected and what was found. guard() later adds
+// the name of the API function.
 [[noreturn]] void fail(dsc_result_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 // Like fail(), for a call that fails because of an earlier failure. The new record copies what is known of
@@ -36,8 +36,8 @@ const char* result_name(dsc_result_t result) noexcept;
 [[noreturn]] void fail_because_of(const Failure& cause, dsc_result_t code, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Like fail() with DSC_ERR_SYSTEM. `error` is an errno value. Its text and number are appended to the text,
-// and the number is stored in the record.
+// Like fail() with DSC_ERR_SYSTEM. `error` is an errno value. Its message and number are appended to the
+// text, and the number is stored in the record.
 [[noreturn]] void fail_errno(int error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 }  // namespace dsc

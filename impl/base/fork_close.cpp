@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kMostDescriptors = 1 << 20;  // Linux allows this many open files at most by default
+constexpr int kMostDescriptors = 1 << 20;  // default of Linux for the largest possible limit on open files
 constexpr int kBits = 64;
 
 // One bit per descriptor. A forked child can read the bits without a lock. Pages of the array that are never

@@ -44,7 +44,7 @@ void JsonWriter::text(std::string_view value) {
 void JsonWriter::number(double value, int decimals) {
   char digits[64];
   const auto end =
-      // to_chars() is used because it ignores the locale
+      // Uses to_chars(), because it ignores the locale.
       std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed, decimals);
   plain(end.ec == std::errc() ? std::string_view(digits, static_cast<size_t>(end.ptr - digits)) : "null");
 }

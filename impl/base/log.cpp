@@ -104,7 +104,7 @@ int32_t level_from_environment() {
   return DSC_LOG_LEVEL_WARN;  // a word that is not a level shows that the user wants to see records
 }
 
-// Returns whether DSC_LOG is unset. "off" is a decision of the user, and unset is not.
+// Returns whether DSC_LOG is unset. Reminders are written only then: a user who sets it to "off" gets none.
 bool is_unset() { return std::getenv("DSC_LOG") == nullptr; }
 
 // Routes records to the standard error stream, to the listener, and to callers of read_log(). Holds the state
@@ -180,7 +180,7 @@ class LogHub {
     return listener_.call ? listener_.level : DSC_LOG_LEVEL_OFF;
   }
 
-  // The function that does Duty::kLog.
+  // The function that the background thread runs for Duty::kLog.
   static void deliver_all();
 
   // Delivers one record; returns false if there was none.

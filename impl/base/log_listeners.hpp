@@ -10,13 +10,15 @@ struct LogRecord {
   int32_t level = 0;
   std::string text;
   int32_t rank = -1;
-  int64_t time_ns = 0;       // CLOCK_REALTIME
-  bool is_reminder = false;  // write it to the standard error stream if nobody listens
+  int64_t time_ns = 0;  // CLOCK_REALTIME
+  // Whether to write the record to the standard error stream if there is no listener.
+  bool is_reminder = false;
 };
 
 // A function of the program that receives records.
 struct LogListener {
-  void (*call)(const LogListener& listener, const LogRecord& record) = nullptr;  // nullptr: nobody listens
+  // Nullptr if there is no listener.
+  void (*call)(const LogListener& listener, const LogRecord& record) = nullptr;
   void (*function)() = nullptr;  // the program's function, of the type that `call` expects
   void* context = nullptr;
   int32_t level = 0;  // it receives records up to this level, instead of the standard error stream

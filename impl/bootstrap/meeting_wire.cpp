@@ -154,7 +154,7 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
   outcome.code = wire.code;
   outcome.text = bounded_text(wire.text);
   outcome.host_pid = wire.host_pid;
-  if (outcome.code != DSC_OK) {  // errors can be read in all versions
+  if (outcome.code != DSC_OK) {  // an outcome with an error has the same form in all versions
     outcome.ranks = decode_ranks({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
     return outcome;
   }

@@ -22,7 +22,7 @@ inline constexpr std::string_view kGoneKey = "join/gone";
 inline constexpr std::string_view kOutcomeKey = "join/outcome";
 inline constexpr std::string_view kHeardKey = "join/heard";      // number of ranks that have read the outcome
 inline constexpr std::string_view kClosingKey = "join/closing";  // exists if the world is ending
-inline constexpr size_t kNumberBytes = 16;                       // hexadecimal digits of a process's number
+inline constexpr size_t kNumberBytes = 16;  // number of hexadecimal digits in a process's number
 std::string hello_key(std::string_view number);
 std::string table_key(int32_t host);
 

@@ -81,8 +81,8 @@ struct BlockList {
 uint64_t hash_of(const BlockList& blocks) noexcept;
 
 // Describes a buffer with blocks of all members as a matrix in row-major order. Each member's block is a
-// range of columns, and the ranges are in the order of the members. Within its block, each row follows the
-// previous one.
+// range of columns, and the ranges are in the order of the members. The elements of a block are ordered row
+// by row.
 struct Columns {
   size_t width = 0;                         // number of columns of each member, if equal for all
   std::shared_ptr<const BlockList> widths;  // number of columns of each member, if they differ
@@ -111,7 +111,7 @@ struct Call {
   size_t count = 0;        // in elements; per rank if the buffer has one block for each rank
   double prescale = 1;     // factor that multiplies every input when it is read
   uint64_t tag = 0;        // additional value that must be equal on all ranks; 0 if there is none
-  int32_t timeout_ms = 0;  // 0: the communicator's timeout
+  int32_t timeout_ms = 0;  // 0 means the communicator's time-out
   void* stream = nullptr;  // stream of a device; null for the default stream, or without a device
   NonFiniteCheck nonfinite = NonFiniteCheck::kOff;
   std::shared_ptr<const UserOp> user;  // set if `op` is kUserOp
@@ -119,7 +119,7 @@ struct Call {
   std::shared_ptr<const BlockList> send_blocks;  // set if the blocks of the operation differ in length
   std::shared_ptr<const BlockList> recv_blocks;
   std::shared_ptr<const ColumnBlocks> columns;  // set if blocks are columns of a matrix
-  std::shared_ptr<const void> owner;            // keeps the library's memory alive that contains the buffers
+  std::shared_ptr<const void> owner;            // keeps alive the library's memory that contains the buffers
   std::shared_ptr<const DeviceSteps> steps;  // steps on a device before and after the operation; null: none
   char note[40] = {};                        // shown in the text of a mismatch, but not compared
 };

@@ -49,8 +49,8 @@ struct Besides {
   std::function<void()> look_at_clock;
 };
 
-// When the call began that asks the question, and the sequence number of the last collective that this rank
-// had called before.
+// The time at which the call began, and the sequence number of the last collective that this rank had called
+// before.
 struct Asked {
   int64_t start_ns;
   uint64_t latest_collective;

@@ -14,9 +14,7 @@
 namespace dsc {
 namespace {
 
-// The failure word holds 1 << 63
-// code << 16
-// the member whose segment contains the cause.
+// The failure word holds 1 << 63 | code << 16 | the member whose segment contains the cause.
 constexpr uint64_t kFailed = uint64_t{1} << 63;
 
 uint64_t failure_word_of(dsc_result_t code, int member) noexcept {

@@ -125,7 +125,7 @@ void HostGroup::find_processes() {
 // not answer as a consequence.
 void HostGroup::probe_processes() const {
   for (const auto& peer : peers_) {
-    if (peer->gone.load() != DSC_OK) continue;  // the groups of this process already know
+    if (peer->gone.load() != DSC_OK) continue;  // its groups already know that this process has ended
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
       fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", global_rank(peer->ranks.front()), peer->pid);
@@ -325,8 +325,8 @@ void HostGroup::on_failure(const Group& group) noexcept {
   });
 }
 
-// Returns whether the world has failed. In that case, one of its ranks may be the first to arrive for the
-// next world.
+// Returns whether the world has failed. If it has, processes that arrive at its name are asked to wait,
+// because they may be its own ranks that start the next world.
 bool HostGroup::has_failed() noexcept {
   for (size_t i = 0;; ++i) {  // one group at a time, because a list would have to allocate
     std::shared_ptr<Group> group;
@@ -416,9 +416,10 @@ void HostGroup::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
-  // A rank that waits for the end of this process, and not for the cause of a failure, must be woken too.
+  // A rank that is leaving an operation may be waiting for the end of the peer's process, and not for the
+  // cause of a failure. It must be woken too.
   process_.notifier().notify();
-  // The other processes of this world will soon end too. Its name must not block the next world.
+  // The other processes of this world will soon end too. The name of the world must not block the next world.
   begin_closing(false);
 }
 
@@ -428,7 +429,7 @@ void HostGroup::on_heartbeat(int64_t now, bool after_gap) noexcept {
   for (const auto& peer : peers_)
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },
-              [](dsc_result_t, const char*) {});  // the next heartbeat tries again
+              [](dsc_result_t, const char*) {});  // ignores the error, because the next heartbeat tries again
   // A rank that is in no call would never notice a failure set by another rank. Therefore every heartbeat
   // checks every group.
   if (!enrolled_.load()) return;

@@ -73,7 +73,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   PeerProcess& process_of(int local_rank) const noexcept {
     return *peers_[peer_of_rank_[static_cast<size_t>(local_rank)]];
   }
-  // Returns whether there are more ranks than processors for them. The answer is equal on all ranks.
+  // Returns whether there are more ranks on this host than processors on which they may run. The answer is
+  // equal on all ranks.
   bool oversubscribed() const noexcept { return oversubscribed_; }
   int spins() const noexcept { return spin_limit(oversubscribed_); }
   Tuning tuning_of(int members) const { return choose_tuning(members, oversubscribed_, tuning_overrides_); }

@@ -14,15 +14,15 @@
 namespace dsc {
 namespace {
 
-// After this, the store takes up to one more second to report that it does not answer.
+// Limit for a request to the store. After that, the store takes up to one more second to report that it does
+// not answer.
 constexpr int kStoreMs = 500;
 constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that were sent before it
 constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kAcknowledgeMs = 2000;
 constexpr int kAcknowledgeSliceMs = 20;
-constexpr const char* kAcknowledgedKey =
-    "control/acknowledged";  // ranks that know that rank 0 has left (u32)
+constexpr const char* kAcknowledgedKey = "control/acknowledged";  // the ranks that know that rank 0 has left
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
@@ -70,7 +70,8 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause, const std::
   return first;
 }
 
-// Appending an empty record returns the length of the log.
+// Appends an empty record, which returns the length of the log, and waits until the log has been read up to
+// this length.
 void JobControl::catch_up(Deadline deadline) noexcept {
   capture(
       [&] {

@@ -44,7 +44,7 @@ struct JobControlSettings {
   int32_t rank = 0;
   int32_t world_size = 1;
   std::vector<std::vector<int32_t>> hosts;  // the ranks of each host; must be equal on all ranks
-  int64_t stall_timeout_ms = 0;             // 0: ranks are never excluded for being unresponsive
+  int64_t stall_timeout_ms = 0;             // 0 means that ranks are never excluded for being unresponsive
   size_t log_bytes = kJobLogBytes;          // must be equal on all ranks
   // Returns the ranks of this host that have been stopped for too long. All ranks of the job learn of them.
   std::function<std::vector<RankGone>()> stalled_here = [] { return std::vector<RankGone>{}; };

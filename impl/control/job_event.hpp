@@ -16,7 +16,7 @@ namespace dsc {
 // The end of a rank. The first event about the end of a rank is final.
 struct RankGone {
   int32_t rank = 0;
-  dsc_result_t code = DSC_ERR_PEER_DEAD;  // or PEER_LEFT or PEER_STALLED
+  dsc_result_t code = DSC_ERR_PEER_DEAD;  // PEER_DEAD, PEER_LEFT or PEER_STALLED
   int64_t pid = 0;                        // 0 if unknown
   int64_t silent_ms = 0;                  // for how long it had not run; 0 if unknown
 };

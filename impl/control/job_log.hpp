@@ -29,7 +29,7 @@ class JobLog {
       if (append_to(key_of(number), record) - record.size() < limit_bytes_) return;
   }
 
-  // Called when the reader has read all of the current key.
+  // Continues with the next key. Called when the reader has read all of the current key.
   void go_on() noexcept { number_.fetch_add(1); }
 
  private:

@@ -22,7 +22,7 @@ constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
 // the server gets only about 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
 constexpr int64_t kCheckMs = 1000;  // interval in which rank 0 checks the heartbeats of all ranks
-// The minimum time for the first heartbeat of a rank that was asked to send heartbeats.
+// A rank that was asked to send heartbeats has at least this time for its first one.
 constexpr int64_t kFirstBeatMs = 2500;
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
@@ -184,7 +184,7 @@ void JobWatch::on_rank_gone(int32_t rank) {
 
 // Called when the leader of a host does not run or is gone. The other ranks of the host must now send
 // heartbeats: if all of them are stopped, none of them can report that. Their heartbeats count as missing
-// since those of the leader.
+// from the time at which those of the leader stopped.
 void JobWatch::monitor_host_of(int32_t leader) {
   const int64_t now = now_ns();
   const int64_t most_ns = std::max<int64_t>(0, settings_.stall_timeout_ms - kFirstBeatMs) * kNsPerMs;
@@ -210,7 +210,7 @@ int64_t JobWatch::silent_ns(int32_t rank, int64_t now) const {
 }
 
 // Publishes again the wills in the previous key. A rank that died before it had read that key to the end left
-// its will there, where no rank reads any more.
+// its will in that key, which no rank reads any more.
 void JobWatch::republish_unread_wills() {
   if (former_key_.empty()) return;
   channel_->send(follow(former_key_, former_read_), Deadline::after_ms(kSendMs));

@@ -77,7 +77,8 @@ class JobWatch {
   // missing.
   struct Monitored {
     int32_t rank;
-    bool connects_later;  // before the first heartbeat, missing heartbeats prove nothing
+    // The rank may still be starting, so heartbeats count as missing only after the first one.
+    bool connects_later;
     HeartbeatWatch heartbeats;
     int64_t beats = 0;
   };

@@ -115,8 +115,8 @@ struct alignas(kLine) MemberState {
   std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data for which other ranks wait
 };
 
-// One message from one rank to another. Even and odd messages use two separate posts. The sequence number is
-// stored last. For a small message, the peer reads only the first line.
+// One message from one rank to another. Messages with even and odd sequence numbers use separate posts. The
+// sequence number is stored last. For a small message, the peer reads only the first line.
 struct alignas(kLine) MessagePost {
   std::atomic<uint64_t> sequence;
   uint64_t fingerprint;

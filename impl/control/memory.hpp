@@ -16,7 +16,7 @@ namespace dsc {
 struct Allocation {
   uint64_t id = 0;  // equal on all ranks of the allocation
   size_t bytes = 0;
-  int own_rank = 0;  // local rank of this rank
+  int own_rank = 0;  // index of this rank among the ranks of this host
   // By local rank; null for ranks that are not part of the allocation.
   std::vector<std::shared_ptr<Mapping>> mappings;
   // Whether part of this rank's memory is no longer shared with other ranks.

@@ -27,8 +27,8 @@ class Process {
   Endpoint& endpoint() noexcept { return endpoint_; }
   Monitor& monitor() noexcept { return monitor_; }
 
-  // hold() registers a descriptor that a forked child must close, because the child would keep a name in use.
-  // release() removes it.
+  // hold() registers a descriptor that a forked child must close, because otherwise the child would keep a
+  // name in use. release() removes it.
   void hold(int fd) noexcept;
   void release(int fd) noexcept;
 

@@ -46,7 +46,7 @@ void check_reducer(const Comm& comm, size_t i, const Reducer& reducer, const Joi
 // What one rank is about to do. Ranks exchange this before every step.
 struct Join::Word {
   int32_t step;      // JoinStep
-  int32_t reducer;   // index in the list of reducers; -1 with kEnded
+  int32_t reducer;   // index in the list of reducers; -1 if the step is kEnded
   int32_t counting;  // 1 if the reducer is counting marks for its static graph
 };
 

@@ -30,8 +30,8 @@ class Join final : public JoinGate {
   ~Join() override;
 
   // Collective, called when this rank has no more batches. Takes part in the operations of the other ranks
-  // until all ranks have called it. Then copies the tensors of the rank that finished last to all ranks; if
-  // several did, the highest of them. Returns that rank.
+  // until all ranks have called it. Then copies the tensors of the rank that finished last to all ranks. If
+  // several ranks finished last, uses the highest of them. Returns that rank.
   int finish(std::span<const Tensor> params);
 
   JoinParticipants announce(const Reducer& reducer, JoinStep step) override;

@@ -13,7 +13,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kChunk = 4096;  // number of elements to convert in one step, in a buffer on the stack
-// Number of running sums; it is fixed, so that the bits of results are fixed too.
+// Number of running sums. It is fixed, so that the same data always gives the same bits.
 constexpr size_t kLanes = 8;
 constexpr size_t kLine = 128;  // two cache lines, which processors load together
 

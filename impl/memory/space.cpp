@@ -20,8 +20,8 @@ uintptr_t start_of(const Elements& elements) { return reinterpret_cast<uintptr_t
 
 }  // namespace
 
-// Moves the memory into a holder that is never destroyed. The holder is not allocated, because memory may be
-// short.
+// Moves the reference into a holder whose destructor never runs. The holder is not allocated, because memory
+// may be short.
 void keep(Memory memory) noexcept {
   alignas(Memory) std::byte holder[sizeof(Memory)];
   std::construct_at(reinterpret_cast<Memory*>(holder), std::move(memory));

@@ -1,5 +1,5 @@
 // A kind of memory and the operations on it: host memory, or memory of the device to which a group is bound.
-// Callers are written once, for a Space.
+// Callers use a Space, and need no separate code for host and device.
 //
 // In host memory a function has finished its work when it returns, and streams and marks are null. On a
 // device a function enqueues its work on the given stream, after the work that is already there, and returns.
@@ -33,7 +33,7 @@ struct ElementCopy {
   double scale = 1;
 };
 
-// A tensor whose elements also have a copy in a block, together with those of other tensors.
+// One of several tensors that share a block. The block has space for the elements of all of them.
 struct TensorPart {
   void* tensor;
   size_t count;
@@ -69,7 +69,7 @@ struct Norm {
 // The alignment of tensors in a block, in bytes. On a device, kernels are fast at aligned addresses.
 inline size_t part_alignment(bool on_device) noexcept { return on_device ? 16 : 1; }
 
-// Memory that is freed with its last holder.
+// A reference to memory. The memory is freed when its last reference is gone.
 using Memory = std::shared_ptr<std::byte>;
 // A point in the order of a stream, like an event; null in host memory.
 using Mark = std::shared_ptr<const void>;
@@ -121,7 +121,7 @@ class Space {
   // Collective. Returns zeroed memory that operations need not access. On the host only this rank can access
   // it.
   virtual Memory allocate_own(size_t bytes) = 0;
-  // Returns uninitialized memory for work on this stream only. The last holder may be released before that
+  // Returns uninitialized memory for work on this stream only. The last reference may be dropped before that
   // work has finished.
   virtual Memory take(size_t bytes, void* stream) = 0;
   // Returns host memory for copies to and from this memory. Such copies never block the host.
@@ -157,7 +157,8 @@ class Space {
   virtual void divide(const Elements& elements, int divisor, void* stream) = 0;
   virtual void zero(void* at, size_t bytes, void* stream) = 0;
   virtual void copy_rows(const RowsCopy& copy, void* stream) = 0;
-  // Copies tensors to the block, or the block to the tensors. A tensor may itself be its part of the block.
+  // Copies tensors to the block, or the block to the tensors. The memory of a tensor may be its own part of
+  // the block.
   virtual void gather(const PartsCopy& copy, void* stream) = 0;
   virtual void scatter(const PartsCopy& copy, void* stream) = 0;
   void scale(const Elements& elements, double factor, void* stream);

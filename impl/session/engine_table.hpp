@@ -32,7 +32,7 @@ struct JoinedWorld {
 // A group engine that this build can use.
 struct GroupLibrary {
   const char* name;
-  LookForLibrary look;  // null if the engine is not reported itself, but as the library that it needs
+  LookForLibrary look;  // null if reports list the library that this engine needs, and not the engine
   bool (*serves)(const JoinedWorld& joined);
   // Collective.
   std::shared_ptr<GroupEngine> (*open)(JoinedWorld joined);
@@ -41,10 +41,11 @@ struct GroupLibrary {
   bool (*progress)(Deadline deadline);
 };
 
-// In order of preference: the first engine that supports a world is used. The last one supports every world.
+// The group engines in order of preference. The first engine that supports a world is used. The last one
+// supports every world.
 std::span<const GroupLibrary> group_libraries() noexcept;
 
-// Preferred to all others. Only test programs define it.
+// A group engine that is tried before all others. Only test programs define it.
 [[gnu::weak]] const GroupLibrary& added_group_library() noexcept;
 
 std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined);
@@ -62,8 +63,8 @@ struct DeviceLibrary {
   std::shared_ptr<DeviceEngine> (*bind)(const std::shared_ptr<GroupEngine>& host,
                                         const DeviceRequest& request, const Environment& environment,
                                         Deadline deadline);
-  // Returns advice in one sentence, or an empty text. Called before this rank contacts other ranks. Never
-  // throws.
+  // Returns advice for the user in one sentence, or an empty text. Called before this rank contacts other
+  // ranks. Never throws.
   std::string (*advice)(const Launch& launch, const Environment& environment, Deadline deadline);
 };
 

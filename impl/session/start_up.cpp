@@ -233,7 +233,8 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   engines.group = open_group_engine(
       {host, std::move(local), std::move(job), options.backend, options.stall_timeout_ms, deadline});
   if (may_use_device(options)) {
-    host->set_tentative(true);  // a program whose start fails may try again immediately
+    // If binding fails, the program may start again immediately with the same name.
+    host->set_tentative(true);
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
                                 options.device_settings};
     for (const DeviceLibrary& library : device_libraries())

@@ -60,7 +60,8 @@ uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) 
   return thread_world = start(options, library_version);
 }
 
-// Returns the existing world. Only rank 0 logs this, because all ranks make the same call.
+// Returns the existing world, and logs that it is used. Only rank 0 logs, because all ranks make the same
+// call.
 uint64_t reuse(uint64_t handle) {
   if (log_rank() <= 0)
     log(DSC_LOG_LEVEL_INFO, "distributed backend is already initialized: the existing world is used");
@@ -123,8 +124,8 @@ std::shared_ptr<Comm> shrunk_from(const Comm& world) {
 
 }  // namespace
 
-// If the world has failed, another thread may still use it, so only a working communicator is checked for
-// exclusive use. The other thread will see the failure soon.
+// Only a working communicator is checked for exclusive use. A failed one may still be in use by another
+// thread, which will soon see the failure.
 void finalize_world() {
   const uint64_t handle = current_world();
   if (handle == 0)

@@ -48,7 +48,7 @@ class Channel {
   // and errors that the server returns. After an error the channel may be used only if usable() returns true.
   virtual StoreReply ask(const StoreRequest& request, Deadline deadline) = 0;
 
-  // Returns the numeric address of this process's end of the connection.
+  // Returns the numeric address of this process on the connection.
   virtual std::string own_address() const = 0;
 
   // The functions below split ask() into steps, for callers that have other work to do and must never lose

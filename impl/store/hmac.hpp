@@ -22,7 +22,8 @@ Digest hmac_sha256(std::string_view key, std::initializer_list<std::string_view>
 bool equal_bytes(std::string_view a, std::string_view b) noexcept;
 
 Digest hkdf_extract(std::string_view salt, std::string_view secret) noexcept;
-Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;  // returns the first 32 bytes
+// Returns the first 32 bytes of the output.
+Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;
 
 // Overwrites a secret in a way that the compiler does not optimize away.
 void forget(Digest& secret) noexcept;

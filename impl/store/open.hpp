@@ -20,7 +20,7 @@ struct StoreOptions {
   const char* job_id = nullptr;  // null: DSC_JOB_ID, or no id if that is not set
   const char* bind = nullptr;    // address at which a server listens; null: DSC_BIND, or the host of the URI
   bool serve = false;            // for tcp:// only: whether this process is the server
-  bool allow_unauthenticated = false;  // DSC_ALLOW_UNAUTHENTICATED=1 has the same effect
+  bool allow_unauthenticated = false;  // DSC_ALLOW_UNAUTHENTICATED=1 has the same effect as true
   int32_t world_size = 1;
 };
 

@@ -168,7 +168,7 @@ class ServerCore {
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
-  // Connections that wait for admission. The size that a closed connection wants is 0.
+  // Connections that wait for admission. A connection that is closed remains in the queue, but wants 0 bytes.
   std::deque<std::shared_ptr<ServerConnection>> in_line_;
   size_t room_taken_ = 0;
   size_t waiting_bytes_ = 0;

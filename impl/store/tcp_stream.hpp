@@ -33,7 +33,7 @@ class TcpStream {
   bool ended() const { return !why_ended_.empty(); }
   const std::string& why_ended() const { return why_ended_; }
 
-  // Returns the numeric address of this process's end of the connection.
+  // Returns the numeric address of this process on the connection.
   std::string own_address() const;
 
   // Returns whether the connection is open and has no unread data.

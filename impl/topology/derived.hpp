@@ -1,5 +1,4 @@
-// What is derived from the groups of a mesh: levels, selected members, the mesh of the experts, and names of
-// ranks.
+// Derives levels, selected members, the mesh of the experts, and names of ranks from the groups of a mesh.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +37,8 @@ RankLists picked_lists(RankLists lists, std::span<const int32_t> positions);
 std::vector<int32_t> hybrid_sizes(int32_t length);
 
 // Returns the mesh of the experts for a dense mesh. It has the same ranks and the same order of axes. Its tp
-// is `expert_tp` (0: that of the dense mesh), and its dp is what remains. Throws INVALID_ARG if the two
-// meshes would have different pp groups.
+// is `expert_tp` (0: that of the dense mesh), and its dp is computed from the number of ranks. Throws
+// INVALID_ARG if the two meshes would have different pp groups.
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp);
 
 // Options of rank_name().

@@ -14,7 +14,7 @@ namespace dsc {
 // Selects the framework and the groups to plan.
 struct GroupPlanSettings {
   std::string_view style;             // "megatron" or "deepspeed"
-  const RankMesh* experts = nullptr;  // null if experts have ep 1 and the tp of the dense mesh
+  const RankMesh* experts = nullptr;  // mesh of the experts; null means ep 1 and the tp of the dense mesh
   std::span<const int32_t> cp_levels = {};
   int32_t instances = 1;  // number of instances of the distributed optimizer
   bool hybrid = false;

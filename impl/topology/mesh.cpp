@@ -53,7 +53,7 @@ int64_t product_of(const std::vector<MeshAxis>& axes) {
 
 }  // namespace
 
-// ---- groups ----
+// ---- Groups ----
 
 int32_t MeshGroups::offset(const std::vector<Digit>& digits, int32_t number) noexcept {
   int32_t sum = 0;
@@ -83,7 +83,7 @@ MeshPosition MeshGroups::position(int32_t rank) const noexcept {
   return {number(outside_, own), number(inside_, own)};
 }
 
-// ---- the mesh ----
+// ---- The mesh ----
 
 RankMesh::RankMesh(const MeshSettings& settings) : first_rank_(settings.first_rank) {
   take_axes(settings);

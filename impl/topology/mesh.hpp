@@ -25,7 +25,7 @@ struct MeshAxis {
 struct MeshSettings {
   std::vector<MeshAxis> axes;  // a size of -1 is allowed once and is inferred from the world size
   const char* order = nullptr;
-  int32_t world_size = 0;  // 0: the product of the sizes
+  int32_t world_size = 0;  // 0 means the product of the sizes
   int32_t first_rank = 0;
 };
 

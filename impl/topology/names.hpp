@@ -14,8 +14,8 @@ inline constexpr size_t kAxisNameBytes = 31;
 // Throws INVALID_ARG unless the name consists of 1 to 31 letters, digits and '_'.
 void check_axis_name(std::string_view name);
 
-// Returns the tokens between '-'. `what` is the name of the text in error messages. Throws INVALID_ARG for an
-// empty or a repeated token.
+// Splits a text at '-' and returns the tokens. `what` is the name of the text in error messages. Throws
+// INVALID_ARG for an empty or a repeated token.
 std::vector<std::string_view> split_tokens(std::string_view text, const char* what);
 
 // Prepares a text of the caller for an error message: shortens it and replaces control characters.

@@ -131,7 +131,8 @@ bool TransportChannel::all_delivered() noexcept {
   return fd_ < 0 || (all_sent() && (::ioctl(fd_, SIOCOUTQ, &left) != 0 || left == 0));
 }
 
-// Holds the lock, because after the connection is closed the descriptor may belong to another file.
+// Holds the lock, so that the connection is not closed at the same time. After a close, the descriptor could
+// already belong to another file.
 void TransportChannel::shut_down() noexcept {
   MutexLock lock(mutex_);
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);

@@ -1,4 +1,5 @@
-// The end of all connections on this host: an address, and the module's thread that moves bytes.
+// What all connections of this host to other hosts share: an address, and the module's thread that moves
+// bytes.
 #pragma once
 
 #include <memory>
