@@ -56,8 +56,8 @@ struct NamedBuffer {
   const void* data;
 };
 
-// Checks the buffers of gather and scatter: `block` is the block of this rank, and `all` are all blocks,
-// which only the root has. Returns whether this rank is the root.
+// Checks the buffers of gather and scatter: `block` is the block of this rank, and `all` is the buffer of all
+// blocks, which only the root has. Returns whether this rank is the root.
 bool check_rooted(const dsc::Comm& comm, const NamedBuffer& block, const NamedBuffer& all, size_t count,
                   dsc_dtype_t dtype, int32_t root, const char* in_place) {
   dsc::check_dtype(dtype);

@@ -40,7 +40,7 @@ struct Given {
     problem.ignore_index = options.ignore_index;
     problem.label_smoothing = options.label_smoothing;
     problem.z_loss = options.z_loss;
-    // The sums of each token, which are the largest memory needed.
+    // Checks the size of the sums of all tokens, which take more memory than any other array.
     dsc::checked_bytes(tokens, DSC_DTYPE_F64, 3);
     targets = {"targets", targets_in, tokens * sizeof(int64_t)};
     check_array(comm, targets, sizeof(int64_t));

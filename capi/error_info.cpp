@@ -35,6 +35,6 @@ void write_error_info(const Failure& failure, dsc_error_info_t* info) {
 }  // namespace dsc
 
 dsc_result_t dsc_last_error_info(dsc_error_info_t* info) {
-  // If `info` is wrong, that becomes the thread's last error.
+  // An error in this call, such as a wrong `info`, becomes the thread's last error.
   return dsc::guard_pure(__func__, [&] { dsc::write_error_info(*dsc::last_error().failure, info); });
 }

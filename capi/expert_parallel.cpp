@@ -74,7 +74,7 @@ class ExchangeCall {
     dsc::check_stream(*comm_, stream);
     format_ = {hidden, dtype, payload == DSC_MOE_PAYLOAD_F8E4M3};
     dsc::checked_bytes(hidden, DSC_DTYPE_F64, 1);
-    // No buffer of the call is larger than this, and neither is the memory for rows in transit.
+    // Checks the largest size: no buffer of the call needs more memory, and neither do the rows in transit.
     dsc::checked_bytes(slot_count() + plan().most_rows(), DSC_DTYPE_F64, hidden);
   }
 

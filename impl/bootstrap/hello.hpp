@@ -18,7 +18,7 @@ inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
 struct Hello {
   int32_t rank = -1;
   int32_t world_size = 0;
-  int32_t local_rank = -1;  // -1: computed from the ranks of the same host
+  int32_t local_rank = -1;  // -1 means that it is computed from the ranks of the same host
   int64_t pid = 0;
   uint32_t wire_version = 0;
   uint32_t library_version = 0;

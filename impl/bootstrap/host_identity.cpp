@@ -34,7 +34,7 @@ std::string boot_id() {
     if (bytes == kBootIdBytes) return std::string(text, bytes);
     if (got == 0) break;
   }
-  // Without /proc, as in some containers, the name of the host identifies it.
+  // Without /proc, as in some containers, the host name is used as the identity.
   if (::gethostname(text, sizeof text) != 0) return "unknown";
   text[sizeof text - 1] = '\0';
   return std::string(text).substr(0, kBootIdBytes);

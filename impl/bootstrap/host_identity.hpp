@@ -1,5 +1,5 @@
-// Determines whether two ranks are on the same host: they must share the boot of a kernel, and the network
-// namespace that contains the abstract sockets.
+// Determines whether two ranks are on the same host. They must run on the same boot of the same kernel, and
+// in the same network namespace, because an abstract socket exists only in one network namespace.
 #pragma once
 
 #include <string>

@@ -14,8 +14,7 @@ bool is_host_character(char c) {
          c == '_' || c == ':';
 }
 
-// Returns the first number of a list of ranges such as "01-03,7", as in brackets; nullopt if the list is
-// malformed.
+// Returns the first number of a list of ranges such as "01-03,7". Returns nullopt if the list is malformed.
 std::optional<std::string_view> first_of_ranges(std::string_view ranges) {
   std::string_view first;
   bool digit_before = false, in_range = false;

@@ -26,7 +26,7 @@ struct JobLayout {
 JobLayout layout_of(const std::vector<Member>& members);
 
 // The encoding is compact, because every rank receives it. It takes a few bytes for each host name. A host
-// with the same number of ranks as the preceding host takes no other bytes.
+// with the same number of ranks as the preceding host needs no further bytes.
 std::string encode(const JobLayout& layout);
 // Returns nullopt if the bytes are malformed.
 std::optional<JobLayout> decode_layout(std::string_view bytes);

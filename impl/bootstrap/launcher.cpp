@@ -88,9 +88,10 @@ class Search {
   const AskPmix& ask_pmix_;
   LaunchFindings& findings_;
   Launch& launch_;
-  const Launcher* winner_ = nullptr;  // null if the options or a single process decide
-  RowFindings row_;                   // what the row of the winner contains
-  dsc_result_t pmix_code_ = DSC_OK;   // why the query to the PMIx server failed
+  // The launcher that provided rank and world size; null if there was none.
+  const Launcher* winner_ = nullptr;
+  RowFindings row_;                  // the numbers that this launcher provided
+  dsc_result_t pmix_code_ = DSC_OK;  // why the query to the PMIx server failed
   std::string pmix_text_;
   std::string half_set_;  // error text for a launcher that set only one of rank and world size
 };

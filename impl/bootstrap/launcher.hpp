@@ -40,16 +40,17 @@ enum class MeetingWay {
 struct Launch {
   int32_t rank = 0;  // may be outside the world; then the meeting reports an error to all ranks
   int32_t world_size = 1;
-  int32_t local_rank = -1;        // -1: computed from the ranks of the same host
+  int32_t local_rank = -1;        // -1 means that it is computed from the ranks of the same host
   int32_t local_world_size = -1;  // -1: unknown
   std::string job_id;             // empty if the job has no id
   std::string master_addr;
   int32_t master_port = 0;
-  std::string source;                                           // name of the source of rank and world size
-  std::string job_id_from, master_addr_from, master_port_from;  // each is a variable, an option, or "default"
+  std::string source;  // name of the source of rank and world size
+  // Source of each value: a variable, an option, or "default".
+  std::string job_id_from, master_addr_from, master_port_from;
   bool agent_store = false;  // whether torchrun's agent listens at the address with a PyTorch store
   MeetingWay way = MeetingWay::kNobody;
-  std::string way_from;  // the reason for this way, for the report
+  std::string way_from;  // why this way was chosen, for the report
   // The exchange through which ranks learn the address of rank 0's store; empty: it is the master address.
   std::string told_through;
   std::string advice;  // advice on what to set on this host; empty if there is none

@@ -25,8 +25,8 @@ struct HostSource {
 struct Launcher {
   const char* name;
   uint32_t source;                  // bit of dsc_source that enables the row
-  const char* only_with = nullptr;  // the row is used only if this variable is set ...
-  const char* not_with = nullptr;   // ... and this variable is not set
+  const char* only_with = nullptr;  // the row is used only if this variable is set
+  const char* not_with = nullptr;   // the row is used only if this variable is not set
   // If a property has two names, the first variable that is set is used.
   Names rank{};
   Names world_size{};
@@ -77,7 +77,7 @@ inline constexpr Launcher kLaunchers[] = {
      .world_size = {"WORLD_SIZE"},
      .local_rank = {"LOCAL_RANK"},
      .local_world_size = {"LOCAL_WORLD_SIZE"}},
-    // PMIx has no variables for these numbers. They all come from the PMIx server.
+    // The numbers come from the PMIx server, not from variables.
     {.name = "PMIx",
      .source = DSC_SOURCE_PMIX,
      .only_with = "PMIX_NAMESPACE",

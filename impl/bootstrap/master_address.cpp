@@ -33,8 +33,8 @@ bool take_port(const char* variable, const Environment& environment, MasterFindi
 
 void find_port(int32_t option, const Environment& environment, const HostSource& launchers,
                MasterFinding& found) {
-  // On Azure ML, DeepSpeed overwrites MASTER_PORT. libdsc uses it there too, because otherwise two jobs on
-  // one host would share a port.
+  // On Azure ML, DeepSpeed ignores MASTER_PORT and uses a fixed port. libdsc uses MASTER_PORT, because
+  // otherwise two jobs on one host would share a port.
   if (option != 0) {
     found.port = option;
     found.port_from = "option port";

@@ -122,7 +122,7 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingResult result;
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
-  if (outcome.code == DSC_ERR_TIMEOUT)  // the name of the meeting contains the user id
+  if (outcome.code == DSC_ERR_TIMEOUT)  // because the name of the meeting contains the user id
     outcome.text += "; ranks of users other than " + std::to_string(::geteuid()) + " cannot meet this one";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);
   result.nonce = outcome.nonce;

@@ -23,7 +23,7 @@ struct MeetingSettings {
   std::string job_id;
   int32_t rank = 0;
   int32_t world_size = 1;
-  int32_t local_rank = -1;  // -1: computed from the table of members
+  int32_t local_rank = -1;  // -1 means that it is computed from the table of members
   uint32_t library_version = 0;
   std::string host;       // result of host_identity()
   std::string host_name;  // name of this host for errors; empty if all ranks are on one host
@@ -31,8 +31,9 @@ struct MeetingSettings {
   std::string config;     // "key=value;key=value", the settings that must be equal on all ranks
   Nonce latest_world{};  // the latest world of the job to which this process belonged; zero if there was none
   Deadline deadline = Deadline::never();
-  int64_t progress_ms = 10'000;           // interval in which missing ranks are logged
-  std::function<void()> check = nullptr;  // called at least every 50 ms while waiting; may throw to give up
+  int64_t progress_ms = 10'000;  // interval in which missing ranks are logged
+  // Called at least every 50 ms while waiting; may throw to end the wait.
+  std::function<void()> check = nullptr;
 };
 
 // Describes the owner of a name. Ranks that arrive after the world has formed get this description.

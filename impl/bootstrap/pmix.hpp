@@ -1,5 +1,5 @@
-// Information from the PMIx server that started this process. libpmix is loaded at run time, so libdsc does
-// not depend on it.
+// Information from the PMIx server that started this process. libpmix is loaded at run time, so libdsc also
+// works without it.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ namespace dsc {
 // One report of the server.
 struct PmixEvent {
   int32_t status;  // such as PMIX_ERR_PROC_ABORTED_BY_SIG
-  // Rank of this job; -1 if there is none, if the server connection was lost, or for another job.
+  // Rank of this job. It is -1 if the event names no rank, if it is about the connection to the server, or if
+  // the process belongs to another job.
   int32_t rank;
 };
 

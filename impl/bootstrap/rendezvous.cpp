@@ -43,7 +43,7 @@ constexpr std::string_view kLocationKey = "store";
 
 // Counts the worlds of a job to which this process has belonged. Values in an out-of-band exchange remain
 // after the world has ended. With the count in the key, the next world does not read them. All ranks of a
-// process join a world together, so they get the same count even if their numbers change.
+// process join a world together, so they get the same count, whatever their ranks are.
 class WorldCounts {
  public:
   uint32_t of(const std::string& job_id) {
@@ -293,8 +293,7 @@ OpenStore Meeting::join(Deadline deadline) const {
   return open;
 }
 
-// With the connection of this channel, rank 0 knows that the process is alive. Afterwards the world uses the
-// same connection.
+// Through this connection, rank 0 notices if the process ends. Afterwards the world uses the same connection.
 std::optional<MeetingResult> Meeting::meet_as_member(TcpStore& store, std::string& reason) const {
   std::unique_ptr<Channel> channel;
   if (!capture([&] { channel = store.take(settings_.deadline); },

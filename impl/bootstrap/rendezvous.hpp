@@ -18,7 +18,7 @@ namespace dsc {
 struct RendezvousSettings {
   Launch launch;
   Environment environment;
-  const char* token = nullptr;  // null: taken from the environment
+  const char* token = nullptr;  // null means that it is taken from the environment
   // An exchange that the caller provides; null: launch.told_through decides.
   std::shared_ptr<Exchange> out_of_band;
 };

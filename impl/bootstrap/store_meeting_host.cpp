@@ -16,7 +16,7 @@ namespace {
 constexpr int kStoreHostCheckMs = 50;
 constexpr int kStoreSliceMs = 1000;
 constexpr int kDecisionPeriodMs = 100;
-// The time of a decision is proportional to the number of ranks. At most a tenth of all time is spent on
+// A decision takes time in proportion to the number of ranks. At most a tenth of all time is spent on
 // decisions.
 constexpr int kDecisionPart = 10;
 constexpr int kLingerMs = 2000;

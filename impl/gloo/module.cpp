@@ -135,7 +135,7 @@ int open_region(dsc_transport_pair* pair, int32_t slot, void* memory, size_t byt
 uint32_t take_arrived(dsc_transport_region* region) { return region_of(region)->take_arrived(); }
 
 void close_region(dsc_transport_region* region) {
-  char unsaid[256];  // not reported: an error here ends the connection, which the listener learns
+  char unsaid[256];  // not reported, because the listener learns that the connection has ended
   guard(unsaid, sizeof unsaid, [&] { region_of(region)->pair().remove_region(region_of(region)); });
 }
 

@@ -1,7 +1,7 @@
 // A store in a file, which may be on a file system that several hosts share. The file is a log of changes,
 // written under a lock. Data of an ended job is never used: the first process that opens the file empties it,
-// and the last one that closes it removes it. Only the job id distinguishes a process of an earlier attempt
-// that is still running.
+// and the last one that closes it removes it. If a process of an earlier attempt is still running, only its
+// job id distinguishes it from those of this attempt.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ enum class FrameType : uint8_t {
   kRequest = 1,  // a StoreRequest; only one may be open at a time
   kReply = 2,    // a StoreReply; exactly one for each request
   kCancel = 3,   // the client stops waiting, so the server replies immediately
-  // U32: announces a request with a payload of that many bytes; the reply allows the client to send it.
+  // The payload is a u32. The client announces a request with a payload of that many bytes, and the reply
+  // allows it to send the request.
   kRoom = 4,
 };
 

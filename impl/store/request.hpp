@@ -17,7 +17,7 @@ enum class StoreOp : uint8_t {
   kSet = 1,     // key, value
   kGet,         // key -> value; waits for the key
   kAdd,         // key, number -> sum
-  kCompareSet,  // key, expected, value -> value
+  kCompareSet,  // key, expected, value -> the new value, or the current one if nothing was changed
   kAppend,      // key, value -> size of the whole value in bytes
   kCheck,       // keys -> 1 if all keys exist, otherwise 0
   kWait,        // keys; waits until all of them exist

@@ -33,8 +33,8 @@ Resolved resolve(const std::string& name, int flags) {
   return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
 }
 
-// getaddrinfo() has no timeout. It runs on a separate thread, which is no longer waited for if it takes too
-// long.
+// getaddrinfo() has no timeout. It runs on a separate thread, and the caller stops waiting for that thread at
+// the deadline.
 Resolved resolve_until(const std::string& name, const std::string& what, Deadline deadline) {
   constexpr int64_t kLongestMs = 3'600'000;
   std::packaged_task<Resolved()> task([name] { return resolve(name, 0); });

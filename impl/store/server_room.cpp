@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kRoomWatchPeriod = std::chrono::milliseconds(250);
-// Limit on the total size of admitted requests. To process a request takes up to four times its size in
+// Limit on the total size of admitted requests. Processing a request takes up to four times its size in
 // memory.
 constexpr size_t kMostRoom = size_t{16} << 20;
 static_assert(kMaxPayloadBytes <= kMostRoom);

@@ -20,7 +20,8 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;  // interval of retries, which is long because each request loads the exchange
+// Interval of retries, which is long because each request puts load on the exchange.
+constexpr int64_t kAskMs = 200;
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
 constexpr int64_t kBrieflyMs = 100;  // limit for closing connections in order, which is not essential
 
