@@ -59,7 +59,8 @@ dsc::PipelineCosts read_costs(const dsc_pipe_costs_t* given, size_t parts) {
   return all;
 }
 
-// What one simulation found. Spans are computed when somebody asks for them: they take much more memory.
+// The results of one simulation. The timeline and the critical path are computed only on request, because
+// they need much more memory.
 class PipeReport {
  public:
   PipeReport(std::shared_ptr<const dsc::PipelinePlan> plan, dsc::PipelineCosts costs)
@@ -70,7 +71,8 @@ class PipeReport {
   const std::vector<dsc::PipelineSpan>& timeline() const {
     std::call_once(timeline_once_, [&] {
       const auto found = dsc::simulate(*plan_, costs_, {.timeline = true});
-      std::vector<dsc::PipelineSpan> all;  // whole or not at all, also without memory
+      // Assigned only when it is complete, so that a lack of memory leaves it empty.
+      std::vector<dsc::PipelineSpan> all;
       for (const auto& spans : found.timeline) all.insert(all.end(), spans.begin(), spans.end());
       timeline_ = std::move(all);
     });
