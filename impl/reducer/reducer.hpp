@@ -96,7 +96,7 @@ class Reducer {
   // failed, and returns false if the deadline passed first.
   bool synchronize(Deadline deadline);
 
-  // Any thread.
+  // May be called from any thread, except for read_gradient().
   void* grad_view(size_t index);
   void read_gradient(size_t index, void* gradient) const;  // only between iterations, for host memory
   size_t size() const noexcept { return params_.size(); }
