@@ -11,7 +11,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kAlignment = 64;  // prevents that areas share cache lines, and is fast for kernels
+// Areas are in different cache lines, and kernels are fast with this alignment.
+constexpr size_t kAlignment = 64;
 
 size_t aligned(size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

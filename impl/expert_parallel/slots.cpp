@@ -10,7 +10,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMostSlots = 64;  // largest number of slots per token
-// A plan takes memory for each expert. The limit prevents that a wrong number uses up the memory.
+// A plan takes memory for each expert. This limit prevents a wrong number from using up the memory.
 constexpr size_t kMostExperts = size_t{1} << 24;
 
 void check_settings(const MoeSettings& settings) {

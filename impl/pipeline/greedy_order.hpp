@@ -23,7 +23,8 @@ struct PipelineLimits {
 struct GreedyRules {
   bool forward_first = false;  // prefer a forward pass to a backward pass if both could run
   bool deep_first = true;      // prefer a later chunk to an earlier one
-  // A stage with a pending weight half waits this fraction of the half's time for another input to arrive.
+  // A stage that could run a weight half waits for another input instead, if that input arrives within this
+  // fraction of the half's time.
   double wait_fraction = 0;
   // Limit on how many more forward passes than backward passes stage 0 may have run; 0 means no limit.
   int64_t most_ahead = 0;

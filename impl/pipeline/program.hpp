@@ -1,5 +1,5 @@
-// Programs: the operations and messages of all stages in explicit positions, as read from the schedule of
-// another framework.
+// Programs: the operations and messages of all stages, each at an explicit position, as read from the
+// schedule of another framework.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ void Progress::note(int32_t stage, const Compute& op) {
   work_[static_cast<size_t>(stage)] += op.op == PipeOp::kBackward ? 2 : 1;
 }
 
-// progress.check() has rejected duplicates, so the amount of work shows whether every operation was done.
+// check() has rejected duplicates, so the amount of work shows whether every operation was done.
 void Progress::expect_complete(int32_t stage) const {
   const int64_t passes = int64_t{placement_.chunks()} * micro_batches_;
   if (work_[static_cast<size_t>(stage)] == (forward_only_ ? 1 : 3) * passes) return;

@@ -83,9 +83,9 @@ class Arrivals {
 struct Device {
   int64_t position = 0;
   int64_t size = 0;
-  double free = 0;                // from when it can compute
-  std::array<double, 4> links{};  // from when it can send, indexed by link_to()
-  double network = 0;             // from when it can run an all-reduce
+  double free = 0;                // time from which it can compute
+  std::array<double, 4> links{};  // time from which it can send, indexed by link_to()
+  double network = 0;             // time from which it can run an all-reduce
   double first_start = kNotYet;
   int64_t held = 0;  // number of activations
   double bytes = 0;

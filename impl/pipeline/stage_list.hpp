@@ -56,7 +56,7 @@ class StageList final : public OrderListener {
   bool in_pair_ = false;  // the first of two overlapping operations has been added
   int64_t step_ = 0;
   int32_t given_buffer_ = -1;
-  std::vector<bool> in_use_;  // buffers in use; only if the program chooses the buffers
+  std::vector<bool> in_use_;  // which buffers are in use; needed only if the program chooses them
   std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;

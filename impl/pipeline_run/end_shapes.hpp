@@ -1,5 +1,5 @@
-// The input tensors or the output tensors of a stage, for each buffer. It holds their addresses and, with
-// variable shapes, the sizes for the micro-batch that is in the buffer.
+// The input tensors or the output tensors of a stage, for each buffer. The class holds their addresses and,
+// with variable shapes, their sizes for the micro-batch that is in the buffer.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ class EndShapes {
   std::vector<int64_t> largest_sizes_;
   std::vector<int64_t> written_;     // the sizes that the caller writes and take() reads
   std::vector<int64_t*> positions_;  // for each tensor, the address of its sizes in written_
-  std::vector<Tensor> tensors_;      // slot after slot
-  std::vector<int64_t> sizes_;       // slot after slot
+  std::vector<Tensor> tensors_;      // tensors of slot 0, then those of slot 1, and so on
+  std::vector<int64_t> sizes_;       // in the same order
 };
 
 }  // namespace dsc

@@ -314,7 +314,8 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions, bool wants_loss) 
   schedule_.reset();
   while (schedule_.next(instruction)) {
     if (is_message(instruction.op)) exchange(instruction);
-    // An instruction without a callback is skipped, for example kOverlap, because the two passes follow.
+    // Instructions without a callback are skipped. One of these is kOverlap, because its two passes follow as
+    // separate instructions.
     else if (actions.has(instruction.op))
       call_back(comm, actions, instruction, losses);
   }

@@ -9,7 +9,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kAlign = 128;  // also prevents that different tensors share a cache line
+constexpr size_t kAlign = 128;  // keeps different tensors in different cache lines
 constexpr size_t kNoOffset = SIZE_MAX;
 
 size_t aligned(size_t bytes) {
@@ -18,8 +18,8 @@ size_t aligned(size_t bytes) {
   return bytes / kAlign * kAlign;
 }
 
-// Checks a list of inputs or outputs. It must contain tensors if a chunk of the stage receives inputs, or
-// produces outputs, that flow to another part; otherwise it must be empty.
+// Checks that a list of inputs or outputs contains tensors if, and only if, a chunk of the stage exchanges
+// such data with another part.
 void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
                const std::optional<Instruction>& message, int32_t stage) {
   if (is_used && tensors.empty() && message)

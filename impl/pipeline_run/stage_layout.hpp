@@ -80,7 +80,7 @@ class StageLayout {
     size_t start = 0;  // offset in the slot
     size_t bytes = 0;
     std::vector<size_t> offsets;  // offset of each tensor from `start`
-    std::vector<void*> pointers;  // slot after slot
+    std::vector<void*> pointers;  // addresses for slot 0, then those for slot 1, and so on
     void* const* row(int32_t slot) const noexcept;
   };
   void add(End& end, const std::vector<Tensor>& tensors, bool gradients);
