@@ -17,8 +17,8 @@ void check_clip(const ClipLimit& limit);
 // if ranks have different limits.
 double combine_norms(Comm& group, double value, int32_t norm, const ClipLimit& limit);
 
-// Returns the factor for all gradients, if their norm after scaling is `norm`. Returns 1 if the norm is not
-// finite.
+// Returns the factor by which all gradients must be multiplied. `norm` is their norm after scaling. Returns 1
+// if the norm is not finite.
 double clip_factor(double norm, const ClipLimit& limit);
 
 }  // namespace dsc

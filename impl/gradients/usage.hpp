@@ -1,5 +1,5 @@
 // Records which parameters an iteration uses, how often, and in which order. Unused parameters, static graphs
-// and the rebuilding of buckets depend on this. Only one thread at a time may use an object.
+// and the rebuilding of buckets depend on this.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dsc {
 
-// One thread at a time.
+// Only one thread at a time may use an object.
 class Usage {
  public:
   Usage(size_t params, bool static_graph);

@@ -14,7 +14,7 @@ namespace dsc {
 // A bucket with elements that are not finite.
 struct BadBucket {
   size_t bucket;
-  Failure failure;  // failure.index: the first such element of the bucket
+  Failure failure;  // failure.index is the first bad element of the bucket
 };
 
 // Only one thread at a time may use an object.

@@ -48,7 +48,7 @@ class BucketIntake {
   BucketRunner& runner_;
   const std::function<void()> complete_;
   BucketSet* set_ = nullptr;          // replaced between iterations
-  std::vector<Delivery> deliveries_;  // scratch for one bucket
+  std::vector<Delivery> deliveries_;  // temporary list for one bucket
 };
 
 }  // namespace dsc

@@ -23,8 +23,8 @@ struct HookBucket {
   // A stream of the device, ordered after the gradients; null in host memory.
   void* stream;
   std::span<const size_t> params;       // indices of the parameters, in the order of the buffer
-  std::span<const Tensor> tensors;      // of all parameters
-  std::span<const GradientSlot> slots;  // of all parameters
+  std::span<const Tensor> tensors;      // descriptions of all parameters
+  std::span<const GradientSlot> slots;  // slots of all parameters
   Comm& group;
   // The memory space of the buffer. It is the host, unless the hook supports all kinds of memory.
   Space& space;

@@ -8,8 +8,8 @@
 
 namespace dsc {
 
-// Times of the phases in nanoseconds. Starts and ends are CLOCK_MONOTONIC times; 0 means that it did not
-// happen.
+// Times of the phases in nanoseconds. Starts and ends are CLOCK_MONOTONIC times; 0 means that the event did
+// not happen.
 struct PhaseTimes {
   int64_t forward_compute_start = 0;   // begin() was called
   int64_t backward_compute_start = 0;  // the first gradient was marked

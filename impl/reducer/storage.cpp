@@ -168,7 +168,8 @@ Norm GradientStorage::norm(std::span<const Elements> parts) {
             group_.revoke(cause);
             throw Error(error);
           });
-  if (group_.revoked()) throw Error(group_.failure());  // the stream continued only because of the failure
+  // After a failure, the stream continues without a result.
+  if (group_.revoked()) throw Error(group_.failure());
   return found;
 }
 

@@ -13,7 +13,7 @@
 
 namespace dsc {
 
-// The times of one iteration, as CLOCK_MONOTONIC times in nanoseconds; 0 means that it did not happen.
+// The times of one iteration, as CLOCK_MONOTONIC times in nanoseconds; 0 means that the event did not happen.
 struct IterationTimes {
   int64_t begun = 0;
   int64_t finishing = 0;  // finish() was called

@@ -11,8 +11,8 @@
 namespace dsc {
 namespace {
 
-constexpr int kZeroPages =
-    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // pages take no memory until they are written
+// These pages take no memory until they are written.
+constexpr int kZeroPages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
 

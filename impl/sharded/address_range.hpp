@@ -1,12 +1,11 @@
 // A range of host addresses that stays reserved, while memory behind parts of it is provided and removed.
-// Only one thread at a time may use an object.
 #pragma once
 
 #include <cstddef>
 
 namespace dsc {
 
-// One thread at a time.
+// Only one thread at a time may use an object.
 class AddressRange {
  public:
   // A part without memory reads as zeros, and a write gives it pages from the system. If `faults` is set, any

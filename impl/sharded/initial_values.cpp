@@ -7,9 +7,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{4}  // Number of bytes sent at a time, so that no rank needs memory for
-                                          // a whole unit.
-                               << 20;
+// Number of bytes sent at a time, so that no rank needs memory for a whole unit.
+constexpr size_t kPieceBytes = size_t{4} << 20;
 
 // Copies a piece of a bucket, beginning with element `first`: values of parameters, and zeros in the gaps.
 void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const ShardLayout& layout,

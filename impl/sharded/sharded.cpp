@@ -51,8 +51,8 @@ void Sharded::step_done(bool changed, void* stream) {
   groups_.check_alive();
   if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open, call finish first");
   params_->step(changed, stream);
-  gradients_->memory().follow(
-      stream);  // the optimizer has read the shards on this stream, and they may be written after that
+  // The optimizer has read the shards on this stream, and they may be written after that.
+  gradients_->memory().follow(stream);
   needs_step_ = false;
 }
 
