@@ -24,6 +24,6 @@ struct Disagreement {
 // only if the hashes differ.
 std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::span<const std::string> lines);
 
-std::string ranks_text(std::span<const int> ranks);  // "rank 2", "ranks 1, 2"
+std::string ranks_text(std::span<const int> ranks);  // returns a text such as "rank 2" or "ranks 1, 2"
 
 }  // namespace dsc

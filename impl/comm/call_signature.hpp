@@ -22,7 +22,7 @@ CallSignature signature_of(const Call& call, uint64_t group, uint64_t sequence);
 CallSignature signature_of_message(const Call& call, uint64_t group, uint64_t sequence);
 
 struct CallDifference {
-  std::string text;  // "ranks called different operations: ranks 0, 1: all_reduce(sum, f32, 3); ..."
+  std::string text;  // such as "ranks called different operations: ranks 0, 1: all_reduce(sum, f32, 3); ..."
   std::vector<int32_t> ranks;  // ranks whose call is wrong, in ascending order
 };
 

@@ -1,6 +1,4 @@
 // A communicator: a group of ranks with its engines, its groups and its memory.
-//
-// Only one thread at a time may call a communicator, except for functions marked "any thread".
 #pragma once
 
 #include <atomic>
@@ -14,9 +12,9 @@
 
 namespace dsc {
 
-// One thread at a time may call a communicator, except for functions marked "any thread".
 class IterationSource;
 
+// Only one thread at a time may call a communicator, except for functions marked "any thread".
 class Comm final {
  public:
   explicit Comm(Engines engines);
@@ -36,7 +34,7 @@ class Comm final {
   // `rank` is a rank of the world, the message also gives the corresponding rank of this group.
   void check_rank(const char* name, int rank) const;
   int group_rank(int global_rank) const noexcept { return state_.group_rank(global_rank); }
-  // The ranks on this host, including this one.
+  // Returns the ranks of this group that are on this host, including this rank.
   const std::vector<int32_t>& local_ranks() const noexcept { return state_.local().ranks; }
   const WorldInfo& world_info() const noexcept { return *state_.info(); }  // any thread
 
@@ -47,8 +45,8 @@ class Comm final {
   // Returns the device of some memory, or -1 for host memory. Any thread.
   int32_t device_of(const void* memory) const;
   bool checks_nonfinite() const noexcept { return group_->checks_nonfinite(); }
-  // Returns why the device engine, or else the group engine, cannot run a call; nullopt if it can. The text
-  // continues a sentence that begins with the operation's name.
+  // Returns why a call cannot run; nullopt if it can. The device engine decides, or the group engine if there
+  // is no device. The text continues a sentence that begins with the operation's name.
   std::optional<std::string> unsupported_reason(const Call& call) const;
 
   // Returns true if the buffers of a call are on the device. Throws INVALID_ARG like DeviceEngine::takes().

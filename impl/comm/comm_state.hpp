@@ -42,7 +42,7 @@ struct CommIdentity {
   uint64_t id = 0;
   std::string name;
   int rank = 0;
-  std::vector<int32_t> global_ranks;  // the rank in the world, by rank
+  std::vector<int32_t> global_ranks;  // rank in the world of each rank
 };
 
 class CommState {

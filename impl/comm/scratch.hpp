@@ -1,7 +1,5 @@
 // Temporary memory for a call, which is kept for later calls. The first use of a fresh page takes longer than
 // moving the data in it.
-//
-// May be used from any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +11,7 @@
 
 namespace dsc {
 
-// Any thread.
+// May be used from any thread.
 class Scratch : public std::enable_shared_from_this<Scratch> {
  public:
   Scratch() { free_.reserve(kMostFree + 1); }

@@ -123,14 +123,14 @@ struct Transfer {
   size_t longest;     // number of elements in the longest block of all members
   size_t send_bytes;  // sizes of this rank's buffers; 0 if there is none
   size_t recv_bytes;
-  size_t parts;  // number of blocks that share a stage
+  size_t parts;  // number of ranks if each receiver gets a different block, otherwise 1
   const std::byte* send;
   std::byte* recv;
-  const BlockList* send_blocks;  // from the call; null if all have `count` elements
+  const BlockList* send_blocks;  // blocks of the call; null if all have `count` elements
   const BlockList* recv_blocks;
-  const Columns* send_columns;  // from the call; null if the blocks are contiguous
+  const Columns* send_columns;  // columns of the call; null if blocks are contiguous
   const Columns* recv_columns;
-  size_t rows_of_lists;  // ColumnBlocks::rows
+  size_t rows_of_lists;  // copy of ColumnBlocks::rows
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };

@@ -112,10 +112,8 @@ std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& cal
 }
 
 void run_all(GroupEngine& group, const std::vector<Call>& calls) {
-  if (std::ranges::any_of(calls, [](const Call& call) {
-        return is_message(call.kind);
-        // Messages may wait for each other, so all of them are started first.
-      })) {
+  // Messages may wait for each other, so all of them are started first.
+  if (std::ranges::any_of(calls, [](const Call& call) { return is_message(call.kind); })) {
     start_all(group, calls)->wait(Deadline::never());
     return;
   }

@@ -152,7 +152,7 @@ void BlockRing::compare(const RingPass& pass) {
 }
 
 // Waits for the messages of this step. On a device, the stream of the pass waits; the host only waits until
-// all messages have been matched with their peers.
+// all messages are connected to their peers.
 bool BlockRing::arrived(Deadline deadline) {
   if (moves_ && !moves_->wait_on(pass_->stream, deadline)) return false;
   moves_.reset();

@@ -78,7 +78,7 @@ class RowExchange {
   Memory memory_;  // memory of the call that is being prepared
   Blocks blocks_;
   std::weak_ptr<Work> operation_;        // the latest operation that was started
-  std::weak_ptr<FinishingWork> latest_;  // the latest operation and the step after it
+  std::weak_ptr<FinishingWork> latest_;  // the work that the latest call of run() returned
 };
 
 }  // namespace dsc

@@ -7,7 +7,7 @@
 
 namespace dsc {
 
-// How a call is made: with rows in which memory, and whether it returns early.
+// The circumstances of a call: the memory of its rows, and whether it returns before it has ended.
 struct RowCall {
   Comm& comm;
   RowFormat format;

@@ -23,10 +23,9 @@ struct Entry {
   bool sends_wire;     // true if the hook can be inside a wrapper
   const char* meaning;
   std::shared_ptr<BucketHook> (*make)(const HookMaking& making, const HookOptions& options);
-  bool is_of_any_memory =
-      // True if the hook accesses gradients only through bucket.space. On a device, other hooks get a copy of
-      // the bucket in host memory.
-      false;
+  // True if the hook accesses gradients only through bucket.space. On a device, other hooks get a copy of the
+  // bucket in host memory.
+  bool is_of_any_memory = false;
 };
 
 std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) {

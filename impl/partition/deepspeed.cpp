@@ -82,7 +82,7 @@ double find_bottleneck(const OldSums& sums) {
   while (upper > lower + kEpsilon) {
     const double middle = lower + (upper - lower) / 2;
     const bool fits = probe(sums, middle, unused);
-    // The original code would loop forever if the step is below the precision of the numbers.
+    // Stop here. The original code would loop forever if the step is below the precision of the numbers.
     if (!fits && middle + kEpsilon <= lower) break;
     if (fits && middle >= upper) break;
     (fits ? upper : lower) = fits ? middle : middle + kEpsilon;

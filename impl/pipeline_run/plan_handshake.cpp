@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-// What ranks exchange before every run. It contains hashes instead of texts, to be short.
+// The data that ranks exchange before every run. It contains hashes instead of texts, so that it is short.
 struct Summary {
   uint64_t schedule;
   uint64_t inputs;

@@ -16,7 +16,7 @@ constexpr char kGradients[] = "the gradients";
 
 }  // namespace
 
-// What one rank has found. Ranks exchange it.
+// The bad elements that one rank has found. Ranks exchange this.
 struct BadElements::Found {
   uint64_t count;
   uint64_t bucket;    // the first bucket with bad elements

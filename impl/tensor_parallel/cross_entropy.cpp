@@ -92,7 +92,8 @@ struct Sums {
 };
 
 // Sets this rank's part of a token's sums. They are relative to the largest logit of all ranks. If all logits
-// of this rank are -infinity, its part is 0, even if the largest logit is -infinity, too.
+// of this rank are -infinity, it adds 0 to the sum of exponentials, even if the largest logit is also
+// -infinity.
 void set_part(const CrossEntropy& problem, const void* logits, size_t token, const RowSums& own, double max,
               Sums& sums) {
   sums.exp_sum(token) = own.exp_sum == 0 ? 0 : own.exp_sum * std::exp(own.max - max);
