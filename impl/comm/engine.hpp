@@ -208,7 +208,7 @@ class DeviceEngine : public Engine {
 struct DeviceRequest {
   // If false, a device is optional: it is used only if one was named or is in use.
   bool required = false;
-  // -1 means the device in use, or one chosen by local rank
+  // -1 means the device in use, or one that is chosen by local rank.
   int32_t number = -1;
   std::map<std::string, std::string> settings = {};  // settings of the device's libraries, by name
 

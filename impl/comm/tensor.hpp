@@ -24,9 +24,9 @@ struct Tensor {
   size_t bytes() const noexcept;
 };
 
-// Such as "fc.weight (index 3)", or "parameter 3" without a name.
+// Returns a name such as "fc.weight (index 3)", or "parameter 3" without a name.
 std::string label(const char* name, size_t index);
-// Such as "f32 [10, 20]", or "f32, 200 elements" without a shape.
+// Returns a text such as "f32 [10, 20]", or "f32, 200 elements" without a shape.
 std::string describe(const Tensor& tensor);
 
 // Returns the labels of some tensors, separated by commas. After about 200 bytes, the rest is only counted.

@@ -110,7 +110,7 @@ void BlockRing::carry_out(const Part& part) {
 }
 
 void BlockRing::begin(const RingPass& pass) {
-  // end_pass() waits for the work on that stream
+  // Check the stream of the previous pass, because end_pass() waits for the work on it.
   if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);
   memory_of(pass).check(pass.stream, pass.grad_dtype);
   if (size() > 1) compare(pass);
