@@ -13,7 +13,7 @@ uint64_t tag_of(const MoeSettings& settings) noexcept {
   uint64_t tag = mix_id(settings.experts, settings.top_k);
   tag = mix_id(tag, settings.capacity);
   tag = mix_id(tag, static_cast<uint64_t>(settings.drop));
-  return mix_id(tag, settings.padded ? 1 : 0) | 1;  // 0 would mean no tag
+  return mix_id(tag, settings.padded ? 1 : 0) | 1;  // a tag of 0 would mean that there is no tag
 }
 
 void note_settings(Call& call, const MoeSettings& settings) noexcept {

@@ -45,7 +45,8 @@ Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& val
   call.op = op;
   call.send = call.recv = values.data();
   call.count = values.size();
-  call.tag = hash_value(problem.vocab, hash_value(options, targets)) | 1;  // 0 would mean no tag
+  call.tag = hash_value(problem.vocab, hash_value(options, targets)) |
+             1;  // a tag of 0 would mean that there is no tag
   std::snprintf(call.note, sizeof call.note, "vocab %zu, targets %03" PRIx64 ", options %03" PRIx64,
                 problem.vocab, targets & kShown, options & kShown);
   return call;

@@ -10,7 +10,7 @@
 #include "dtype/reduce.hpp"
 #include "hwy/cache_control.h"
 
-#ifndef HWY_TARGET_INCLUDE  // if it is defined, this file is included by kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // if the macro is defined, kernels.cpp includes this file
 #define HWY_TARGET_INCLUDE "tensor_parallel/cross_entropy_rows.cpp"
 #endif
 #include "hwy/foreach_target.h"

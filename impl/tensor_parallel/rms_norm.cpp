@@ -25,7 +25,8 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 uint64_t hash_of(const RmsNorm& norm, const RmsNormRows& rows) {
   const uint64_t shape = mix_id(rows.tokens, norm.hidden);
   const uint64_t given = (norm.weight ? 1u : 0u) + (rows.residual ? 2u : 0u);
-  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) | 1;  // 0 would mean no tag
+  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) |
+         1;  // a tag of 0 would mean that there is no tag
 }
 
 void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {

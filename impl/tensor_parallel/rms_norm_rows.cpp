@@ -6,7 +6,7 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // if it is defined, this file is included by kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // if the macro is defined, kernels.cpp includes this file
 #define HWY_TARGET_INCLUDE "tensor_parallel/rms_norm_rows.cpp"
 #endif
 #include "hwy/foreach_target.h"
