@@ -156,12 +156,12 @@ dsc_result_t dsc_tied_layers_reduce(dsc_tied_layers_t* tied, const dsc_tensor_t*
 }
 
 dsc_result_t dsc_tied_layers_owner(const dsc_tied_layers_t* tied, const char* key, int32_t* stage,
-                                   int32_t* counts) {
+                                   int32_t* is_counted) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_tied(tied);
     dsc::require(key, "key");
     dsc::require(stage, "stage") = pinned->owner(key);
-    if (counts) *counts = *stage == pinned->stage() ? 1 : 0;
+    if (is_counted) *is_counted = *stage == pinned->stage() ? 1 : 0;
   });
 }
 

@@ -34,11 +34,13 @@
  * - Options are named after the call that takes them: dsc_shard_plan() takes dsc_shard_plan_options_t.
  * - A call whose name ends with _info fills in a dsc_..._info_t; one that ends with _json writes a JSON text;
  * one that ends with _stats writes a list of dsc_..._stats_t structs.
- * - After `capacity` comes `needed`. Numbers of entries (n, n_...) are size_t.
+ * - After `capacity` comes `needed`. Numbers of entries (n, n_...) are size_t. Ranks, stages, chunks and
+ * micro-batches are int32_t, and so is how many of them there are.
  * - The order of arguments is: inputs, outputs, stream, work. In calls that move data, recv follows send. The
  * root follows the data and its type.
  * - A callback that fails may write a text to `error`, which has room for error_capacity bytes.
  * - A call has at most 10 arguments, except dsc_shard_copies(), which takes two layouts.
+ * - No field or argument is a reserved word of Python, Rust or Julia.
  */
 #ifndef DSC_TYPES_H
 #define DSC_TYPES_H

@@ -6425,7 +6425,7 @@ extern "C" {
     /// - `tied` (in): tied layers
     /// - `key` (in): any key, also one that this stage does not hold
     /// - `stage` (out): the first stage that holds it
-    /// - `counts` (out): 1 on the ranks of that stage, otherwise 0; so a norm over all stages
+    /// - `is_counted` (out): 1 on the ranks of that stage, otherwise 0; so a norm over all stages
     ///   counts each weight once; may be NULL
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -6436,7 +6436,7 @@ extern "C" {
         tied: *const dsc_tied_layers_t,
         key: *const c_char,
         stage: *mut i32,
-        counts: *mut i32,
+        is_counted: *mut i32,
     ) -> dsc_result_t;
 
     /// Releases tied layers.
