@@ -1,5 +1,6 @@
 """Checks the rules of dsc/types.h for names and for the order of arguments. Each check returns a list of violations."""
 
+import keyword
 import re
 
 # Enumerators may be DSC_OK and DSC_ERR_TIMEOUT, as in similar C libraries, instead of DSC_RESULT_TIMEOUT.
@@ -25,6 +26,11 @@ STEPS = {"dsc_pipe_schedule_next": "an instruction is not a description of the s
 SUBJECTS = ("bucket", "dtype", "log", "mem", "moe", "op", "pipe", "rng", "sampler", "sequence", "shard", "tensor", "tied", "trace")
 # Headers of operations. Their functions have the usual names of the operations.
 OPERATIONS = ("collectives.h", "coalesced.h", "broadcast_data.h", "context_parallel.h", "cross_entropy.h", "rms_norm.h")
+# Words that must not be names of fields or arguments, because bindings use these names unchanged.
+RESERVED_WORDS = set(keyword.kwlist) | set(
+    "abstract baremodule begin box const crate do dyn else end enum export extern false fn function impl let local loop macro "
+    "match mod module move mut override priv pub quote ref self static struct super trait true type unsafe use using where".split()
+)
 # Calls about the process, with the names of PyTorch, and other names without an object.
 FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_json", "version", "feature", "result_name", "last_error_", "clip_options_init")
 
@@ -32,7 +38,7 @@ FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_
 def misnamed(api):
     """Returns all violations of the rules for names and for the order of arguments."""
     rules = (enumerator_prefixes, shared_prefixes, options_names, struct_results, json_names, needed_sizes, counts)
-    rules += (argument_order, root_position, argument_numbers, error_rooms, subjects)
+    rules += (argument_order, root_position, argument_numbers, error_rooms, reserved_words, subjects)
     return [f"  {problem}" for rule in rules for problem in rule(api)]
 
 
@@ -178,6 +184,14 @@ def error_rooms(api):
         rooms = [name for name, type_ in fields.items() if type_ == "char*"]
         if rooms and (rooms != ["error"] or "error_capacity" not in fields):
             yield f"{struct['name']}: the room for a text is {', '.join(rooms)}; expected error and error_capacity"
+
+
+def reserved_words(api):
+    """No field or argument may be a reserved word in a language that has bindings."""
+    for owner in api["structs"] + api["functions"]:
+        for name in (part["name"] for part in owner.get("fields") or owner.get("arguments") or ()):
+            if name in RESERVED_WORDS:
+                yield f"{owner['name']}: {name} is a reserved word of Python, Rust or Julia"
 
 
 def subjects(api):

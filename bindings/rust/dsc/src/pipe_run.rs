@@ -11,6 +11,7 @@ use std::slice;
 
 use dsc_sys as sys;
 
+use crate::callback_error::{text_of, write_error};
 use crate::comm::Comm;
 use crate::convert::{defaults, number};
 use crate::data::{Element, HOST};
@@ -19,7 +20,6 @@ use crate::error::{check, Error, Result};
 use crate::numbers::{ErrorCode, PipeOp};
 use crate::pipe::{PipeInstruction, PipeSchedule};
 use crate::tensor::{RawTensors, Tensor};
-use crate::user_op::text_of;
 
 /// The result of a callback. Any error ends the run on all ranks, and its text becomes part of the run's error.
 pub type PipeResult = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -355,26 +355,8 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
         }
     };
     // SAFETY: as above. Nothing else uses the call now.
-    unsafe { explain(&*call, &words) };
+    unsafe { write_error((*call).error, (*call).error_capacity, &words) };
     1
-}
-
-/// Writes the text of a callback's error for the other ranks.
-///
-/// # Safety
-///
-/// The call must be a valid call of the library.
-unsafe fn explain(call: &sys::dsc_pipe_call_t, words: &str) {
-    let room = call.error_capacity.saturating_sub(1);
-    let end = (0..=words.len().min(room)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
-    if call.error.is_null() || call.error_capacity == 0 {
-        return;
-    }
-    // SAFETY: the buffer has error_capacity bytes, and at most that many are written.
-    unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), call.error.cast(), end);
-        *call.error.add(end) = 0;
-    }
 }
 
 impl Comm {
