@@ -7,7 +7,7 @@ from typing import Any
 
 
 def numpy_module() -> Any:
-    """Returns numpy. It is imported only here, because the package needs it only to make arrays."""
+    """Returns numpy. It is imported when it is first needed, because the package uses it only to make arrays."""
     try:
         import numpy
     except ImportError as error:
