@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Makes the part of a group on this host. A high bit distinguishes its id from those of groups over several
-// hosts. The lowest rank distinguishes it from those of other groups that are made at the same time.
+// Makes the part of a group on this host. A high bit in its id distinguishes it from groups over several
+// hosts. The lowest rank in its id distinguishes it from other groups that are made at the same time.
 std::shared_ptr<HostEngine> HierEngine::make_local_part(const NewGroup& wanted) {
   constexpr uint64_t kOfOneHost = 1 << 30;
   NewGroup part = wanted;
@@ -43,7 +43,7 @@ std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
     global_ranks.push_back(layout_.global_ranks()[static_cast<size_t>(member)]);
   HierLayout layout(std::move(global_ranks), world_->layout(),
                     static_cast<int>(self - wanted.members.begin()));
-  if (error && layout.hosts() > 1 && layout.leads())  // the other hosts fail with this cause
+  if (error && layout.hosts() > 1 && layout.leads())  // so that the other hosts fail with the same error
     HierLinks::refuse_leaders(*world_, wanted.id, layout.own_host(), *error);
   if (error) throw Error(*error);
   if (layout.hosts() == 1) return part;

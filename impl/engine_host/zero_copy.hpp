@@ -10,7 +10,8 @@
 namespace dsc {
 
 // Guards every access to another member's buffer. entered() is false if the group has failed. A member that
-// leaves an operation first makes sure that the group is revoked, and then that no rank is inside.
+// leaves an operation first ensures that the group is revoked, and then that no rank still accesses its
+// buffers.
 class OthersMemory {
  public:
   explicit OthersMemory(Group& group) noexcept;
@@ -27,10 +28,10 @@ class OthersMemory {
 
 class ZeroCopy {
  public:
-  // True if the data is large enough to be worth a second barrier round. Equal on all ranks.
+  // True if there is enough data to make up for a second barrier round. Equal on all ranks.
   static bool worthwhile(const Group& group, const Transfer& transfer) noexcept;
 
-  // True if, in place, this rank would overwrite what others have not read yet.
+  // True if this rank receives in place and would overwrite data that others have not read yet.
   static bool overwrites_senders(const Transfer& transfer) noexcept {
     return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
   }
@@ -42,12 +43,12 @@ class ZeroCopy {
            !transfer.sends(transfer.rank);
   }
 
-  // True if the members' buffers allow it. The answer follows from the published slots, so it is equal on all
-  // ranks.
+  // True if the members' buffers allow direct access. The answer follows from the published slots, so it is
+  // equal on all ranks.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
-  // `shown` is the memory that all members have published, `recv` that of this rank's receive buffer, null
-  // if it was not published. `found`, if not null, counts the inputs that are not finite.
+  // `shown` is the memory that all members have published. `recv` is the memory of this rank's receive
+  // buffer; null if it was not published. `found`, if not null, counts the inputs that are not finite.
   ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
            std::shared_ptr<Allocation> recv, NonFinite* found);
 

@@ -31,7 +31,7 @@ void DeviceMonitor::check_group(int64_t now) {
   check_nccl(now);
 }
 
-// An error that may come from a peer waits a while, because the group engine can explain more.
+// An error that a peer may have caused waits a limited time, because the host's engine may explain it better.
 void DeviceMonitor::check_nccl(int64_t now) {
   for (const auto& communicator : links_.communicators()) {
     const NcclResult error = communicator->async_error();

@@ -23,8 +23,8 @@ bool may_matter(const Launch& launch, const Environment& environment) {
   return launch.way == MeetingWay::kTcp && !environment(kVariable);
 }
 
-// Returns the address from which this host would send to the target. Connecting a datagram socket sends
-// nothing.
+// Returns the address from which this host would send to the target. This connects a datagram socket, which
+// sends nothing over the network.
 std::optional<SocketAddress> source_towards(const SocketAddress& target) {
   const UniqueFd socket(::socket(target.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   SocketAddress source;

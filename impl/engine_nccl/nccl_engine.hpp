@@ -1,5 +1,5 @@
-// The device side of one communicator. It composes the parts in this folder. The host's communicator decides
-// when the group has failed.
+// The device side of one communicator, composed of the parts in this folder. The host's engine decides when
+// the group has failed.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace dsc {
 
-// Works, and threads of the engine, keep it alive; DeviceWatch does not. Comments of DeviceEngine tell which
+// Works and the engine's own threads keep it alive; DeviceWatch does not. Comments of DeviceEngine say which
 // functions any thread may call.
 class NcclEngine final : public DeviceEngine,
                          private NcclOwner,
@@ -63,7 +63,7 @@ class NcclEngine final : public DeviceEngine,
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
   void fail_split(const Error& error) noexcept;
 
-  // Each part refers to some of those above it.
+  // Each part refers to parts above it, so the order matters.
   const NcclGroup group_;
   NcclEnding ending_{group_};
   LateCalls late_{group_};

@@ -5,7 +5,7 @@
 
 namespace dsc {
 
-// Also reports what was found if there is no driver for it.
+// Reports NCCL. If it is found but the CUDA driver is missing, reports what was found.
 void look_for_nccl(LibraryReport& report);
 
 }  // namespace dsc
