@@ -76,7 +76,7 @@ CudaEvent* EventPool::make() const {
   return event;
 }
 
-// Creates an event outside the lock if there is no idle one.
+// Creates an event if no event is idle, without holding the lock.
 PooledEvent EventPool::take() {
   CudaEvent* event = nullptr;
   {

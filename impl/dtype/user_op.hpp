@@ -7,15 +7,15 @@ namespace dsc {
 
 // A user-defined operation.
 struct UserOp {
-  // Computes inout[i] = inout[i] op in[i] for `count` elements; both are aligned for the type. Nonzero means
-  // failure.
+  // Computes inout[i] = inout[i] op in[i] for `count` elements. Both pointers are aligned for the type. A
+  // nonzero result means failure.
   int32_t (*function)(const void* in, void* inout, size_t count, int32_t dtype, void* context);
   void* context;
   uint64_t id;
-  bool commutative;  // informative: sources are always combined in order
+  bool commutative;  // for information only: sources are always combined in order
 };
 
-// Throws if another field of a spec with a user-defined operation is wrong.
+// Throws if a spec with a user-defined operation has another field that is wrong.
 void check_user_op(const ReduceSpec& spec, int src_count);
 
 // Implements reduce() with spec.user, in tiles. The function is called in the order of sources, on one

@@ -88,7 +88,8 @@ class ZeroCopy {
 };
 
 // Leaves an operation whose buffers other ranks may still access. done() returns true once no rank accesses
-// them. If only ranks that do not run are left, the memory becomes private.
+// them. If only ranks of other processes still do so after a while, this rank's memory becomes private, so
+// that those ranks no longer affect it.
 class Departure {
  public:
   explicit Departure(Group& group) noexcept : group_(group) {}
