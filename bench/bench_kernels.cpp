@@ -17,9 +17,8 @@ constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr size_t kSizes[] = {16 * kKiB, 64 * kKiB, 256 * kKiB, 1 * kMiB, 4 * kMiB, 25 * kMiB, 100 * kMiB};
 constexpr int32_t kTypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F16,    DSC_DTYPE_BF16,
                               DSC_DTYPE_F64, DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2};
-constexpr size_t kChunkBytes = 512 * kKiB;  // the engine also cuts large arrays into such chunks
-constexpr size_t kStreamingBytes =
-    32 * kMiB;  // total from which on the engine's stores bypass the caches
+constexpr size_t kChunkBytes = 512 * kKiB;     // the engine also cuts large arrays into such chunks
+constexpr size_t kStreamingBytes = 32 * kMiB;  // total from which on the engine's stores bypass the caches
 constexpr int kMaxSources = 4;
 
 struct FreeArray {

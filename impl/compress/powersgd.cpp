@@ -20,7 +20,7 @@
 #define DSC_COMPRESS_POWERSGD_ONCE
 namespace dsc {
 
-constexpr size_t kPanel = 2048;          // columns
+constexpr size_t kPanel = 2048;  // columns
 // not a power of two, so that rows do not compete for the same cache sets
 constexpr size_t kStride = kPanel + 16;
 

@@ -39,8 +39,8 @@ class HierLinks {
   static void refuse_leaders(HierWorld& world, uint64_t group, int own_host, const Error& why);
 
   // --- Between all ranks. Called by the thread of the collectives.
-  // Collective: returns whether all ranks are connected to each other; the first call connects them. If a rank
-  // cannot open its end, no rank connects. `all_can` returns whether its argument is true on all ranks.
+  // Collective: returns whether all ranks are connected to each other; the first call connects them. If a
+  // rank cannot open its end, no rank connects. `all_can` returns whether its argument is true on all ranks.
   using AllCan = std::function<bool(bool can)>;
   bool connect_ranks(const AllCan& all_can, Deadline deadline);
   void exchange_among_ranks(std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,

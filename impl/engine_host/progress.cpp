@@ -77,7 +77,7 @@ void ProgressEngine::release_idle() noexcept {
   bool any = false;
   // released outside the lock, because releasing the last queue may end a world
   while (take_idle().engine) any = true;
-  if (any) wake();                        // a driver may still have it in its list
+  if (any) wake();  // a driver may still have it in its list
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {

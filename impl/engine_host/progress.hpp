@@ -117,8 +117,7 @@ class OtherQueues {
 // Called by an engine that runs operations on its own threads, so that make_progress() also waits for these
 // operations. Any thread.
 void begin_outside(HostGroup& host) noexcept;
-void end_outside(
-    HostGroup& host) noexcept;  // called when the operation's work already shows completion
+void end_outside(HostGroup& host) noexcept;  // called when the operation's work already shows completion
 
 // Drives queues on the calling thread until an operation completes, all operations have ended, or the
 // deadline has passed. Returns true if all operations have ended.

@@ -123,7 +123,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // the parent's child, kept while NCCL may still write into it
   std::shared_ptr<NcclCommunicator> splitting_;
   // also set when the communicator is released without an abort
-  std::atomic<bool> aborting_{false};          
+  std::atomic<bool> aborting_{false};
   std::atomic<bool> ended_{false};
   std::mutex mutex_;  // held during calls of NCCL
 };

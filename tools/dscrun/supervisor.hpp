@@ -81,7 +81,7 @@ class Supervisor {
   const Options& options_;
   int control_;
   UniqueFd child_signals_;  // signalfd for SIGCHLD
-  UniqueFd ended_;  // epoll of pidfds: it keeps the order in which ranks ended
+  UniqueFd ended_;          // epoll of pidfds: it keeps the order in which ranks ended
   Output output_;
   std::vector<Rank> ranks_;
   std::vector<std::unique_ptr<Remote>> remotes_;

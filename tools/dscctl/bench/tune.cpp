@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSurveyRounds = 2;
 // the fastest round counts, because other programs can only make it slower
-constexpr int kRounds = 3;         
+constexpr int kRounds = 3;
 constexpr double kDifference = 1.1;  // ratio above which two values of a setting differ, beyond noise
 constexpr double kWorthIt = 0.05;
 constexpr double kAsGood = 0.02;

@@ -87,7 +87,7 @@ struct Dump {
   std::vector<Entry> entries;                   // oldest first
   std::vector<Iteration> iterations;            // one per reducer
   // groups of which this rank is a member, by index in Trace::groups
-  std::map<size_t, Progress> groups;          
+  std::map<size_t, Progress> groups;
 };
 
 // A file that was not used, and the reason.
