@@ -64,8 +64,8 @@ static dsc_result_t train_step(trainer* self, dsc_comm_t* comm, dsc_bucket_reduc
 static dsc_result_t train(trainer* self, dsc_comm_t* comm, bool is_victim) {
   dsc_bucket_reducer_t* reducer = NULL;
   dsc_result_t result = make_reducer(self, comm, &reducer);
-  for (size_t i = 0; i < PARAMS && result == DSC_OK;
-       i++) /* what a step needs in addition to the parameters */
+  /* The velocities are the only other state of a training step. */
+  for (size_t i = 0; i < PARAMS && result == DSC_OK; i++)
     result = dsc_broadcast(comm, self->net.velocities[i], self->net.velocities[i], self->net.counts[i],
                            DSC_DTYPE_F64, 0, NULL, NULL);
   while (result == DSC_OK && self->done < STEPS) {

@@ -88,8 +88,7 @@ int main(int argc, char** argv) {
       for (size_t i = layers[layer] + 2; i-- > layers[layer];) {
         float gradient[MOST];
         for (size_t k = 0; k < counts[i]; k++) gradient[k] = (float)(rank + 1) * (float)(i + 1);
-        CHECK(dsc_sharded_mark_ready(sharded, i, gradient, DSC_DTYPE_F32,
-                                     NULL)); /* a complete layer is reduced */
+        CHECK(dsc_sharded_mark_ready(sharded, i, gradient, DSC_DTYPE_F32, NULL));
       }
     }
     CHECK(dsc_sharded_finish(sharded, NULL)); /* now this rank's shards hold the mean */

@@ -51,8 +51,8 @@ int main(void) {
   const int batches = rank + 1; /* rank 0 is the first to have no more batches */
   double norm = 0;
   for (int batch = 0; batch < batches; batch++) norm = step(reducer);
-  CHECK(dsc_join_finish(join, &param, 1,
-                        &last)); /* takes part in the others' reductions until all have finished */
+  /* Takes part in the reductions of the other ranks until all ranks have finished. */
+  CHECK(dsc_join_finish(join, &param, 1, &last));
 
   printf("rank %d: %d batches, the last one with a norm of %.1f; rank %d came last, weights %.4f\n", rank,
          batches, norm, last, weights[0]);

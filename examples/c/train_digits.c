@@ -234,8 +234,8 @@ int main(int argc, char** argv) {
   size_t* order = malloc(self.train.count * sizeof *order);
   EXPECT(order != NULL);
 
-  CHECK(
-      dsc_barrier(self.world, NULL, NULL)); /* all ranks begin together, so that the times can be compared */
+  /* All ranks begin together, so that the times can be compared. */
+  CHECK(dsc_barrier(self.world, NULL, NULL));
   double before[2];
   read_records(&self, before);
   const double started_ms = now_ms();

@@ -14,15 +14,15 @@ namespace {
 constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
-constexpr size_t kMostRemoved =
-    2;  // at a time: more than are needed, because they accumulate while the store does not answer
+// Keys removed per call. One would keep up, but keys accumulate while the store does not answer.
+constexpr size_t kMostRemoved = 2;
 constexpr int kRemoveMs = 500;
 constexpr int kCatchUpMs = 500;
 constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for ranks that still listen
-constexpr int64_t kNextAnnounceMs =
-    5000;  // if the store did not answer, no departure is announced for this time
-constexpr int64_t kUnresponsiveNs =
-    kReportSilenceMs * kNsPerMs;  // silence before on_unresponsive() is called
+// If the store did not answer, no departure is announced for this time.
+constexpr int64_t kNextAnnounceMs = 5000;
+// Silence after which on_unresponsive() is called.
+constexpr int64_t kUnresponsiveNs = kReportSilenceMs * kNsPerMs;
 
 }  // namespace
 
