@@ -14,8 +14,8 @@
 namespace dsc {
 namespace {
 
-// CUDA encodes versions as 1000 * major + 10 * minor: 13.1 is 13010. NVIDIA builds its libraries for two major
-// versions; 12 is the older one.
+// CUDA encodes versions as 1000 * major + 10 * minor: 13.1 is 13010. NVIDIA builds its libraries for two
+// major versions; 12 is the older one.
 constexpr int kLeastCuda = 12000;
 constexpr WantedLibrary kCuda{.name = "CUDA's driver",
                               .file = "libcuda.so.1",

@@ -30,8 +30,8 @@ struct Binding {
   int32_t host = -1;  // the first rank on this host
   int32_t nccl = 0;   // version of NCCL
   CudaUuid card{};    // processes may number devices differently
-  // Hash of NCCL_HOSTID; 0: not set. Ranks with different values may share a card, because NCCL treats them as
-  // ranks on different hosts.
+  // Hash of NCCL_HOSTID; 0: not set. Ranks with different values may share a card, because NCCL treats them
+  // as ranks on different hosts.
   uint64_t nccl_host = 0;
   int32_t shares_cards = 0;  // 1: NCCL accepts several ranks per card
   char text[440] = {};
