@@ -8,11 +8,11 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/onebit.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,7 +51,7 @@ double add_to_error(const float* values, size_t count, float* error, size_t erro
   return folded(rest);
 }
 
-// Writes the signs, and subtracts scale * sign from the error.
+// Writes the signs of `error` to `bits`, and subtracts scale * sign from `error`.
 void take_signs(float* error, size_t count, float scale, uint8_t* bits) {
   const F32 f;
   const I32 i;

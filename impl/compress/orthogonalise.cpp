@@ -4,11 +4,11 @@
 #include "compress/powersgd.hpp"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/orthogonalise.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -8,11 +8,11 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/scaled_fp8.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 #include "dtype/float8-inl.hpp"
 

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <vector>
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/topk.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 #ifndef DSC_COMPRESS_TOPK_ONCE

@@ -35,7 +35,7 @@ struct BucketCopy {
   CudaAddress bucket;
   int32_t bucket_dtype;
   double scale = 1;
-  // 0, or memory of Kernels::norm_bytes(), to which the norm of the unscaled input is added
+  // Memory of Kernels::norm_bytes(), to which the norm of the unscaled input is added; 0: no norm.
   CudaAddress norm = 0;
 };
 
@@ -123,7 +123,7 @@ class Kernels {
   // of it once. Launches add to the result until the caller zeroes these kNormResultBytes again. Only one
   // launch at a time may use the memory. The bits of the result depend only on the launches and the GPU.
   struct NormResult {
-    double squared;      // the sum of squares; NaN or infinite if an element is
+    double squared;      // the sum of squares; NaN or infinite if any element is
     double most;         // the largest magnitude of the elements that are not NaN
     uint64_t nonfinite;  // the number of elements that are NaN or infinite
   };

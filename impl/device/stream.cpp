@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kEagerLooks = 100;  // number of immediate polls before it sleeps between polls
+constexpr int kEagerLooks = 100;  // polls before the thread sleeps between polls
 constexpr timespec kPause{0, 50'000};
 
 }  // namespace

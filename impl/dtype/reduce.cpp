@@ -115,7 +115,7 @@ void NonFinite::add(const NonFinite& part, size_t start) {
   index = at;
 }
 
-// An average is a sum with a divisor.
+// Computes an average as a sum with a divisor.
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
             size_t count, NonFinite* report) {
   if (is_few(spec, count) && src_count > 1 && dst_count == 1 && report == nullptr) {

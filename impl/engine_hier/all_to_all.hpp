@@ -19,8 +19,8 @@ class AllToAll : private HierSteps {
  public:
   AllToAll(HierContext& context, const Call& call, Deadline deadline) noexcept;
 
-  // Runs the operation to its end. Throws what the host engine and the transport throw, and MISMATCH if a
-  // rank does not send what another one expects.
+  // Runs the operation to its end. Throws MISMATCH if a rank does not send what another rank expects, and the
+  // errors of the host engine and the transport.
   void run();
 
  private:

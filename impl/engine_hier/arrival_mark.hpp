@@ -1,4 +1,4 @@
-// Notes that all ranks of an operation have arrived.
+// Records in the flight recorder that all ranks of an operation have arrived.
 #pragma once
 
 #include "base/clock.hpp"

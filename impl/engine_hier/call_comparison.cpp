@@ -101,7 +101,7 @@ CallDifference CallComparison::difference_of(std::span<const TransportGroup::Hea
       ranks.push_back(count == 1 ? members : std::vector<int32_t>{});
       for (size_t member = 0; count > 1 && member < std::min(members.size(), call.members.size()); ++member)
         if (call.members[member]) ranks.back().push_back(members[member]);
-      if (ranks.back().empty()) ranks.back().push_back(members.back());  // beyond the first 256 members
+      if (ranks.back().empty()) ranks.back().push_back(members.back());  // a member beyond the first 256
     }
   }
   return difference(all, ranks);

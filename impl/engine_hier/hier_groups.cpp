@@ -28,7 +28,7 @@ std::shared_ptr<HostEngine> HierEngine::make_local_part(const NewGroup& wanted) 
 
 // A group whose ranks are all on one host gets the host engine alone.
 std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
-  if (wanted.kind == OpKind::kCreateGroup)  // the lists are compared before anything is made
+  if (wanted.kind == OpKind::kCreateGroup)  // compares the lists of ranks before anything is made
     gather_all(*this, wanted.kind, wanted.tag, char{1}, wanted.note);
   const auto self = std::ranges::find(wanted.members, rank());
   const bool is_member = self != wanted.members.end();
@@ -51,8 +51,8 @@ std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
                 Deadline::after_ms(wanted.timeout_ms));
 }
 
-// Allocates memory of one size on all ranks, shared among the ranks of each host. If a rank cannot allocate
-// its part, the call fails on all ranks.
+// Allocates memory of the same size on all ranks, which is shared among the ranks of each host. If a rank
+// cannot allocate its part, the call fails on all ranks.
 void* HierEngine::allocate(size_t bytes) {
   const std::string note = std::to_string(bytes) + " bytes";
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [] {});  // compares the sizes before allocating

@@ -54,7 +54,7 @@ class HierLinks {
   // them is this rank. One thread at a time for each pair.
   TransportGroup& pair(int sender, int receiver, HierStatus::Waiting waiting, Deadline deadline);
 
-  // --- The end. Any thread.
+  // --- The end. Any thread may call this.
   // Ends all connections, including later ones. Leaders of other hosts receive the cause.
   void fail(const Failure& why) noexcept;
   // Ends all connections. The ranks at the other ends receive the cause.

@@ -70,7 +70,7 @@ class HierQueue {
   HostGroup& host_;
   std::atomic<int> running_{0};        // operations whose end has not been reported yet
   std::atomic<int> pending_{0};        // operations that drain() waits for
-  std::atomic<uint64_t> sequence_{0};  // of the caller's latest operation
+  std::atomic<uint64_t> sequence_{0};  // number of the latest operation that was called
   Mutex mutex_;
   Condition changed_;
   std::deque<std::shared_ptr<HierWork>> queue_ DSC_GUARDED_BY(mutex_);

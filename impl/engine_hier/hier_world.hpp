@@ -47,7 +47,7 @@ class HierWorld final : private JobListener {
   // Removes a key of a transport group that failed to connect. The latest few keys are kept for some time,
   // because other hosts may still have to read them.
   void forget_later(const std::string& key) noexcept;
-  // Tells the other hosts of a transport group why this one cannot take part.
+  // Tells the other hosts of a transport group why this host cannot take part.
   void refuse(const std::string& prefix, int own, const Error& why);
 
   // Registers a communicator, which from then on learns of failures, including earlier ones. It must be

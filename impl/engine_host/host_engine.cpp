@@ -60,7 +60,7 @@ HostEngine::HostEngine(const std::shared_ptr<Group>& group, std::shared_ptr<cons
     : GroupEngine(identity_of(*group), members_of(group), std::move(info), timeout_ms),
       group_(group),
       queues_by_peer_(2 * static_cast<size_t>(group->size())) {
-  ProgressEngine::get();  // made here, where lack of memory can be reported
+  ProgressEngine::get();  // made here, where a lack of memory can be reported
 }
 
 OpQueue& HostEngine::queue_for(const Call& call) {
@@ -186,7 +186,7 @@ void HostEngine::revoke(const Failure& cause) noexcept {
   group_->revoke(cause);
   group_->tell_failure();
   state.fail_channels(cause);
-  notifier().notify();  // a recovery that was aborted waits here
+  notifier().notify();  // wakes a recovery that was aborted
 }
 
 bool HostEngine::has_running() noexcept {
@@ -216,10 +216,10 @@ void HostEngine::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
-  if (self_driven()) {  // no later call may drive the queued operations
+  if (self_driven()) {  // without a progress thread, nobody will drive the queues later
     while (collectives_.drive()) {
     }
-    MutexLock lock(queues_mutex_);  // message_queues() would need memory
+    MutexLock lock(queues_mutex_);  // does not call message_queues(), which needs memory
     for (auto* side : {&send_queues_, &recv_queues_})
       for (auto& [peer, queue] : *side)
         while (queue.drive()) {

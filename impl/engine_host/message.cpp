@@ -33,7 +33,8 @@ void Message::describe_call(MessagePost& mine) noexcept {
 void Message::post(MessagePost& mine) noexcept {
   mine.sequence.store(sequence_, std::memory_order_release);
   static_cast<void>(peer_is_here());
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the check for sleepers
+  std::atomic_thread_fence(
+      std::memory_order_seq_cst);  // orders the store before the check for sleeping threads
   group_.notify_member(peer_);
 }
 
@@ -197,7 +198,7 @@ Progress RecvMessage::take_piece() {
          std::min(kPieceBytes, bytes_ - at), false);
   }
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
-  if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed what was read
+  if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed the data
   finish();
   return Progress::kDone;
 }

@@ -140,7 +140,7 @@ std::optional<Failure> OpQueue::run_as(const Call& call) {
   return engine_.finish(operation, progress);
 }
 
-// Steps an operation that has not ended yet, and waits between the steps.
+// Runs steps of an operation until it has ended, and waits between the steps.
 template <typename Kind>
 Progress OpQueue::step_until_over(Kind& operation, Progress progress) {
   Backoff backoff(engine_.notifier(), engine_.spins());

@@ -109,7 +109,7 @@ class OpQueue {
   void restart_sequence() noexcept { next_sequence_.store(1, std::memory_order_relaxed); }
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
-  // True while a thread runs an operation here that was never queued.
+  // True while a thread runs an operation of this queue that was never queued.
   bool runs_alone() const noexcept { return driver_.is_alone(); }
 
   // Number of threads that wait here. They drive the queue meanwhile, so the progress thread leaves it to

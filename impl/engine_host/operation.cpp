@@ -10,7 +10,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMostDescribed = 6;  // most missing ranks that a message describes
+constexpr size_t kMostDescribed = 6;  // maximum number of missing ranks in an error message
 constexpr int64_t kGlanceNs = 10 * kNsPerMs;
 
 std::string seconds(int64_t ns) {
@@ -147,7 +147,7 @@ std::string Operation::describe_waits(std::span<const int32_t> ranks) const {
   std::string text;
   for (const int32_t rank : ranks) {
     const auto message = group_.open_message(rank);
-    if (!message) continue;  // its message has just completed
+    if (!message) continue;  // the message has just completed
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(group_.shown_rank(rank)) +
             (message->sends ? " sends to rank " : " receives from rank ") +
             std::to_string(group_.shown_rank(message->peer));
@@ -175,7 +175,7 @@ std::string Operation::describe_chain(std::vector<int32_t>& late, int64_t elapse
   return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 
-// If memory is short, the ranks and the text are left out.
+// Fails the group because of a time-out. If memory is short, the ranks and the text are left out.
 void Operation::time_out(int64_t elapsed) noexcept {
   std::vector<int32_t> late;
   std::string text;
@@ -195,7 +195,7 @@ std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t ela
   if (late.empty()) return "not finished within " + seconds(elapsed);
   const char* what = met_ticks_ == 0 ? " did not arrive within " : " arrived, but did not finish within ";
   std::string text = describe_ranks(late) + what + seconds(elapsed);
-  // The latest operation of a rank in a part of a larger group is not an operation that the user called.
+  // In a part of a larger group, the latest operation of a rank is not one that the user called.
   return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 

@@ -60,7 +60,7 @@ void ProgressEngine::wake() noexcept {
     changes_.fetch_add(1, std::memory_order_seq_cst);
   }
   news_.notify_one();
-  Process::get().notifier().notify();  // other drivers sleep on the notifier
+  Process::get().notifier().notify();  // wakes other drivers, which sleep on the notifier
 }
 
 BusyQueue ProgressEngine::take_idle() noexcept {

@@ -31,12 +31,14 @@ class ProgressEngine {
   // The engine is made by the first call and never destroyed.
   static ProgressEngine& get();
 
-  // Called when a queue is no longer empty. Starts the progress thread if the world wants one. Any thread.
+  // Called when a queue is no longer empty. Starts the progress thread if the world wants one. Any thread may
+  // call this.
   void add(std::shared_ptr<HostEngine> engine, OpQueue& queue);
-  // Called when a queue may need another driver after a waiting thread has driven it. Any thread.
+  // Called when a queue may need another driver after a waiting thread has driven it. Any thread may call
+  // this.
   void wake() noexcept;
 
-  // Releases idle queues, so that destroyed communicators are freed immediately. Any thread.
+  // Releases idle queues, so that destroyed communicators are freed immediately. Any thread may call this.
   void release_idle() noexcept;
 
   // Returns a number that changes when the result of list() changes.
@@ -115,7 +117,7 @@ class OtherQueues {
 };
 
 // Called by an engine that runs operations on its own threads, so that make_progress() also waits for these
-// operations. Any thread.
+// operations. Any thread may call this.
 void begin_outside(HostGroup& host) noexcept;
 void end_outside(HostGroup& host) noexcept;  // called when the operation's work already shows completion
 

@@ -188,7 +188,7 @@ void Staged::copy_block(int sender) {
     });
   const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
   std::byte* source = stage(sender) + transfer_.bytes_of(offset);
-  block.from_rows = {};  // it is contiguous in the stage
+  block.from_rows = {};  // the block is contiguous in the stage
   for_each_run(block, first_, count, [&](size_t, size_t to, size_t run) {
     if (alone_)
       take(transfer_.recv_at(to), source, transfer_.bytes_of(run));

@@ -149,7 +149,7 @@ Progress ZeroCopy::step() {
     const Progress progress = work();
     if (progress != Progress::kDone) return progress;
     phase_ = division_ == Division::kClaims ? Phase::kAwaitChunks : Phase::kMeet;
-    if (phase_ == Phase::kMeet) group_.arrive();  // this rank has read what it needs, and done its share
+    if (phase_ == Phase::kMeet) group_.arrive();  // this rank has read all its data, and done its share
   }
   return is_over() ? finish() : Progress::kPending;
 }
@@ -241,7 +241,7 @@ bool Departure::accessors_left(bool& only_other_processes) const noexcept {
     if (member == group_.rank() || group_.state(member).working.load(std::memory_order_seq_cst) == 0)
       continue;
     const PeerProcess& process = group_.process_of(member);
-    if (process.gone.load() != DSC_OK) continue;  // it has ended and no longer writes
+    if (process.gone.load() != DSC_OK) continue;  // the process has ended, so it no longer writes
     any = true;
     if (process.own) only_other_processes = false;  // a thread of this process shares the mapping
   }

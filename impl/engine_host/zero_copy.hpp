@@ -53,7 +53,7 @@ class ZeroCopy {
            std::shared_ptr<Allocation> recv, NonFinite* found);
 
   Progress step();
-  // True if step() waits for nothing but the arrival of all members.
+  // True if step() waits only for the arrival of all members.
   bool awaits_arrival() const noexcept { return phase_ == Phase::kMeet && division_ == Division::kShares; }
 
  private:
@@ -82,7 +82,7 @@ class ZeroCopy {
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;  // of a rank that does not share its work
+  uint64_t next_chunk_ = 0;  // used if this rank does all its work itself
   int turn_ = 0;             // number of senders that were read
   Phase phase_ = Phase::kWork;
 };

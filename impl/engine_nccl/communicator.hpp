@@ -30,7 +30,7 @@ struct NcclContext {
   std::shared_ptr<const NcclLibrary> library;
   std::shared_ptr<const Device> device;
 };
-// How long a call waits for NCCL.
+// The limits for waiting for NCCL.
 struct NcclWait {
   Deadline deadline;
   std::function<void()> check;  // called now and then; throws to end the wait

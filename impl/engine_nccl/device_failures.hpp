@@ -12,7 +12,7 @@ namespace dsc {
 // How long an error of NCCL that a peer may have caused waits until the host's engine explains it.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
-// The engine owns it. Any thread.
+// The engine owns it. Any thread may use it.
 class DeviceFailures {
  public:
   DeviceFailures(const NcclGroup& group, const NcclEnding& ending, const LateCalls& late, NcclOwner& owner)
@@ -23,7 +23,7 @@ class DeviceFailures {
   // Returns the group's failure as the failure of one operation.
   Failure failure_of(const Call& call, uint64_t sequence) const;
 
-  // Throws the refusal of a call after the failure.
+  // Refuses a call because the group has failed.
   [[noreturn]] void refuse(const Call& call);
   // Fails the group because this rank found that other ranks made a different call. Its own call does not
   // start.

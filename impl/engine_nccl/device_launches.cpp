@@ -227,7 +227,7 @@ std::shared_ptr<Work> DeviceLaunches::start_batch(std::span<const Call> calls) {
   return set;
 }
 
-// Makes a stream wait for a message. The host waits until the message is on its own stream.
+// Makes a stream wait for a message. The calling thread only waits until the message is on its own stream.
 void DeviceLaunches::join(DeviceWork& message, CudaStream* stream, Deadline deadline) {
   if (message.wait_on(stream, deadline)) return;
   capture([&] { DeviceLink::fail_unconnected(message.call()); },

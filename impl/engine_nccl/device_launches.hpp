@@ -27,7 +27,8 @@ class DeviceLaunches {
         stats_(stats),
         collectives_(group, ending) {}
 
-  // Returns why the device cannot run an operation, as Engine does. Any thread.
+  // Returns why the device cannot run an operation, as Engine::unsupported_reason() does. Any thread may call
+  // this.
   std::optional<std::string> unsupported_reason(const Call& call) const;
   // Runs the operation on call.stream, without waiting for the device.
   void run(const Call& call);

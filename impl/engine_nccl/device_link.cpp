@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from the user's messages
+constexpr uint64_t kLinkTag = 0x4c494e4b;  // distinguishes the exchange from the user's messages
 constexpr std::chrono::milliseconds kPollPeriod{1};
 constexpr int64_t kLaterMs = 10'000;
 

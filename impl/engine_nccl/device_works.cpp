@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kKernelsEndMs = 200;
 
-// Works that run one after another.
+// The key of an ordered queue: works with the same key run one after another.
 using OpQueue = std::pair<OpKind, int32_t>;
 OpQueue queue_of(const Call& call) {
   if (is_message(call.kind)) return {call.kind, call.root};

@@ -32,7 +32,7 @@ std::optional<SocketAddress> source_towards(const SocketAddress& target) {
   if (!socket || ::connect(socket.get(), target.get(), target.bytes) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source.storage), &source.bytes) != 0)
     return std::nullopt;
-  // The port is at the same offset in both families.
+  // The port is at the same offset for IPv4 and IPv6.
   reinterpret_cast<sockaddr_in*>(&source.storage)->sin_port = 0;
   return source;
 }

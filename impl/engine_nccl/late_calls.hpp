@@ -20,13 +20,13 @@ class LateCalls {
  public:
   explicit LateCalls(const NcclGroup& group) : group_(group) {}
 
-  // Notes the latest call on the device that was not captured. Any thread.
+  // Notes the latest call on the device that was not captured. Any thread may call this.
   void note_launched(uint64_t sequence) noexcept { latest_call_.store(sequence); }
   // If all ranks are on one host, the engine does not track when operations on callers' streams end. This
   // finds ranks that have not even made such a call. Only the watch calls it.
   std::optional<CallFailure> find(int64_t now);
 
-  // --- Any thread.
+  // --- Any thread may call these functions.
   // Returns a failure if the other end of a message has left without making its call.
   std::optional<CallFailure> find_departed(const Call& call, uint64_t sequence) const;
   CallFailure timed_out(const Call& call, uint64_t sequence, int64_t elapsed_ns) const;

@@ -55,7 +55,7 @@ void NcclEnding::set_ended() noexcept {
 // end only when another one is aborted.
 void NcclEnding::end(const std::vector<std::shared_ptr<NcclCommunicator>>& all) {
   std::vector<std::thread> threads;
-  threads.reserve(all.size());  // a started thread that cannot be stored would end the process
+  threads.reserve(all.size());  // otherwise a thread might start but not be stored, which ends the process
   for (const auto& communicator : all)
     if (!call_out([&] {
           threads.push_back(start_thread("dsc-nccl-end", [this, communicator] { end_one(*communicator); }));

@@ -16,8 +16,8 @@ class NcclEngine final : public DeviceEngine,
                          private NcclOwner,
                          public std::enable_shared_from_this<NcclEngine> {
  public:
-  // Collective among the ranks of `host`: makes the device's part of its world. Throws on all ranks if that
-  // fails on one.
+  // Collective among the ranks of `host`: makes the engine of the world's device. If one rank fails, all
+  // throw.
   static std::shared_ptr<NcclEngine> create(const DeviceWorld& world,
                                             const std::shared_ptr<GroupEngine>& host, Deadline deadline);
   explicit NcclEngine(NcclGroup group);

@@ -113,13 +113,13 @@ std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const Nc
   std::shared_ptr<NcclCommunicator> part;
   capture(
       [&] {
-        // NCCL allows no running operation here.
+        // NCCL does not allow running operations during a split.
         works_.drain(DeviceWorks::Drain::kCollectives, usual.deadline);
         part = group_.communicator->split(color, key, settings, {usual.deadline, check});
       },
       [&](const Error& error) {
         group_.published->publish_failed_step(step);
-        if (!group_.on_one_host()) fail_split(error);  // only ranks of this host see the step
+        if (!group_.on_one_host()) fail_split(error);  // ranks of other hosts do not see the failed step
         throw Error(error);
       });
   return part;

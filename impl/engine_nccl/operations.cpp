@@ -21,7 +21,7 @@ bool is_reduction(OpKind kind) {
          kind == OpKind::kReduceScatterV;
 }
 
-// True for operations that are one call of NCCL; others may need several.
+// True for operations that are a single call of NCCL. Other operations may need several calls.
 bool is_one_call(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter ||
          kind == OpKind::kBroadcast || kind == OpKind::kAllGather || kind == OpKind::kSend ||
@@ -225,7 +225,7 @@ void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* st
   if (call.kind == OpKind::kScatter) receive(call.recv, bytes, call.root, comm, stream);
 }
 
-// Blocks of different lengths need a broadcast or a reduction for each rank, or messages.
+// With blocks of different lengths, each rank needs its own broadcast, reduction or message.
 void NcclOperations::put_lists(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   for (int peer = 0; peer < ranks_; ++peer) {

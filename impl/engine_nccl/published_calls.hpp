@@ -43,20 +43,21 @@ class PublishedCalls {
   PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members);
 
   // Publishes this rank's next collective, and compares it if it runs on a device. Calls on host memory take
-  // a sequence number here too, but are compared elsewhere. One thread at a time.
+  // a sequence number here too, but are compared elsewhere. Only one thread at a time may call this.
   std::optional<DifferingCall> publish(const Call& call, bool on_device);
   // Publishes this rank's next message and compares it with the call at the other end. Afterwards
-  // latest_message() returns its sequence number. One thread at a time.
+  // latest_message() returns its sequence number. Only one thread at a time may call this.
   std::optional<DifferingCall> publish_message(const Call& call);
 
   uint64_t latest_message(const Call& call) const noexcept;
 
   // publish_failed_step() publishes that a collective step has failed on this rank. has_failed_step() is true
-  // if the step, or a later one, has failed on any rank of this host. Steps are counted from 1. Any thread.
+  // if the step, or a later one, has failed on any rank of this host. Steps are counted from 1. Any thread
+  // may call this.
   void publish_failed_step(uint64_t step) noexcept;
   bool has_failed_step(uint64_t step) const noexcept;
 
-  // --- Any thread.
+  // --- Any thread may call these functions.
   uint64_t latest() const noexcept { return latest_.load(); }
   OpKind kind_of(uint64_t sequence) const;  // of this rank's own collective
   // Returns the sequence number of the latest collective that all ranks of this host have called.

@@ -1,4 +1,4 @@
-// What dsc_engines_json() reports about NCCL.
+// The part of dsc_engines_json() about NCCL.
 #pragma once
 
 #include "comm/library_report.hpp"
