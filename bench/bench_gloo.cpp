@@ -34,7 +34,7 @@ class GlooEngine : public bench::Engine {
     if (!folder)
       throw std::invalid_argument("expected BENCH_STORE, a folder where the ranks find each other");
     gloo::transport::tcp::attr own;
-    // address of this rank's host; not set: all ranks are on one host
+    // Address of this rank's host; not set: all ranks are on one host.
     const char* address = std::getenv("BENCH_ADDRESS");
     own.hostname = address ? address : "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(own);

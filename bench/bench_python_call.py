@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="default: 15")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
-    # this script runs itself with this option for torch
+    # This script runs itself with this option for torch.
     parser.add_argument("--torch-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.torch_only:

@@ -25,7 +25,7 @@ class WireEngine : public bench::Engine {
     std::vector<int32_t> members;
     for (int32_t rank = 0; rank < job.ranks; ++rank) members.push_back(rank);
     const dsc::TransportLibrary library = dsc::load_transport(dsc::process_environment());
-    // address of this rank's host; not set: all ranks are on one host
+    // Address of this rank's host; not set: all ranks are on one host.
     const char* address = std::getenv("BENCH_ADDRESS");
     transport_ = std::make_unique<dsc::TransportGroup>(
         std::make_shared<dsc::Transport>(library, address ? address : "127.0.0.1"), rank_, members);

@@ -155,7 +155,7 @@ def pythons() -> list[str]:
     real: dict[str, str] = {}
     for path in found:
         if re.fullmatch(r"python3?(\.\d+)?", Path(path).name) and os.access(path, os.X_OK):
-            # a virtual environment links to the Python that made it
+            # A virtual environment links to the Python that made it.
             is_environment = Path(path).parent.with_name("pyvenv.cfg").exists()
             real.setdefault(path if is_environment else os.path.realpath(path), path)
     return [path for path in real.values() if answer(path, "") is not None]
@@ -254,7 +254,7 @@ class Bench:
             "PYTHONPATH": path,
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
-            # freed memory stays with the process; otherwise page faults would take most of a step
+            # Freed memory stays with the process; otherwise page faults would take most of a step.
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         }
@@ -282,7 +282,7 @@ def fitting(ways: list[str], start: str, model: str, ranks: int, hook: str) -> l
     line = next(line for line in machine.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
     there, left = int(line.split()[1]) << 10, list(ways)
     for way in (*DISPENSABLE, None):
-        # parameters, gradients, and the memory of a way
+        # Parameters, gradients, and the memory of a way.
         needed = ranks * ((300 << 20) + bytes_of(model) * (2 + (len(left) - 1) * COPIES[hook]))
         if needed < 0.9 * there:
             break

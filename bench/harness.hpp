@@ -17,7 +17,7 @@ struct Job {
   Op op;
   size_t bytes;
   int ranks;
-  // file shared by all ranks, initially zero, for the start barrier and the results
+  // File shared by all ranks, initially zero, for the start barrier and the results.
   std::string meeting_path;
   bool quick;
 };

@@ -65,7 +65,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run to FILE")
     parser.add_argument("--quick", action="store_true", help="one round, one size, few calls: does it work?")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
-    # this script runs itself as a rank with this option: the file with which torch's ranks meet
+    # This script runs itself as a rank with this option: the file with which torch's ranks meet.
     parser.add_argument("--store", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.sizes = options.sizes or (SIZES[:1] if options.quick else SIZES)

@@ -89,7 +89,7 @@ float sum_of_ranks(int ranks, size_t index) {
 float expected_of_mapping(Op op, int rank, int ranks, size_t count, size_t i) {
   const Matrix m(count, ranks);
   const size_t n = static_cast<size_t>(ranks), own = static_cast<size_t>(rank), each = m.rows / n;
-  // whether the output consists of whole rows
+  // Whether the output consists of whole rows.
   const bool whole_rows = op == Op::gather_columns || op == Op::hidden_to_sequence;
   const size_t row = i / (whole_rows ? m.columns : m.width), column = i % (whole_rows ? m.columns : m.width);
   const size_t owner = column / m.width;

@@ -32,7 +32,7 @@ pipeline = world.split(color=replica, key=stage, name=f"pipeline {replica}")
 replicas = world.split(color=stage, key=replica, name=f"stage {stage}")
 print(f"rank {world.rank}: stage {stage} of pipeline {members(pipeline)}, replica {replica} of {members(replicas)}")
 
-# along the row: every stage except the first receives from the stage before, and adds 10
+# Along the row: every stage except the first receives from the stage before, and adds 10.
 x = np.array([replica + 1.0])
 if stage > 0:
     pipeline.recv(x, stage - 1)

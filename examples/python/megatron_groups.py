@@ -21,7 +21,7 @@ world = dsc.init_distributed()
 if world.size != 8:
     sys.exit(f"eight ranks, please, not {world.size}: dscrun -n 8 -- python3 megatron_groups.py")
 rank = world.rank
-# consecutive ranks share a layer; ranks of different stages are farthest apart
+# Consecutive ranks share a layer; ranks of different stages are farthest apart.
 tensor_rank, copy, stage = rank % 2, rank // 2 % 2, rank // 4
 
 

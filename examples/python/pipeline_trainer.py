@@ -83,7 +83,7 @@ class Trainer:
             outputs[0][...] = y
             return None
         loss, grad = digits.cross_entropy(y, self.targets.pop(m))
-        # the loss of a batch is the mean of the micro-batches' losses
+        # The loss of a batch is the mean of the micro-batches' losses.
         self.scores_grads[m] = grad / self.micro_batches
         return loss
 
@@ -137,7 +137,7 @@ class Trainer:
         count = -(-len(labels) // self.size)
         if self.test_schedule is None:
             self.test_schedule = pipeline_options.test_schedule(self.schedule, count)
-        # the last micro-batch is filled with other images
+        # The last micro-batch is filled with other images.
         rows = np.resize(np.arange(len(labels)), (count, self.size))
         real = np.arange(rows.size).reshape(rows.shape) < len(labels)
         self.images, self.labels, self.x, self.targets = images[rows], np.where(real, labels[rows], -1), {}, {}

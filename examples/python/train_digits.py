@@ -58,7 +58,7 @@ class Trainer:
         loss = self.network.loss(self.network.forward(images), labels)
         grads = {}
         for index, grads[index] in self.network.backward():
-            # the reduction of a full bucket starts automatically
+            # The reduction of a full bucket starts automatically.
             self.call(self.reducer.mark_ready, index, grads[index])
         self.call(self.reducer.finish)  # now `grads` hold the mean over all ranks
         self.optimizer.step([grads[index] for index in range(len(grads))])

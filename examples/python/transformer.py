@@ -41,7 +41,7 @@ class Trainer:
 
     def __init__(self, world, text, options, hook=None):
         self.world, self.text, self.options = world, text, options
-        # the reducer copies rank 0's parameters to all ranks
+        # The reducer copies rank 0's parameters to all ranks.
         self.model = alone.model_of(options, options.seed + world.rank)
         self.optimizer = alone.Adam(self.model.params, options.lr)
         bucket_bytes = options.bucket_kib << 10

@@ -138,7 +138,7 @@ class Trainer:
             outputs[0][...] = y
             return None
         loss, delta = part.group.cross_entropy(y, windows[:, 1:])
-        # the loss of a batch is the mean of the micro-batches' losses
+        # The loss of a batch is the mean of the micro-batches' losses.
         self.deltas[instruction.micro_batch] = delta / self.options.micro_batches
         return loss
 
@@ -172,7 +172,7 @@ class Trainer:
         dsc.finalize_grads(
             reducers=[self.reducer],
             tensor=self.groups.tensor,
-            # each rank processed only a part of the context
+            # Each rank processed only a part of the context.
             sequence_parallel=of_whole if self.options.sequence_parallel else [],
             embedding=self.groups.embedding,
             word_embeddings=[self.grads[self.table()]] if is_end else [],

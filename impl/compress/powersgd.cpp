@@ -21,7 +21,7 @@
 namespace dsc {
 
 constexpr size_t kPanel = 2048;  // columns
-// not a power of two, so that rows do not compete for the same cache sets
+// Not a power of two, so that rows do not compete for the same cache sets.
 constexpr size_t kStride = kPanel + 16;
 
 // One panel of a product: `width` of the matrix's columns. `thin` is the transposed part of q for this panel:

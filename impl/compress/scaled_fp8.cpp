@@ -71,7 +71,7 @@ uint32_t max_magnitude_bits(const float* values, size_t count) {
   const auto load = [&](size_t at) HWY_ATTR {
     return hn::And(hn::BitCast(i, hn::LoadU(F32(), values + at)), magnitude);
   };
-  // four maxima, so that consecutive instructions do not wait for each other
+  // Four maxima, so that consecutive instructions do not wait for each other.
   auto a = hn::Zero(i), b = a, c = a, d = a;
   size_t at = 0;
   for (; count - at >= 4 * kF32Lanes; at += 4 * kF32Lanes) {

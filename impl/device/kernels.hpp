@@ -99,7 +99,7 @@ struct RowSum {
   uint32_t terms;
   int32_t dtype;
   CudaAddress weights = 0;  // 0: all weights are 1
-  // selects the weight of each term; 0: the weight has the same position as the entry in `index`
+  // Selects the weight of each term; 0: the weight has the same position as the entry in `index`.
   CudaAddress weight_index = 0;
 };
 

@@ -35,7 +35,7 @@ struct ReduceSpec {
   int32_t op;
   int32_t divisor = 1;    // for AVG: number of ranks; the sum is divided by it once
   double prescale = 1.0;  // factor that multiplies each input; floats only
-  // store without caching; faster only if the data exceeds the last-level cache
+  // Store without caching; faster only if the data exceeds the last-level cache.
   bool non_temporal = false;
   const UserOp* user = nullptr;  // replaces `op` if set, for any type; not combined with divisor or prescale
 };

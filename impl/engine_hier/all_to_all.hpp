@@ -58,7 +58,7 @@ class AllToAll : private HierSteps {
 
   const size_t element_bytes_;
   const std::byte* from_;  // what this rank sends
-  // a copy of from_; in place, received blocks would overwrite blocks that are not sent yet
+  // A copy of from_; in place, received blocks would overwrite blocks that are not sent yet.
   std::vector<std::byte> kept_;
   std::vector<uint64_t> lists_;  // for each member: elements that it sends to and receives from all ranks
 };

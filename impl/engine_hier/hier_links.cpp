@@ -190,7 +190,7 @@ TransportGroup& HierLinks::pair(int sender, int receiver, HierStatus::Waiting wa
   pair.waiting = waiting;
   pair.group->set_check([this, &pair, other = sends ? receiver : sender](const std::vector<bool>&) {
     check_host_();
-    // once connected, the connection itself reports that the rank has left
+    // Once connected, the connection itself reports that the rank has left.
     if (!pair.connected) world_.expect_member(state_.id(), other);
     status_.report_late(pair.waiting, {other});
   });

@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-// distinguishes ids of shrunk groups from those of other groups
+// Distinguishes ids of shrunk groups from those of other groups.
 constexpr uint64_t kShrunkIds = uint64_t{1} << 63;
 constexpr int32_t kMapped = 1;
 constexpr int kMostNumber = 31;

@@ -75,7 +75,7 @@ BusyQueue ProgressEngine::take_idle() noexcept {
 
 void ProgressEngine::release_idle() noexcept {
   bool any = false;
-  // released outside the lock, because releasing the last queue may end a world
+  // Released outside the lock, because releasing the last queue may end a world.
   while (take_idle().engine) any = true;
   if (any) wake();  // a driver may still have it in its list
 }

@@ -120,9 +120,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   const std::shared_ptr<Kept> kept_;
   NcclComm* made_ = nullptr;  // written by NCCL; for a split, by a thread of NCCL
   std::atomic<NcclComm*> comm_{nullptr};
-  // the parent's child, kept while NCCL may still write into it
+  // The parent's child, kept while NCCL may still write into it.
   std::shared_ptr<NcclCommunicator> splitting_;
-  // also set when the communicator is released without an abort
+  // Also set when the communicator is released without an abort.
   std::atomic<bool> aborting_{false};
   std::atomic<bool> ended_{false};
   std::mutex mutex_;  // held during calls of NCCL

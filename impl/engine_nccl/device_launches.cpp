@@ -98,7 +98,7 @@ void DeviceLaunches::count(const Call& call) noexcept {
 
 void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* stream) {
   for (const Call& call : calls) check_usable(call);
-  // also covers the code that is called below, which opens scopes of the same device
+  // Also covers the code that is called below, which opens scopes of the same device.
   const DeviceScope scope(group_.device());
   const bool captured = captures(stream);
   const auto untracked = group_.on_one_host() || captured ? nullptr : make_untracked(calls[0], stream);
@@ -117,7 +117,7 @@ void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* st
   if (!captured) late_.note_launched(sequence);
   if (untracked) return add_untracked(untracked, sequence);
   records.detach(captured ? Detached::kCaptured : Detached::kLaunched);
-  // the end of the communicator may have recorded its works before this call was added
+  // The end of the communicator may have recorded its works before this call was added.
   if (ending_.begun()) works_.record_uncalled();
 }
 

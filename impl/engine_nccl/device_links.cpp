@@ -23,7 +23,7 @@ DeviceLink& DeviceLinks::get(const Call& call) {
         }
         link.connect(owner_.keep_alive());
       },
-      // the exchange must end, because it writes into the link, which is about to be destroyed
+      // The exchange must end, because it writes into the link, which is about to be destroyed.
       [&](const Error& error) {
         link.fail_connection(error);
         throw Error(error);

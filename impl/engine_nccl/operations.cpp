@@ -167,7 +167,7 @@ NcclOp NcclOperations::op_of(NcclComm* comm, const Call& call) {
   if (call.prescale == 1) return plain_op(call);
   const auto known = scales_.find({call.prescale, call.dtype});
   if (known != scales_.end()) return known->second;
-  // operations that are on streams already have their own copy of the factor
+  // Operations that are on streams already have their own copy of the factor.
   if (scales_.size() == kMostScales) {
     communicator_->drop_scaled_sum(comm, scales_.begin()->second);
     scales_.erase(scales_.begin());

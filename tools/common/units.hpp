@@ -21,7 +21,7 @@ std::optional<double> parse_rate(const std::string& text);
 // These functions throw std::invalid_argument with the option's name if the value is wrong.
 double number_of(const std::string& option, const std::string& text);
 double part_of(const std::string& option, const std::string& text);  // above 0, at most 1
-// refuses "80G", which could mean 10^9 or 2^30
+// Refuses "80G", which could mean 10^9 or 2^30.
 double bytes_of(const std::string& option, const std::string& text);
 double rate_of(const std::string& option, const std::string& text);
 int whole_of(const std::string& option, const std::string& text, int least);

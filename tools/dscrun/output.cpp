@@ -20,7 +20,7 @@ constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr size_t kMaxPrefixBytes = 16;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxQueueBytes = 1 << 20;
-// enough to empty a pipe; limited, because an unrelated process may keep writing
+// Enough to empty a pipe; limited, because an unrelated process may keep writing.
 constexpr int kDrainReads = 32;
 
 bool wants_color(int fd) {

@@ -18,13 +18,13 @@
 namespace dscrun {
 namespace {
 
-// a rank that ends within this time after INT or TERM was asked to end
+// A rank that ends within this time after INT or TERM was asked to end.
 constexpr auto kStopping = std::chrono::minutes(1);
 constexpr auto kKillPatience =
     std::chrono::seconds(5);  // a killed process ends at once unless a device holds it
-// signs of life in the time after which a silent dscrun counts as lost
+// Signs of life in the time after which a silent dscrun counts as lost.
 constexpr int kBeats = 4;
-// watched processes with this number or a higher one are connections
+// Watched processes with this number or a higher one are connections.
 constexpr size_t kRemotes = size_t{1} << 32;
 
 std::string format_seconds(std::chrono::steady_clock::duration duration) {

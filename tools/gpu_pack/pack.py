@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["libhwy-dev", "libasio-dev", "libsodium-dev", "libcli11-dev", "nlohmann-json3-dev", "libcmocka-dev"]
 PYTHON = pathlib.Path("/usr/bin/python3").resolve()  # .../python3.11
 TOOLS = {"ninja": "ninja-build", "pkgconf": "pkgconf-bin"}
-# the packed tools use these, whatever versions the machine has
+# The packed tools use these, whatever versions the machine has.
 TOOL_LIBRARIES = ["ld-linux-x86-64.so.2", "libc.so.6"]
 PYTHON_UNUSED = ("/ensurepip/", "/idlelib/", "/lib2to3/", "/pydoc_data/", "/test/", "/tkinter/", "/turtledemo/")
 OF_EVERY_MACHINE = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so")  # exists on every machine, for linking

@@ -48,7 +48,7 @@ class Machine:
         self.fakes = options.fakes
         self.folder = pathlib.Path(options.folder).absolute()
         self.build = self.folder / "build"
-        # the environment before run.sh
+        # The environment before run.sh.
         self.own = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
         self.make_programs()
         self.nvcc, self.nvcc_text = self.find_nvcc()

@@ -16,7 +16,7 @@ import source
 PAGE = "docs/environment.md"
 READERS = ("impl/*.?pp", "capi/*.cpp", "tools/common/*.cpp", "tools/dscrun/*.cpp", "tools/dscctl/*.cpp", "bindings/python/*.py",
            "bindings/rust/*/build.rs")
-# the texts of --help and of the man page
+# The texts of --help and of the man page.
 HELP = {"dscrun": "tools/dscrun/usage.cpp", "dscctl": "tools/dscctl/main.cpp"}
 READS = re.compile(r"\b(?:environment_?|getenv|environ|kLaunchers|var_os|env::var|variable)\b")
 LITERAL = re.compile(r'"([A-Z][A-Z0-9]+(?:_\w*[A-Za-z0-9])*)=?"')

@@ -14,7 +14,7 @@ import source
 ENGINE_TABLE = "impl/session/engine_table.cpp"
 OWN_ENGINES = {"host", "hier"}  # every other folder engine_NAME is named after a vendor's library
 ENGINES = {path.split("/")[1].removeprefix("engine_") for path in source.files("impl/engine_*/*.?pp")} - OWN_ENGINES
-# the files that may contain a vendor's name
+# The files that may contain a vendor's name.
 HOMES = {name: (f"impl/engine_{name}/", ENGINE_TABLE) for name in sorted(ENGINES)} | {
     "cuda": ("impl/device/", "impl/engine_nccl/"),
     "gloo": ("impl/gloo/", "impl/transport/library.", "impl/transport/table.h"),

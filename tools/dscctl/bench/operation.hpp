@@ -22,7 +22,7 @@ struct Operation {
   bool in_parts;         // a count is the size of one rank's part, not of the whole buffer
   bool moves;            // the operation moves data
   bool in_pairs;         // neighboring ranks exchange messages in pairs
-  // bytes on the busiest link divided by the size, as other benchmarks define it
+  // Bytes on the busiest link divided by the size, as other benchmarks define it.
   double (*bus_factor)(double ranks);
   dsc_result_t (*call)(const Rank& self, float* in, float* out, size_t count);
 };

@@ -12,7 +12,7 @@ namespace dscctl::bench {
 namespace {
 
 constexpr int kSurveyRounds = 2;
-// the fastest round counts, because other programs can only make it slower
+// The fastest round counts, because other programs can only make it slower.
 constexpr int kRounds = 3;
 constexpr double kDifference = 1.1;  // ratio above which two values of a setting differ, beyond noise
 constexpr double kWorthIt = 0.05;
@@ -198,7 +198,7 @@ class Tuner {
     one.fastest = fastest.value;
   }
 
-  // Of those that are as good as the best, the one that changes least.
+  // Of the candidates that are as good as the best one, returns the one that changes the setting least.
   static const Candidate& nearest_of_the_fastest(const std::vector<Candidate>& all, std::ptrdiff_t present) {
     double best_us = HUGE_VAL;
     for (const Candidate& each : all) best_us = std::min(best_us, mean_us(each));

@@ -78,7 +78,7 @@ class Descent {
   void go_from(Boundaries cut) {
     if (tries_ == 0 && !best_.empty()) return;
     Trial trial = tried(cut);
-    // moves of all ranges of inner boundaries
+    // Moves of all ranges of inner boundaries.
     const size_t inner = cut.size() - 2, moves = 2 * inner * inner;
     for (size_t failed = 0, move = 0; tries_ > 0 && failed < moves; move = (move + 1) % moves) {
       const size_t length = move / (2 * inner), first = 1 + move / 2 % inner;

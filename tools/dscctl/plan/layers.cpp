@@ -226,7 +226,7 @@ std::vector<Record> json_records(const std::string& text) {
 
 // Layers with the same name in `tied` share their weights, so they must have equal sizes.
 void check_ties(const std::vector<Layer>& layers) {
-  // for each name, the first layer and the number of layers
+  // For each name, the first layer and the number of layers.
   std::map<std::string, std::pair<size_t, size_t>> ties;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].tied.empty()) continue;
@@ -246,7 +246,7 @@ void check_ties(const std::vector<Layer>& layers) {
 }
 
 Layers layers_of(std::string text) {
-  // a byte order mark, which spreadsheet programs write
+  // A byte order mark, which spreadsheet programs write.
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw std::invalid_argument("is empty, expected layers as CSV or JSON");

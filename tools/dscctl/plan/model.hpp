@@ -31,7 +31,7 @@ struct Kind {
   const char* name;
   int chunks;  // the number of chunks that it requires; 0: two or more
   bool is_zigzag = false;
-  // the order is made and stored as a list, which takes far longer than simulating it
+  // The order is made and stored as a list, which takes far longer than simulating it.
   bool is_listed = false;
 };
 const std::vector<Kind>& kinds();

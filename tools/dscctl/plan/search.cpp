@@ -229,7 +229,7 @@ class Search {
     Row row = try_partition(one, handle, partition(one.shape), &held);
     if (fits(row)) return row;
     const double least = least_peak(question_, one.shape, held) * (1 - kSame);
-    // it does not fit, and its least memory is not the smallest so far
+    // It does not fit, and its least memory is not the smallest so far.
     if (least > question_.memory_bytes && least > least_bytes_) return row;
     const auto cut = [&](int how) {
       if (how == 0 && least > question_.memory_bytes) return Boundaries{};

@@ -14,7 +14,7 @@ using TimeNs = int64_t;  // unix time
 
 struct Entry {
   int64_t record_id = 0;
-  // sequence number in the group's collectives, or in the messages with this peer and direction
+  // Sequence number in the group's collectives, or in the messages with this peer and direction.
   int64_t sequence = 0;
   bool is_message = false;
   bool on_device = false;    // the operation ran on a device
@@ -86,7 +86,7 @@ struct Dump {
   std::optional<int64_t> unix_minus_monotonic;  // at the time of the dump
   std::vector<Entry> entries;                   // oldest first
   std::vector<Iteration> iterations;            // one per reducer
-  // groups of which this rank is a member, by index in Trace::groups
+  // Groups of which this rank is a member, by index in Trace::groups.
   std::map<size_t, Progress> groups;
 };
 

@@ -38,7 +38,7 @@ function startKeys(page) {
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !actions[event.key]) return;
-    // the browser moves the slider
+    // The browser moves the slider.
     if (event.target instanceof HTMLInputElement && event.key.startsWith("Arrow")) return;
     event.preventDefault();
     actions[event.key]();

@@ -18,7 +18,7 @@ function memoryText(memory) {
   return data.hasBytes ? inUnits(memory, 1000, ["B", "KB", "MB", "GB", "TB"]) : `${number(memory, 4)} micro-batches`;
 }
 
-// A shorter form of the same number.
+// Returns a shorter text for the same amount of memory.
 function heldText(memory) {
   return data.hasBytes ? memoryText(memory) : `${number(memory, 3)} held`;
 }

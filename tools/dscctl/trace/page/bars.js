@@ -1,5 +1,5 @@
-// Draws the operations of one row. Narrow operations are added up in columns, which show as the heights of two colors
-// how much of their time was spent waiting and moving data.
+// Draws the operations of one row. Narrow operations are combined into columns. The heights of two colors in a column
+// show how much of its time was spent waiting and moving data.
 
 const LABEL_WIDTH = 46; // minimum width in pixels of a bar with a name
 const NARROW = 4; // operations narrower than this many pixels are not drawn as bars
