@@ -29,8 +29,8 @@ class Busy {
 };
 
 // Returns how often a rank checks for the others before it first pauses, in a small operation. Ranks that
-// call at the same time have usually arrived by then, unless they share a processor. A pause takes as long as
-// a large part of such an operation, so it comes late.
+// call at the same time have usually arrived by then, unless they share a processor. A pause would take a
+// considerable part of the time of such an operation.
 inline int eager_looks(const Group& group) noexcept { return group.host().spins() > 0 ? 64 : 1; }
 
 class Operation {

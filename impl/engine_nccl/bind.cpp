@@ -64,8 +64,8 @@ CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, cons
   return cuda;
 }
 
-// Returns whether the program uses a device. Does not load or initialize CUDA in a program that does not use
-// it.
+// Returns whether a device is current in this thread. Does not load or initialize CUDA in a program that does
+// not use it.
 bool works_on_device(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
   if (loader.loaded("cuInit").empty()) return false;
   return Device::current(load_driver(request, loader, environment)) >= 0;

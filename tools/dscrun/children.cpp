@@ -71,7 +71,7 @@ std::string describe_end(int wait_status) {
   if (WIFEXITED(wait_status)) return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
-  // For example, because a parameter was used while another thread released it.
+  // For example, the program may have used a sharded parameter that was released.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
   const std::string advice = may_tell ? "; in Python, PYTHONFAULTHANDLER=1 shows the line" : "";
   return "died by signal " + std::to_string(signal) + " (" + strsignal(signal) + core + advice + ")";

@@ -6,8 +6,8 @@
 namespace dscctl::bench {
 namespace {
 
-// Sums for the least squares over a = 1 / us and b = bytes / us. With the right factors, their combination is
-// 1 for every measurement.
+// Sums for the least squares over a = 1 / us and b = bytes / us. For a perfect fit, latency_us * a +
+// us_per_byte * b is 1 for every measurement.
 struct Sums {
   double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
 };

@@ -76,7 +76,7 @@ long switches_so_far() {
   return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-// All ranks start at the same time, as well as a barrier can synchronize them.
+// Times one call. A barrier first lets all ranks start at nearly the same time.
 double time_once(const Rank& self, const Case& one, float* in, float* out, size_t count) {
   ok(dsc_barrier(self.world, nullptr, nullptr));
   const double start = now_us();

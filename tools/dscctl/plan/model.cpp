@@ -179,8 +179,8 @@ double most_held(const Shape& shape, const Held& held) {
   return static_cast<double>(most) / shape.chunks;
 }
 
-// Weights layers as on the stage that holds most. If a stage holds less, its limit is raised as far as a part
-// within this limit is sure to fit.
+// Weights layers as on the stage that holds most. If a stage holds less, its limit is raised, but only so far
+// that a part within the limit still fits.
 double limit_of(const Question& question, const Shape& shape, double most, double held) {
   double raised = HUGE_VAL;
   for (const Layer& layer : question.layers) {

@@ -229,7 +229,7 @@ class Search {
     Row row = try_partition(one, handle, partition(one.shape), &held);
     if (fits(row)) return row;
     const double least = least_peak(question_, one.shape, held) * (1 - kSame);
-    // It does not fit, and its least memory is not the smallest so far.
+    // This candidate cannot fit, and cannot be the one that needs the least memory.
     if (least > question_.memory_bytes && least > least_bytes_) return row;
     const auto cut = [&](int how) {
       if (how == 0 && least > question_.memory_bytes) return Boundaries{};
@@ -436,7 +436,7 @@ class Search {
     }
   }
 
-  // Shows only the first, which is the best, of several rows that are the same answer.
+  // Of several rows that are the same answer, shows only the first one, which is the best.
   void show(const Row& row) {
     for (Row& shown : answer_.rows) {
       const bool is_other = is_as_good(row, shown);

@@ -25,7 +25,7 @@ struct Waiter {
   bool is_sure = true;     // it certainly still waits
 };
 
-// One rank waits for another one in an operation.
+// A rank that waits for another rank in an operation.
 struct Wait {
   int waiter = 0;
   int awaited = 0;

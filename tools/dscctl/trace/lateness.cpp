@@ -53,7 +53,7 @@ std::vector<Lateness> measure_lateness(const Trace& trace, const std::vector<Ope
   Waiters waiters;
   for (const Dump& dump : trace.dumps) of_rank[dump.rank].rank = dump.rank;
   for (const Operation& operation : operations) {
-    // Ranks that call such an operation do not wait on the host.
+    // Only a collective on the host makes all its ranks wait for each other.
     if (operation.is_message || operation.on_device()) continue;
     const std::vector<Arrival> arrivals = arrivals_of(operation);
     if (arrivals.size() > 1) book(of_rank, waiters, operation, arrivals);

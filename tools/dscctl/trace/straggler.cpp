@@ -9,8 +9,8 @@
 namespace dscctl::trace {
 namespace {
 
-constexpr int64_t kLeastOperations = 5;  // with fewer operations, one rank is easily the last in all of them
-constexpr int64_t kLeastPercent = 10;    // share of the time that each other rank lost on average
+constexpr int64_t kLeastOperations = 5;  // with fewer operations, one rank may be last by chance
+constexpr int64_t kLeastPercent = 10;  // minimum percentage of the time that each other rank loses on average
 
 // Returns the time from the first start of an operation to the last completion.
 int64_t time_of_operations(const Trace& trace) {
