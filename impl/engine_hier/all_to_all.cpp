@@ -274,8 +274,8 @@ void AllToAll::unpack_from_hosts(std::byte* rows, const std::byte* from) const {
 
 // ---- large blocks through the leaders, one after another
 
-// In the step for a distance d, a host sends to the host d places after it and receives from the host d
-// places before it, once for each pair of members.
+// For each distance d from 1 on, host h sends to host h + d and receives from host h - d, modulo the number
+// of hosts. There is one step for each pair of members of the two hosts.
 void AllToAll::exchange_in_steps(size_t longest) {
   keep_sent();
   exchange_on_host();

@@ -22,7 +22,7 @@ class CallComparison {
       : context_(context), inline_data_(inline_data), deadline_(deadline) {}
 
   // All ranks of the group call this. Throws MISMATCH if the calls differ, PROTOCOL if another host sent
-  // malformed data, and whatever the host engine and the transport throw.
+  // malformed data, and the errors of the host engine and the transport.
   //
   // Returns the deadline for the rest of the operation. On a leader, this is the earliest deadline of the
   // ranks of its host: each rank's time-out starts when it calls, and a leader that calls late must not make

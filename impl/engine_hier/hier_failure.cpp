@@ -95,7 +95,7 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
   if (known.code == DSC_ERR_PEER_STALLED && local_->group().revoked())
     if (const Failure here = local_->group().first_cause();
         here.code == known.code && here.ranks == known.ranks)
-      known.text = here.text;  // this host knows more about its own ranks than it told the others
+      known.text = here.text;  // this host knows more about its own ranks than it published
   adopt_failure(known);
 }
 

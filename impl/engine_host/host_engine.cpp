@@ -216,7 +216,7 @@ void HostEngine::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
-  if (self_driven()) {  // without a progress thread, nobody will drive the queues later
+  if (self_driven()) {  // without a progress thread, no thread will drive the queues later
     while (collectives_.drive()) {
     }
     MutexLock lock(queues_mutex_);  // does not call message_queues(), which needs memory

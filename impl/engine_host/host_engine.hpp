@@ -110,7 +110,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::atomic<int> running_{0};       // operations that were queued and have not ended
   uint64_t local_operations_ = 0;     // counted in a group of one only
   Consensus consensus_{*group_};
-  bool replaces_world_ = false;  // true if this comes from the world by shrink() alone
+  bool replaces_world_ = false;  // true if this was made from the world only by calls of shrink()
   // The number of shrinks so far. A communicator shares this number with all communicators made from it by
   // shrink(), directly or indirectly.
   std::shared_ptr<std::atomic<int>> shrinks_ = std::make_shared<std::atomic<int>>(0);

@@ -100,8 +100,8 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 
 }  // namespace
 
-// Makes one decision together with all living ranks. If the decision is a failure, this throws on all of
-// them.
+// Makes one decision together with all ranks that are alive. If the decision is a failure, this throws on all
+// of them.
 Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   OtherQueues others(self_driven());
   Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_sequence()}, call.deadline,
@@ -124,8 +124,8 @@ int32_t HostEngine::agree_on(int32_t flags) {
   return decide(make_ballot(Question::kAgree, flags), call).flags;
 }
 
-// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot says
-// whether that succeeded; flags of 0 mean that another round may succeed.
+// Makes this rank's part of a group of the ranks that are alive, and maps the others' parts. The returned
+// ballot says whether that succeeded; flags of 0 mean that another round may succeed.
 Ballot HostEngine::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                                  const Recovery& call, std::shared_ptr<HostEngine>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
@@ -154,7 +154,7 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
   return ballot;
 }
 
-// Called when all living ranks have mapped the child. From then on, no rank may undo the child.
+// Called when all ranks that are alive have mapped the child. From then on, no rank may undo the child.
 void HostEngine::adopt(HostEngine& child) noexcept {
   child.group_->withdraw();
   child.replaces_world_ = id() == kWorldId || replaces_world_;

@@ -1,9 +1,8 @@
 // Moves data part by part through the members' stages. Two stages alternate, and they stay in the cache.
 //
-// A rank that writes one of its cache lines again is several times slower if another processor has only read
-// the line than if that processor has also written it (docs/decisions.md). Therefore, if only one rank reads
-// a line of a stage, it also writes the line. Reductions that are divided among the ranks leave the result in
-// all stages.
+// A rank can write a cache line again several times faster if another processor that has read the line has
+// also written it (docs/decisions.md). Therefore, if only one rank reads a line of a stage, it also writes
+// the line. Reductions that are divided among the ranks leave the result in all stages.
 #pragma once
 
 #include "comm/transfer.hpp"

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kEagerPolls = 200;  // polls without a sleep in between
 constexpr timespec kPause{0, 100'000};
-constexpr int kOtherThreadMs = 1000;  // abort() waits this long for a thread inside NCCL to return by itself
+constexpr int kOtherThreadMs = 1000;  // abort() waits this long for another thread to return from NCCL
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;

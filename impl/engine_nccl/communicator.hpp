@@ -33,7 +33,7 @@ struct NcclContext {
 // The limits for waiting for NCCL.
 struct NcclWait {
   Deadline deadline;
-  std::function<void()> check;  // called now and then; throws to end the wait
+  std::function<void()> check;  // called repeatedly; throws to end the wait
 };
 
 class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {

@@ -7,7 +7,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kOnHost = 1;  // the same fingerprint stands for every call on host memory
+constexpr uint64_t kOnHost = 1;  // all calls on host memory have this fingerprint
 constexpr size_t kMostDescribed = 4;
 
 std::string words(const CallSignature& shown, bool on_device) {

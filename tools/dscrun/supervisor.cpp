@@ -20,8 +20,8 @@ namespace {
 
 // A rank that ends within this time after INT or TERM was asked to end.
 constexpr auto kStopping = std::chrono::minutes(1);
-constexpr auto kKillPatience =
-    std::chrono::seconds(5);  // a killed process ends at once unless a device holds it
+// A killed process ends immediately unless a device holds it.
+constexpr auto kKillPatience = std::chrono::seconds(5);
 // Signs of life in the time after which a silent dscrun counts as lost.
 constexpr int kBeats = 4;
 // Watched processes with this number or a higher one are connections.

@@ -41,8 +41,8 @@ bool is_better(const Row& a, const Row& b) {
 
 bool is_near(double a, double b, double part) { return std::abs(a - b) <= part * std::max(a, b); }
 
-// True if `row` is the same schedule with the same number of stages as `than`, but with other chunks or
-// micro-batches, and the table would show no shorter time and no less memory for it.
+// True if `row` has the same schedule and the same number of stages as `than`, but other chunks or
+// micro-batches, and if the table would show neither a shorter time nor less memory for it.
 bool is_no_better(const Row& row, const Row& than) {
   return row.kind == than.kind && row.shape.stages == than.shape.stages &&
          is_near(row.step_us, than.step_us, kAsFast) && row.peak_bytes >= than.peak_bytes * (1 - kAsFast);
