@@ -1,5 +1,6 @@
 """The rules of dsc/types.h for names and for the order of arguments. Each returns a list of violations."""
 
+import keyword
 import re
 
 # DSC_OK and DSC_ERR_TIMEOUT are what the C libraries of this field write; DSC_RESULT_TIMEOUT is not.
@@ -25,6 +26,11 @@ STEPS = {"dsc_pipe_schedule_next": "an instruction is not a description of the s
 SUBJECTS = ("bucket", "dtype", "log", "mem", "moe", "op", "pipe", "rng", "sampler", "sequence", "shard", "tensor", "tied", "trace")
 # Headers of operations, whose names are their usual ones.
 OPERATIONS = ("collectives.h", "coalesced.h", "broadcast_data.h", "context_parallel.h", "cross_entropy.h", "rms_norm.h")
+# What no field or argument is called, since a binding uses their names as they are.
+RESERVED_WORDS = set(keyword.kwlist) | set(
+    "abstract baremodule begin box const crate do dyn else end enum export extern false fn function impl let local loop macro "
+    "match mod module move mut override priv pub quote ref self static struct super trait true type unsafe use using where".split()
+)
 # Calls about the process, as PyTorch has them, and names that need no object.
 FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_json", "version", "feature", "result_name", "last_error_", "clip_options_init")
 
@@ -32,7 +38,7 @@ FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_
 def misnamed(api):
     """Lists every name and every order of arguments that breaks a rule."""
     rules = (enumerator_prefixes, shared_prefixes, options_names, struct_results, json_names, needed_sizes, counts)
-    rules += (argument_order, root_position, argument_numbers, error_rooms, subjects)
+    rules += (argument_order, root_position, argument_numbers, error_rooms, reserved_words, subjects)
     return [f"  {problem}" for rule in rules for problem in rule(api)]
 
 
@@ -178,6 +184,14 @@ def error_rooms(api):
         rooms = [name for name, type_ in fields.items() if type_ == "char*"]
         if rooms and (rooms != ["error"] or "error_capacity" not in fields):
             yield f"{struct['name']}: the room for a text is {', '.join(rooms)}; expected error and error_capacity"
+
+
+def reserved_words(api):
+    """No field or argument is a word that a language of bindings keeps for itself."""
+    for owner in api["structs"] + api["functions"]:
+        for name in (part["name"] for part in owner.get("fields") or owner.get("arguments") or ()):
+            if name in RESERVED_WORDS:
+                yield f"{owner['name']}: {name} is a reserved word of Python, Rust or Julia"
 
 
 def subjects(api):

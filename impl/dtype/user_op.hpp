@@ -1,16 +1,26 @@
 // User-defined reduce operations.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "dtype/reduce.hpp"
 
 namespace dsc {
 
-// A user-defined operation.
+// Elements that a user-defined function combines: result[i] = result[i] op input[i]. Both arrays are aligned
+// for their type.
+struct UserOpCall {
+  const void* input;
+  void* result;
+  size_t count;
+  int32_t dtype;
+  std::span<char> error;  // a function that fails may write the reason here, ended by a zero
+};
+
+// A user-defined operation. Its function returns 0, or another number on failure.
 struct UserOp {
-  // Computes inout[i] = inout[i] op in[i] for `count` elements. Both pointers are aligned for the type. A
-  // nonzero result means failure.
-  int32_t (*function)(const void* in, void* inout, size_t count, int32_t dtype, void* context);
-  void* context;
+  std::function<int32_t(const UserOpCall&)> function;
   uint64_t id;
   bool commutative;  // for information only: sources are always combined in order
 };

@@ -37,7 +37,7 @@ NcclType reduced_as(int32_t dtype) {
 }
 
 NcclOp plain_op(const Call& call) {
-  if (call.dtype != DSC_DTYPE_BOOL) return static_cast<NcclOp>(call.op - 1);
+  if (call.dtype != DSC_DTYPE_BOOL) return static_cast<NcclOp>(call.op - DSC_OP_SUM);
   const bool all = call.op == DSC_OP_PROD || call.op == DSC_OP_MIN || call.op == DSC_OP_BAND;
   return all ? NcclOp::min : NcclOp::max;
 }

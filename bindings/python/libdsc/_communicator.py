@@ -537,10 +537,10 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
-            if self._handle and kind is None:
-                self.finalize()
-            elif self._handle:
+            if self._handle and kind is not None:
                 self.abort()
+            elif self._handle and not self._failure_told:  # a failure that was caught is not raised again
+                self.finalize()
         finally:
             self.close()
 

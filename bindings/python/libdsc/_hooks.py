@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from ctypes import byref, c_char, c_size_t, c_void_p, memmove
+from ctypes import byref, c_char, c_size_t, c_void_p
 from typing import Any, Callable, Generator, Optional, Union
 
 from libdsc import _dtypes, _raw
+from libdsc._callback_errors import FAILED, failed
 from libdsc._communicator import Communicator, SharedMemory
 from libdsc._library import check, lib, text_of
 from libdsc._memory import DeviceArray, array_over
 from libdsc._work import Work
 
-FAILED = -1
 HookSteps = Generator[Optional[Work], None, None]
 Hook = Callable[["Bucket"], Union[Work, HookSteps, None]]
 
@@ -111,7 +111,7 @@ class HookEntry:
                 return 0
         except BaseException as error:  # nothing may leave through C
             self.raised = error
-            _write_error(raw.contents, f"{type(error).__name__}: {error}")
+            return failed(raw.contents, error)
         return FAILED
 
     def _step(self, raw: _raw.Bucket, work: Any) -> None:
@@ -156,13 +156,6 @@ class HookEntry:
         if self._comm is None or self._comm._handle != raw.comm:
             self._comm = _Group(raw.comm or 0)
         return self._comm
-
-
-def _write_error(raw: _raw.Bucket, text: str) -> None:
-    """Gives the library what the errors of all ranks say, on one line and ended by a zero; what does not fit is cut."""
-    room = raw.error_capacity - 1
-    line = " ".join(text.replace("\0", " ").split()).encode(errors="replace")[:room].decode(errors="ignore").encode()
-    memmove(c_void_p.from_buffer(raw, vars(_raw.Bucket)["error"].offset), line + b"\0", len(line) + 1)
 
 
 def save(handle: int) -> bytes:

@@ -7,13 +7,12 @@ from typing import Any, Callable, Iterator, Optional, TypeVar
 
 from libdsc import _dtypes, _raw
 from libdsc._arguments import SIZE, integer, real
+from libdsc._callback_errors import failed
 from libdsc._library import OnlyOne, check, lib
 from libdsc._memory import array_over, numpy_module
 
 Self = TypeVar("Self", bound="ReduceOp")
 Combine = Callable[[Any, Any], Any]
-
-FAILED = 1
 
 user_ops_made = False  # until then no call needs to look for one
 
@@ -133,17 +132,18 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
 def _entry(function: Combine, failure: _Failure) -> Any:
     """Returns the C function that calls function. It must not lead to the UserOp, which owns it."""
 
-    def called(later: int, earlier: int, count: int, dtype: int, _context: Any) -> int:
+    def called(_context: Any, pointer: Any) -> int:
+        call = pointer.contents
         try:
-            kind = _dtypes.NUMPY[_raw.Dtype(dtype)]
-            target = array_over(earlier, (count,), kind, None)
+            kind = _dtypes.NUMPY[_raw.Dtype(call.dtype)]
+            target = array_over(call.result, (call.count,), kind, None)
             own = target.copy()  # what a function keeps stays valid, and belongs to no other rank
-            result = function(own, array_over(later, (count,), kind, None).copy())
+            result = function(own, array_over(call.input, (call.count,), kind, None).copy())
             _store(own if result is None else result, target)
             return 0
         except BaseException as error:  # nothing may leave through C
             failure.raised = failure.raised or error
-        return FAILED
+            return failed(call, error)
 
     return _raw.OpFn(called)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import traceback
 from ctypes import byref, c_double
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from libdsc import _callbacks, _interrupt, _raw
+from libdsc._callback_errors import FAILED, failed
 from libdsc._library import last_message, lib
 from libdsc._pipe import PipeInstruction, PipeSchedule, instruction_of
 from libdsc._pipe_arrays import Arrays, Buffers, Outputs, RunShapes, VariableBuffers
@@ -22,7 +22,6 @@ Backward = Callable[[PipeInstruction, Arrays, Arrays, Arrays, Arrays], Any]
 Callback = Callable[[PipeInstruction], Any]
 
 BACKWARD = ("backward", "backward_input", "backward_weight")
-FAILED = 1
 
 
 class Callbacks:
@@ -70,7 +69,7 @@ class Callbacks:
                     return 0
             except BaseException as error:  # nothing may leave through C
                 self.raised = error
-                _explain(call.contents, error)
+                return failed(call.contents, error)
             return FAILED
 
         self._entries.append(called)
@@ -118,15 +117,6 @@ def _loss(returned: Any) -> float:
     except (TypeError, ValueError, RuntimeError):  # the last by arrays of several elements in torch
         found = "None" if returned is None else f"a {type(returned).__name__}"
         raise TypeError(f"forward returned {found}; expected the loss of the micro-batch, a number, on the last stage") from None
-
-
-def _explain(call: Any, error: BaseException) -> None:
-    """Tells the other ranks what was raised."""
-    words = "".join(traceback.format_exception_only(type(error), error)).strip().encode(errors="replace")
-    fitting = words[: call.error_capacity - 1].decode(errors="ignore").encode() + b"\0"
-    place: Any = _raw.PipeCall.error  # of the field; reading call.error makes a copy
-    room = ctypes.c_void_p.from_buffer(call, place.offset)
-    ctypes.memmove(room, fitting, len(fitting))
 
 
 def run(

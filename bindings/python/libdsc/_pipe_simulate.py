@@ -130,6 +130,6 @@ def _simulated(report: c_void_p, timeline: bool, critical_path: bool) -> PipeSim
 
 def _spans(function: Any, report: c_void_p) -> list[PipeSpan]:
     return [
-        PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.end)
+        PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.finish)
         for raw in list_of(_raw.PipeSpan, function, report)
     ]

@@ -133,7 +133,7 @@ std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& cos
   expect_ok(dsc_pipe_report_critical_path(report.get(), path.data(), spans, &spans));
   std::vector<Row> rows{{"critical path", "start", "end", "stage", "chunk", "micro-batch"}};
   for (const auto& span : path)
-    rows.push_back({dsc_pipe_op_name(span.op), shortened(span.start), shortened(span.end),
+    rows.push_back({dsc_pipe_op_name(span.op), shortened(span.start), shortened(span.finish),
                     std::to_string(span.stage), std::to_string(span.chunk),
                     std::to_string(span.micro_batch)});
   return rows_text(rows);

@@ -12,7 +12,6 @@ use crate::error::{check, Error, Result};
 use crate::handles::CommHandle;
 use crate::numbers::{Backend, ErrorCode};
 use crate::stats::{read_stats, OpStats};
-use crate::user_op::explain;
 use crate::watch::Watch;
 
 /// A group of ranks, and the operations on it.
@@ -288,7 +287,7 @@ impl Comm {
         if result >= 0 {
             return Ok(());
         }
-        Err(explain(Error::last(result).in_op(op).in_group(self.name()), self.name(), self.rank()))
+        Err(Error::last(result).in_op(op).in_group(self.name()))
     }
 }
 

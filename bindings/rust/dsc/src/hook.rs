@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use dsc_sys as sys;
 
+use crate::callback_error::{text_of, write_error};
 use crate::comm::Comm;
 use crate::convert::{c_string, list, natural, text};
 use crate::data::{Element, Raw};
@@ -18,7 +19,6 @@ use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ErrorCode};
 use crate::reducer::BucketReducer;
 use crate::reducer_features::entries;
-use crate::user_op::text_of;
 
 /// What a hook returns. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
 /// crate is returned unchanged.
@@ -256,19 +256,6 @@ impl Hook {
     }
 }
 
-/// Gives the library the text for the errors of all ranks, cut to the size of its buffer.
-fn write_error(bucket: &sys::dsc_bucket_t, words: &str) {
-    let mut end = words.len().min(bucket.error_capacity - 1);
-    while !words.is_char_boundary(end) {
-        end -= 1;
-    }
-    // SAFETY: the library gives error_capacity bytes at error, of which end + 1 are written.
-    unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), bucket.error.cast::<u8>(), end);
-        *bucket.error.add(end) = 0;
-    }
-}
-
 /// What the library calls.
 unsafe extern "C" fn receive(
     context: *mut c_void,
@@ -279,19 +266,18 @@ unsafe extern "C" fn receive(
     let hook = unsafe { &*context.cast::<Hook>() };
     // SAFETY: the library gives a bucket that is valid until this function returns.
     let bucket = unsafe { &*bucket };
-    match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
+    let (error, words) = match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
         Ok(Ok(())) => return 0,
-        Ok(Err(error)) => {
-            write_error(bucket, &error.message);
-            hook.note(error);
-        }
+        Ok(Err(error)) => (error.clone(), error.message),
         Err(panic) => {
             let words = format!("it panicked: {}", text_of(&*panic));
-            write_error(bucket, &words);
-            hook.note(hook.failed(bucket.index, &words));
             forget(panic); // it might panic when dropped, and a panic may not leave this function
+            (hook.failed(bucket.index, &words), words)
         }
-    }
+    };
+    // SAFETY: the library gives error_capacity bytes at error for this call.
+    unsafe { write_error(bucket.error, bucket.error_capacity, &words) };
+    hook.note(error);
     FAILED
 }
 

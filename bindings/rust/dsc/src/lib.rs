@@ -48,6 +48,7 @@
 mod awaiting;
 mod batch;
 mod blocks;
+mod callback_error;
 mod clip;
 mod collectives;
 mod comm;

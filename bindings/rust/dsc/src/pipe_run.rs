@@ -11,6 +11,7 @@ use std::slice;
 
 use dsc_sys as sys;
 
+use crate::callback_error::{text_of, write_error};
 use crate::comm::Comm;
 use crate::convert::{defaults, number};
 use crate::data::{Element, HOST};
@@ -19,7 +20,6 @@ use crate::error::{check, Error, Result};
 use crate::numbers::{ErrorCode, PipeOp};
 use crate::pipe::{PipeInstruction, PipeSchedule};
 use crate::tensor::{RawTensors, Tensor};
-use crate::user_op::text_of;
 
 /// What a callback returns. Any error ends the run on all ranks, and its text is part of the run's error.
 pub type PipeResult = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -355,26 +355,8 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
         }
     };
     // SAFETY: as above; nobody else has the call now.
-    unsafe { explain(&*call, &words) };
+    unsafe { write_error((*call).error, (*call).error_capacity, &words) };
     1
-}
-
-/// Tells the other ranks why a callback fails.
-///
-/// # Safety
-///
-/// The call must be as the library describes it.
-unsafe fn explain(call: &sys::dsc_pipe_call_t, words: &str) {
-    let room = call.error_capacity.saturating_sub(1);
-    let end = (0..=words.len().min(room)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
-    if call.error.is_null() || call.error_capacity == 0 {
-        return;
-    }
-    // SAFETY: there is room for error_capacity, of which these are at most all.
-    unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), call.error.cast(), end);
-        *call.error.add(end) = 0;
-    }
 }
 
 impl Comm {

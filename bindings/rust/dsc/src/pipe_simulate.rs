@@ -48,7 +48,7 @@ impl PipeStageReport {
         PipeStageReport {
             busy: raw.busy,
             start: raw.start,
-            end: raw.end,
+            end: raw.finish,
             idle: raw.idle,
             own_window_idle: raw.own_window_idle,
             reduced: Some(raw.reduced).filter(|end| *end > 0.0),
@@ -84,7 +84,7 @@ impl PipeSpan {
             chunk: natural(raw.chunk),
             micro_batch: natural(raw.micro_batch),
             start: raw.start,
-            end: raw.end,
+            end: raw.finish,
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct BucketPlanner {
     devices: Option<Vec<i32>>,
     expect_sparse: Option<Vec<u8>>,
     order: Option<Vec<usize>>,
-    limits: Vec<usize>,
+    limits: Option<Vec<usize>>,
 }
 
 /// The plan of a [`BucketPlanner`].
@@ -41,7 +41,7 @@ pub struct BucketPlan {
 }
 
 impl BucketPlanner {
-    /// Tensors with their element counts and types; the limit is 25 MiB.
+    /// Tensors with their element counts and types; the limits are 1 MiB for the first bucket and 25 MiB for all others.
     pub fn new(counts: &[usize], dtypes: &[Dtype]) -> Self {
         BucketPlanner {
             counts: counts.to_vec(),
@@ -49,7 +49,7 @@ impl BucketPlanner {
             devices: None,
             expect_sparse: None,
             order: None,
-            limits: vec![25 << 20],
+            limits: None,
         }
     }
 
@@ -57,7 +57,7 @@ impl BucketPlanner {
     /// limit is used for all further buckets.
     #[must_use]
     pub fn limits(mut self, bytes: &[usize]) -> Self {
-        self.limits = bytes.to_vec();
+        self.limits = Some(bytes.to_vec());
         self
     }
 
@@ -93,8 +93,8 @@ impl BucketPlanner {
             devices: first(&self.devices),
             expect_sparse: first(&self.expect_sparse),
             order: first(&self.order),
-            limits: self.limits.as_ptr(),
-            n_limits: self.limits.len(),
+            limits: first(&self.limits),
+            n_limits: self.limits.as_ref().map_or(0, Vec::len),
         };
         let (indices_at, starts_at) = (indices.as_mut_ptr(), starts.as_mut_ptr());
         // SAFETY: the lists of tensors have n entries each, and those to be filled have the room that they need.

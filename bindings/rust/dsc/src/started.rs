@@ -21,15 +21,13 @@ use crate::handles::WorkHandle;
 use crate::numbers::ErrorCode;
 use crate::operation::{launch, Operation};
 use crate::request::Request;
-use crate::user_op::explain;
 
 const UNTIL_IT_ENDS: i32 = -1;
 
-/// The work object, and for errors the name of its communicator and this rank in it.
+/// The work object, and for errors the name of its communicator.
 pub(crate) struct Started {
     handle: WorkHandle,
     group: Arc<str>,
-    rank: usize,
     op: &'static str,
     /// Whether a thread of the library drives the operation.
     pub(crate) has_progress_thread: bool,
@@ -100,7 +98,7 @@ impl Started {
         // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
         let result = unsafe { sys::dsc_work_error_info(self.raw(), &mut info) };
         let known = result == sys::DSC_OK && info.code < 0;
-        known.then(|| explain(Error::from_info(&info).in_op(self.op).in_group(&self.group), &self.group, self.rank))
+        known.then(|| Error::from_info(&info).in_op(self.op).in_group(&self.group))
     }
 
     /// Returns when the buffers are no longer in use, whatever else goes wrong.
@@ -183,7 +181,7 @@ fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Ar
         .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
     let (group, has_progress_thread) = (comm.shared.name.clone(), comm.shared.has_progress_thread);
     let told = AtomicBool::new(false);
-    Ok(Arc::new(Started { handle: WorkHandle(handle), group, rank: comm.rank(), op, has_progress_thread, told }))
+    Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, has_progress_thread, told }))
 }
 
 /// Starts a batch. Returns the operations that run, and whether any was refused.

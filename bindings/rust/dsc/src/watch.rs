@@ -9,7 +9,6 @@ use dsc_sys as sys;
 use crate::comm::Shared;
 use crate::convert::{milliseconds, sized};
 use crate::error::{check, Error, Result};
-use crate::user_op::explain;
 
 /// A handle to a communicator for threads that do not communicate; from [`Comm::watch`](crate::Comm::watch).
 ///
@@ -85,7 +84,7 @@ impl Watch {
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
         check(unsafe { sys::dsc_comm_error_info(comm.handle.raw(), &mut info) })?;
         let failed = info.code < 0;
-        Ok(failed.then(|| explain(Error::from_info(&info).in_group(&comm.name), &comm.name, comm.rank)))
+        Ok(failed.then(|| Error::from_info(&info).in_group(&comm.name)))
     }
 }
 

@@ -89,7 +89,7 @@ const PHRASES: [(&str, &str); 28] = [
     ("dsc_ring_begin()", "Ring::pass()"),
     ("dsc_work_wait()", "wait_on()"),
     (
-        "1 (sum) to 8 (bxor), or one of dsc_op_create_...",
+        "101 (sum) to 108 (bxor), or a number from dsc_op_create_premul() or dsc_op_create_user()",
         "a named Op, or that of a UserOp or PremulSum that still exists",
     ),
     ("set device in dsc_init_options_t", "set InitOptions::device()"),
