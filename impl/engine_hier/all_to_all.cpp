@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// Sizes of a rank's blocks, which it sends to all other ranks.
+// What each rank sends to all other ranks about the sizes of its blocks.
 struct Shown {
   uint64_t sent_bytes;
   uint64_t received_bytes;

@@ -33,10 +33,10 @@ std::shared_ptr<Group> HostEngine::map_group(const NewGroup& wanted,
         });
       },
       [&](const Error& error) {
-        if (group) group->leave();  // another rank may have mapped it already
+        if (group) group->leave();  // another rank may have mapped the group's memory already
         throw Error(error);
       });
-  if (group) group->withdraw();  // all members have mapped it
+  if (group) group->withdraw();  // all members have mapped the group's memory
   return group;
 }
 
@@ -52,7 +52,7 @@ std::shared_ptr<HostEngine> HostEngine::make_part(const NewGroup& wanted) {
   std::shared_ptr<HostEngine> part;
   capture([&] { part = std::make_shared<HostEngine>(group, state.info(), wanted.timeout_ms); },
           [&](const Error& error) {
-            group->leave();  // the others have mapped it
+            group->leave();  // the other ranks have mapped the group's memory
             throw Error(error);
           });
   return part;

@@ -4,9 +4,9 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kErrorPollPeriodNs = 100 * kNsPerMs;
-constexpr int64_t kAwaitedNs = kNsPerMs / 4;  // while a program waits for a descriptor
-constexpr int64_t kBusyNs = 5 * kNsPerMs;     // while operations run
-constexpr int64_t kIdleNs = 20 * kNsPerMs;    // to find failures of other ranks
+constexpr int64_t kAwaitedNs = kNsPerMs / 4;  // poll period while a program waits on a descriptor
+constexpr int64_t kBusyNs = 5 * kNsPerMs;     // poll period while operations run
+constexpr int64_t kIdleNs = 20 * kNsPerMs;    // poll period otherwise, to find failures of other ranks
 
 }  // namespace
 
