@@ -37,7 +37,7 @@ inline size_t dtype_bytes(int32_t dtype) { return dtype_facts(dtype).bytes; }  /
 inline bool is_floating(int32_t dtype) { return dtype_facts(dtype).floating; }
 const char* dtype_name(int32_t dtype);  // such as "f32"; "unknown dtype" if unknown
 
-// true for built-in operations
+// Returns true for built-in operations.
 inline bool is_op(int32_t op) { return op >= DSC_OP_SUM && op <= DSC_OP_BXOR; }
 const char* op_name(int32_t op);  // such as "sum"; "unknown op" if unknown
 

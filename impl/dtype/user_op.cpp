@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kTileBytes = 32 << 10;  // two tiles about fit into the first-level cache
+constexpr size_t kTileBytes = 32 << 10;  // two tiles approximately fill the first-level cache
 constexpr std::align_val_t kTileAlignment{64};
 
 struct FreeTile {
@@ -27,7 +27,7 @@ Tile make_tile(size_t bytes) { return Tile(static_cast<std::byte*>(::operator ne
 
 bool is_aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
-// Calls the function with the library's floating-point mode, and marks the thread as being in a callback.
+// Calls the function in the library's floating-point mode, and marks the thread as inside a callback.
 void call(const UserOp& op, int32_t dtype, const void* in, void* inout, size_t count) {
   char error[256];
   error[0] = '\0';

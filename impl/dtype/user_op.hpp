@@ -22,10 +22,10 @@ struct UserOpCall {
 struct UserOp {
   std::function<int32_t(const UserOpCall&)> function;
   uint64_t id;
-  bool commutative;  // informative: sources are always combined in order
+  bool commutative;  // for information only: sources are always combined in order
 };
 
-// Throws if another field of a spec with a user-defined operation is wrong.
+// Throws if a spec with a user-defined operation has another field that is wrong.
 void check_user_op(const ReduceSpec& spec, int src_count);
 
 // Implements reduce() with spec.user, in tiles. The function is called in the order of sources, on one

@@ -110,8 +110,8 @@ class Space {
   // has no arithmetic for this memory. Without this check the operation would fail in the middle of an
   // iteration.
   void check_reductions(Call call, std::span<const int32_t> dtypes) const;
-  // Returns whether a stream handle means a different stream in every thread, like CUDA's per-thread default
-  // stream.
+  // Returns whether a stream handle means a different stream in every thread, as that of a per-thread default
+  // stream does.
   virtual bool is_of_thread(void* stream) const noexcept = 0;
 
   // ---- Memory ----
