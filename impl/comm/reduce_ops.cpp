@@ -10,7 +10,8 @@
 namespace dsc {
 namespace {
 
-// Numbers are not reused, so that a stale number cannot select another operation.
+// Maps numbers to user-defined operations. A number is never reused, so that an outdated number cannot select
+// another operation.
 struct OpRegistry {
   Mutex mutex;
   std::map<int32_t, std::shared_ptr<const CustomOp>> ops DSC_GUARDED_BY(mutex);
@@ -51,7 +52,7 @@ void set_reduction(Call& call, int32_t op) {
   std::shared_ptr<const CustomOp> custom;
   if (!is_op(op) && !(op >= kUserOp && (custom = find_custom_op(op))))
     fail(DSC_ERR_INVALID_ARG,
-         "op is %d, expected 1 (sum) to 8 (bxor), or an operation from dsc_op_create_premul() or "
+         "op is %d, expected 101 (sum) to 108 (bxor), or an operation from dsc_op_create_premul() or "
          "dsc_op_create_user() that was not destroyed",
          op);
   if (custom && custom->user) {
@@ -68,7 +69,7 @@ void set_reduction(Call& call, int32_t op) {
   if (!is_floating(call.dtype))
     fail(DSC_ERR_UNSUPPORTED, "op is a scaled sum and the elements are %s, expected a floating-point type",
          dtype_name(call.dtype));
-  // Types other than f64 are scaled in f32.
+  // All types except f64 are scaled in f32.
   const auto narrow = static_cast<float>(custom->prescale);
   if (call.dtype != DSC_DTYPE_F64 && (!std::isfinite(narrow) || (narrow == 0 && custom->prescale != 0)))
     fail(DSC_ERR_INVALID_ARG, "op has the scale %g, expected a number in the range of f32 for elements of %s",
