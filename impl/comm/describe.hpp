@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// Returns a text such as "the input of rank 2 is a NaN or infinite at element 17; 5 elements of all inputs
+// Returns a text such as "the input of rank 2 is NaN or infinite at element 17; 5 elements of all inputs
 // are NaN or infinite".
 FixedText<160> describe_found(const NonFinite& found) noexcept;
 std::string list_ranks(std::span<const int32_t> ranks);

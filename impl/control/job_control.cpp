@@ -79,7 +79,9 @@ void JobControl::catch_up(Deadline deadline) noexcept {
         const size_t bytes = settings_.job->store().append(JobLog::key_of(number), "", deadline);
         while (!watch_.has_read(number, bytes) && !deadline.passed()) sleep_until(Deadline::after_ms(1));
       },
-      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be asked", text); });
+      [](dsc_result_t, const char* text) {
+        log_failed("the state of the other hosts cannot be read from the store", text);
+      });
 }
 
 bool JobControl::announce(const GroupLeft& left) noexcept {
@@ -121,7 +123,9 @@ bool JobControl::elect(const char* what, uint64_t group_id, uint64_t sequence, D
           known = said;
         }
       },
-      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be asked", text); });
+      [](dsc_result_t, const char* text) {
+        log_failed("the state of the other hosts cannot be read from the store", text);
+      });
   return claimed;
 }
 
@@ -144,7 +148,9 @@ std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<in
           if (!last.passed()) store.remove(key, last);
         }
       },
-      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be asked", text); });
+      [](dsc_result_t, const char* text) {
+        log_failed("the state of the other hosts cannot be read from the store", text);
+      });
   return answers;
 }
 

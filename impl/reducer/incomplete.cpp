@@ -37,7 +37,7 @@ void locate_nonfinite(const BucketSet& set, const ParamList& params, size_t buck
     if (slot.bucket != bucket || at < slot.view || at >= slot.view + slot.bytes) continue;
     failure.index = static_cast<size_t>(at - slot.view) / dtype_bytes(slot.dtype);
     failure.text = "the gradient of " + params.labels[i] + " on rank " + std::to_string(failure.rank()) +
-                   " is a NaN or infinite at element " + std::to_string(failure.index) +
+                   " is NaN or infinite at element " + std::to_string(failure.index) +
                    "; no gradient was written";
     return;
   }

@@ -181,7 +181,7 @@ Failure UnitReductions::nonfinite() const {
   Failure failure = groups_.translated(groups_.shards(), *nonfinite_);
   failure.text = "a gradient of " + options_.unit_labels[nonfinite_unit_] + " on rank " +
                  std::to_string(failure.rank()) +
-                 " is a NaN or infinite; the contents of the shards are undefined";
+                 " is NaN or infinite; the contents of the shards are undefined";
   return failure;
 }
 

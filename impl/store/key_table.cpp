@@ -154,8 +154,8 @@ int64_t KeyTable::add(const std::string& key, int64_t number) {
     const char* const end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, sum);
     if (error != std::errc{} || stop != end)
-      fail(DSC_ERR_INVALID_ARG, "the value of %s is %s, expected a whole number to add to",
-           shown(key).c_str(), shown(*value).c_str());
+      fail(DSC_ERR_INVALID_ARG, "the value of %s is %s, expected a whole number", shown(key).c_str(),
+           shown(*value).c_str());
   }
   if (__builtin_add_overflow(sum, number, &sum))
     fail(DSC_ERR_OVERFLOW, "the sum at %s does not fit into 64 bits", shown(key).c_str());

@@ -250,7 +250,7 @@ static int bad_element(rank_t* self, const settings_t* settings, const model_t* 
     if (p != 2) CHECK_OK(self, dsc_bucket_reducer_mark_unused(model->reducer, p));
   CHECK_OK(self, dsc_bucket_reducer_mark_ready(model->reducer, 2, model->grads[2], model->stream));
   CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_bucket_reducer_finish(model->reducer, model->stream));
-  if (!strstr(dsc_last_error_message(), "c (index 2) on rank 0 is a NaN or infinite at element 7"))
+  if (!strstr(dsc_last_error_message(), "c (index 2) on rank 0 is NaN or infinite at element 7"))
     FAIL(self, "memory %d: %s", model->memory, dsc_last_error_message());
   return 0;
 }

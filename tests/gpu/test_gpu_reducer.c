@@ -274,7 +274,7 @@ static int step_with_nan(rank_t* self, model_t* model, int step, dsc_result_t wa
   CHECK_RESULT(self, wanted, dsc_bucket_reducer_finish(model->reducer, NULL));
   if (wanted == DSC_OK) return 0;
   const char* const text = dsc_last_error_message();
-  if (!strstr(text, "the gradient of c (index 2) on rank 1 is a NaN or infinite at element 7"))
+  if (!strstr(text, "the gradient of c (index 2) on rank 1 is NaN or infinite at element 7"))
     FAIL(self, "the message is %s", text);
   if (place == view) return 0;
   float came[MOST];
