@@ -20,7 +20,7 @@
 #include "session/start_up.hpp"
 
 extern "C" {
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace suite {

@@ -11,7 +11,7 @@
 #include "suite.hpp"
 
 extern "C" {
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace suite {

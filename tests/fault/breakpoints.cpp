@@ -24,11 +24,11 @@ namespace {
 #if defined(__x86_64__)
 using Code = uint8_t;
 constexpr Code kTrap = 0xCC;
-constexpr size_t kBehind = 1;  // where the trap leaves the program counter
+constexpr size_t kBehind = 1;  // the program counter is behind the trap, by this many bytes
 greg_t& counter_of(ucontext_t& context) { return context.uc_mcontext.gregs[REG_RIP]; }
 #elif defined(__aarch64__)
 using Code = uint32_t;
-constexpr Code kTrap = 0xD4200000;  // brk #0
+constexpr Code kTrap = 0xD4200000;  // the instruction brk #0
 constexpr size_t kBehind = 0;
 unsigned long long& counter_of(ucontext_t& context) { return context.uc_mcontext.pc; }
 #else
@@ -43,16 +43,17 @@ unsigned long& counter_of(ucontext_t&) {
 
 struct Library {
   std::string path;
-  uintptr_t base = 0;   // what the addresses of its file are added to
-  uintptr_t begin = 0;  // of its code
+  uintptr_t base = 0;   // the load address; addresses in the file are relative to it
+  uintptr_t begin = 0;  // the range of its code
   uintptr_t end = 0;
 };
 
-// What the traps of this process mean.
+// What a trap in this process means.
 struct {
   Library library;
-  const std::vector<GridIndex>* places = nullptr;  // marked; else the process is killed
-  std::vector<Code> code;                          // what stood there
+  // each trap marks its place here; if NULL, a trap kills the process
+  const std::vector<GridIndex>* places = nullptr;
+  std::vector<Code> code;  // the code that the traps replaced
   uint8_t* visited = nullptr;
 } traps;
 
@@ -121,8 +122,9 @@ void for_each_line(const std::string& command, const std::function<void(const ch
   if (lines) pclose(lines);
 }
 
-// The line table also tells of copies of inline functions that the linker has dropped, as if they stood where
-// the kept one stands: drops what is not at the beginning of an instruction.
+// The line table also lists copies of inline functions that the linker has dropped. Their addresses look as
+// if they were those of the kept copy. This function drops addresses that are not the beginning of an
+// instruction.
 void drop_strangers(std::vector<GridIndex>& places) {
   std::vector<GridIndex> kept;
   auto next = places.begin();
@@ -140,7 +142,7 @@ void drop_strangers(std::vector<GridIndex>& places) {
 
 std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
   std::vector<GridIndex> places;
-  std::set<std::string> sources;  // of these folders, without the folder
+  std::set<std::string> sources;  // the sources in these folders, without the folder
   for_each_line("objdump --dwarf=decodedline", [&](const char* line) {
     for (const std::string& folder : folders)
       if (const char* name = std::strstr(line, folder.c_str()))
@@ -150,7 +152,7 @@ std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
     unsigned number = 0;
     unsigned long address = 0;
     if (std::sscanf(line, "%255s %u %lx %63[^\n]", source, &number, &address, rest) != 4) return;
-    if (std::strchr(rest, 'x'))  // a statement begins
+    if (std::strchr(rest, 'x'))  // the row begins a statement
       places.push_back({library().base + address, format("%s:%u", source, number)});
   });
   std::sort(places.begin(), places.end(),

@@ -18,7 +18,7 @@
 #include "dsc/dsc.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {

@@ -19,7 +19,7 @@
 extern "C" {
 #include "ranks.h"
 
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace {

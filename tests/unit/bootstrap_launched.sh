@@ -1,5 +1,6 @@
 #!/bin/sh
-# Starts bootstrap_launched under a launcher of another project: bootstrap_launched.sh openmpi|mpich PROGRAM
+# Starts bootstrap_launched under the launcher of another project:
+#   bootstrap_launched.sh openmpi|mpich PROGRAM
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT DSC_JOB_ID
 case $1 in
   openmpi)
