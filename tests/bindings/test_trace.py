@@ -1,4 +1,4 @@
-"""Traces of the flight recorder in Python: as a dict, as a file that other programs read, and on request."""
+"""Traces of the flight recorder in Python: as a dict, as a file for other programs, and on request."""
 
 import json
 import os
