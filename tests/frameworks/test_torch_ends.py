@@ -1,4 +1,4 @@
-"""How programs end that use "dsc": by themselves, with no thread caught in torch, and by Ctrl-C."""
+"""How programs end that use "dsc": a normal exit, threads that are still inside torch, and Ctrl-C."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import torch_ranks as ranks
 
 import libdsc.torch  # noqa: F401
 
-ROUNDS = 4  # it is a race
+ROUNDS = 4  # repeated, because it is a race
 
 TRAIN = """
 import sys, torch, torch.distributed as dist, libdsc.torch
@@ -48,7 +48,8 @@ CALLS = {
 def interrupted(rank, call):
     """Rank 0 gets Ctrl-C in a call that rank 1 never makes."""
     if rank == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background starts without it
+        # a shell starts background programs without this handler
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             CALLS[call]()
@@ -63,5 +64,5 @@ def interrupted(rank, call):
 
 @pytest.mark.parametrize("call", CALLS)
 def test_ctrl_c(call):
-    """The call ends, and the other rank is told who left."""
+    """The call ends, and the other rank is told which rank left."""
     assert ranks.run(2, interrupted, call, lost=[0]) == [None, True]
