@@ -424,8 +424,7 @@ def sparse_gradients(world):
         for step in range(3):
             reducer.begin()
             if step == 0:
-                # the refused gradient is not kept and does not count
-                with pytest.raises(dsc.InvalidArgError, match="is 11"):
+                with pytest.raises(dsc.InvalidArgError, match="is 11"):  # this gradient does not count
                     reducer.mark_sparse(1, [2, 11], np.ones((2, 3), np.float32))
             reducer.mark_sparse(1, [2], np.ones((1, 3), np.float32))
             reducer.mark_sparse(1, [5], np.ones((1, 3), np.float32))

@@ -1,4 +1,4 @@
-/* Operations of the caller's: scaled sums, and functions. */
+/* User-defined operations: scaled sums, and functions. */
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -6,7 +6,7 @@
 
 enum { MOST = 300000 };
 
-/* Sums in f32, as the built-in operation does for this type. */
+/* Computes sums in f32, as the built-in operation does for this type. */
 static int32_t add_floats(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
   (void)context;
   if (dtype != DSC_DTYPE_F32 || (uintptr_t)in % 4 != 0 || (uintptr_t)inout % 4 != 0) return 9;
@@ -16,7 +16,7 @@ static int32_t add_floats(const void* in, void* inout, size_t count, dsc_dtype_t
   return 0;
 }
 
-/* Not commutative: what is left is the last rank's, with the bits of all ranks before it turned in. */
+/* Not commutative: rotates the earlier ranks' bits and mixes in those of the next rank. */
 static int32_t turn_and_mix(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
   (void)dtype, (void)context;
   const uint64_t* from = in;
@@ -35,7 +35,7 @@ static int compare_floats(rank_t* self, const arena_t* arena, operation_t* opera
     operation_t special = *operation;
     special.op = custom;
     CHECK_OK(self, call(arena->comm, &special, &buffers, NULL));
-    PASS_ON(verify(arena, operation, &buffers)); /* the bits of the built-in sum */
+    PASS_ON(verify(arena, operation, &buffers)); /* the result must have the bits of the built-in sum */
   }
   return 0;
 }
@@ -137,7 +137,7 @@ static int32_t fail_late(const void* in, void* inout, size_t count, dsc_dtype_t 
   return *(const int32_t*)context;
 }
 
-/* It fails where it runs; all ranks hear of it. */
+/* The function fails on the rank that runs it, and all ranks get the error. */
 static int failing_body(rank_t* self) {
   static const int32_t code = 3;
   float data[100] = {0};
@@ -194,14 +194,14 @@ static void scales_and_ids_must_agree(void** state) {
   }
 }
 
-/* One rank gives the bits that several give: in place, out of place. */
+/* A group of one rank gives the same bits as several ranks, in place and out of place. */
 static int bits_body(rank_t* self) {
   for (int in_place = 0; in_place < 2; ++in_place) {
     uint8_t flags[4] = {7, 0, 255, 1}, results[4] = {0};
     uint8_t* target = in_place ? flags : results;
     CHECK_OK(self, dsc_all_reduce(self->world, flags, target, 4, DSC_DTYPE_BOOL, DSC_OP_SUM, NULL, NULL));
     CHECK(self, target[0] == 1 && target[1] == 0 && target[2] == 1 && target[3] == 1);
-    uint32_t nan = 0xffc12345, result = 0; /* negative, with a payload */
+    uint32_t nan = 0xffc12345, result = 0; /* a negative NaN with a payload */
     uint32_t* sum = in_place ? &nan : &result;
     CHECK_OK(self, dsc_all_reduce(self->world, &nan, sum, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
     CHECK(self, *sum == 0x7fc00000);
