@@ -1,4 +1,4 @@
-"""Every operation between hosts against what it must give, and which way its data takes."""
+"""Every operation between hosts, compared with its defined result, and the path that its data takes."""
 
 import ast
 import sys
@@ -12,7 +12,7 @@ import jobs  # noqa: E402
 import netns  # noqa: E402
 from hosts_job import BEGIN, NO_HOSTS, Job  # noqa: E402
 
-# Every operation against what it must give; sums are of small whole numbers, which every type holds.
+# Every operation, compared with its defined result. Sums are small whole numbers, which are exact in every type.
 OPERATIONS = (
     BEGIN
     + """
@@ -94,8 +94,8 @@ def test_all_operations(placement):
     assert outputs == ["right inter_host"] * len(placement)
 
 
-# Up to 32 ranks connect to each other for large blocks; of more the leaders carry them, in steps of 2 MiB. Ranks are
-# threads here, each process is a host.
+# Up to 32 ranks connect directly for large blocks. With more ranks the leaders carry the blocks in steps of 2 MiB. Here
+# each process is a host and its ranks are threads.
 CARRIED = """
 import os, threading, numpy as np, libdsc as dsc
 n, host = 33, int(os.environ["RANK"])
@@ -138,7 +138,7 @@ def test_blocks_that_leaders_carry(tmp_path):
 
 
 def test_messages_are_the_callers_alone():
-    """A collective whose root does not lead its host passes data on without the caller's messages."""
+    """If the root of a collective does not lead its host, the data is passed on without using the user's messages."""
     code = BEGIN + """
 x = np.arange(4, dtype=np.float32)
 if r == 0: work = world.send(np.full(4, 7, np.float32), 1, async_op=True)
