@@ -20,7 +20,7 @@ namespace fake_gpu {
 namespace {
 
 constexpr int kLookAgainMs = 1;
-constexpr long kLongestSleepNs = 10'000'000;  // a dead context rings no bell
+constexpr long kLongestSleepNs = 10'000'000;  // sleeps are short, because a context that is gone wakes nobody
 
 void give_up(const char* what) {
   std::perror(what);
@@ -78,7 +78,7 @@ int receive_descriptor(int socket) {
   return descriptor;
 }
 
-// Whoever comes first hosts the others: he gives them the memory.
+// The first process becomes the host, which gives the memory to the others.
 struct Table {
   int listener = -1;
   int memory = -1;
