@@ -1,4 +1,4 @@
-// The arithmetic of summaries against DeepSpeed's.
+// The arithmetic of summaries, compared with DeepSpeed's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

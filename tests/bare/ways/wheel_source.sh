@@ -1,4 +1,4 @@
-# The source distribution says by name what is missing, and builds when it is there.
+# Building from the source distribution names what is missing, and works after it is installed.
 archive=$(ls "$LIBDSC_SHARED"/wheels/*.tar.gz) # of ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv g++ pkg-config >/dev/null
