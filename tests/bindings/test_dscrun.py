@@ -167,7 +167,7 @@ print("done", flush=True)
 
 def test_a_dead_rank_is_named_by_the_survivors():
     program = """
-world.barrier()  # all have started
+world.barrier()  # all ranks have started
 if world.rank == 1:
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,7 @@ LISTENS = """
 import logging, sys, libdsc as dsc
 class Lines(logging.Handler):
     def emit(self, record):
-        sys.stdout.write(f"{record.levelname} {record.rank} {record.getMessage()}\\n")  # whole, beside those of other processes
+        sys.stdout.write(f"{record.levelname} {record.rank} {record.getMessage()}\\n")  # one write, so that lines of processes do not mix
         sys.stdout.flush()
 logging.getLogger().addHandler(Lines())
 logging.getLogger().setLevel(logging.DEBUG)

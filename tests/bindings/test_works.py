@@ -240,7 +240,7 @@ AT_EXIT = """
 
     going, back = (pathlib.Path(sys.argv[0]).with_suffix(name) for name in (".going", ".back"))
 
-    class Slow:  # keeps the interpreter when it has begun to go, until the other rank's call is back
+    class Slow:  # delays the interpreter's shutdown until the other rank's call has returned
         def __del__(self, mkdir=os.mkdir, going=str(going), access=os.access, back=str(back), sleep=time.sleep):
             mkdir(going)
             for _ in range(2000):
@@ -283,7 +283,7 @@ AT_EXIT_OF_A_DAEMON = """
         while True:
             try:
                 world.all_reduce(x, op)
-            except dsc.DscError as error:  # and again: a daemon thread knows no end
+            except dsc.DscError as error:  # calls again, as a daemon thread may
                 last.append(error)
 
     inside, last, x = threading.Event(), [], np.ones(1 << 12)
@@ -437,7 +437,7 @@ FINALIZES = """
 
     world = dsc.init_distributed(timeout=30)
     world.all_reduce(np.ones(3 + world.rank), async_op=True)
-    while world.error() is None or not world.trace()["entries"][-1]["retired"]:  # the library's thread ends it afterwards
+    while world.error() is None or not world.trace()["entries"][-1]["retired"]:  # the library's thread ends the operation later
         time.sleep(0.01)
     dsc.finalize()
 """

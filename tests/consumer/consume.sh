@@ -39,7 +39,7 @@ case $way in
     sed -i 's/libdsc 0.1/libdsc 99.0/' CMakeLists.txt
     ! cmake -G Ninja -S . -B other -Dlibdsc_DIR="$config" >"$scratch/log" 2>&1 || { echo "accepted as version 99.0"; exit 1; }
     ;;
-  prefix) # programs find their library wherever the prefix is moved, and what is installed is small
+  prefix) # programs still find their library after the prefix was moved, and the installed files are small
     install_library
     mv "$prefix" "$scratch/moved"
     step env -i "$scratch/moved/bin/dscctl" info
@@ -51,12 +51,12 @@ case $way in
     [[ -f $scratch/moved/share/doc/libdsc/LICENSE ]] || { echo "LICENSE is not installed"; exit 1; }
     result="consumer: 1 2 3"
     ;;
-  subproject) # the program is compiled; the library is not compiled once more, as ./dev test bare subproject does
+  subproject) # compiles the program but not the library; ./dev test bare subproject compiles both
     mkdir subprojects
     ln -s "$source" subprojects/libdsc
     step meson setup build --force-fallback-for=libdsc -Dlibdsc:cuda=disabled
     step ninja -C build consumer.p/main.c.o
-    inputs=$(ninja -C build -t query consumer) # whole: with pipefail, a grep that ends first makes ninja's broken pipe a failure
+    inputs=$(ninja -C build -t query consumer) # read completely: with pipefail, a grep that ends early would make ninja fail by a broken pipe
     [[ $inputs == *libdsc.so* ]] || { echo "the program is not linked to the subproject's library: $inputs"; exit 1; }
     result="consumer: 1 2 3"
     ;;

@@ -20,7 +20,7 @@ import sys, torch, torch.distributed as dist, libdsc.torch
 torch.set_num_threads(1)
 dist.init_process_group("dsc", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 layers = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(60)])
-model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=1e-5)  # many futures, the last at the very end
+model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=1e-5)  # makes many futures, the last one at the end of the pass
 model(torch.ones(2, 4)).sum().backward()
 if sys.argv[3] == "destroy":
     dist.destroy_process_group()

@@ -206,7 +206,7 @@ def test_started_with_mpirun(tmp_path, kind):
 
 
 FAKE_SRUN = """#!/bin/sh
-# Two hosts in Slurm's own order, which is not the host file's.
+# Two hosts in the order of Slurm, which differs from that of the host file.
 echo "$*" > "$SRUN_LOG"
 tr '\\0' '\\n' < /proc/$$/environ | grep '^X=' >> "$SRUN_LOG"
 while [ "${1#--}" != "$1" ]; do shift; done

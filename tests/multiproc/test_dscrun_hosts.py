@@ -390,7 +390,7 @@ def test_nodes_started_by_hand_make_one_world():
 
 WORLD = """
 import array, os
-os.environ.pop("LOCAL_RANK"), os.environ.pop("LOCAL_WORLD_SIZE")  # one machine plays several
+os.environ.pop("LOCAL_RANK"), os.environ.pop("LOCAL_WORLD_SIZE")  # one machine stands for several hosts
 import libdsc as dsc
 world = dsc.init_distributed()
 x = array.array("q", [1 << world.rank])

@@ -220,13 +220,13 @@ reducer = dsc.BucketReducer(world, [np.zeros(4, np.float32)])
 if "mark" in {call!r}: reducer.begin()
 meet("begun", n)
 if r == 1: os.kill(os.getpid(), {int(signal.SIGKILL)})
-while world.error() is None: time.sleep(0.01)  # found without a call; the reducer's group hears next
+while world.error() is None: time.sleep(0.01)  # noticed without a call; then the reducer's group learns of it
 told = 0
 while told < 2:
     try:
         {call}
     except dsc.StateError:
-        time.sleep(0.01)  # the call before went through
+        time.sleep(0.01)  # the previous call succeeded
     except dsc.DscError as error:
         print([type(error).__name__, error.rank, str(error)], flush=True)
         told += 1
@@ -276,7 +276,7 @@ else:
         large[0] = large[-1] = r
         work = world.recv(large, 0, async_op=True)
         while large[0] == r: time.sleep(0.001)
-        if large[-1] == r: break  # else it has all come before this rank, on a busy machine, could look
+        if large[-1] == r: break  # otherwise all data has arrived before this rank could look, on a busy machine
         work.wait()
     print("stops", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -398,7 +398,7 @@ if r < n - 1:
     work = group.all_reduce(x, async_op=True)
     finalizing.start()
 else:
-    time.sleep(0.5)  # the others are in finalize
+    time.sleep(0.5)  # the other ranks are in finalize() now
     work = group.all_reduce(x, async_op=True)
 work.wait()
 equal(x, np.full(300_000, sum(range(n)), np.float32), "all_reduce")
@@ -414,7 +414,7 @@ print("right")
 @pytest.mark.parametrize("placement", ["00", "01", "011", "0011"])
 def test_ranks_of_groups_and_of_the_world(placement):
     code = BEGIN + """
-half = world.split(r % 2, -r)  # the order turned round
+half = world.split(r % 2, -r)  # in reverse order
 members = [g for g in range(n) if g % 2 == r % 2][::-1]
 for group, globals in ((world, list(range(n))), (half, members)):
     equal([group.global_rank(i) for i in range(group.size)], globals, "global_rank")

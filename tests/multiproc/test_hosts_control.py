@@ -32,7 +32,7 @@ if pair is not None:
     pair.all_reduce(x)
     print("the pair goes on" if x[0] == 2 else x, pair.error())
     sys.stdout.flush()
-    meet("pair", 2)  # neither's end is the other's failure
+    meet("pair", 2)  # so that the end of one rank is not a failure for the other
 """
 )
 KILL = "os.kill(os.getpid(), 9)"
@@ -77,7 +77,7 @@ try:
 except dsc.DscError as error:
     print(type(error).__name__, error, flush=True)
     at_end.set()
-    meet("failed", n)  # with the one that is stopped
+    meet("failed", n)  # includes the stopped rank
 """
 )
 
@@ -93,7 +93,7 @@ dsc.set_log(log, "warn")
 world.barrier()
 if r == 3:
     while not any(os.path.exists(f"{os.environ['MEETINGS']}/waited.{rank}") for rank in range(n)): time.sleep(0.01)
-    time.sleep(3)  # another host would have said it, too
+    time.sleep(3)  # after this time another host would have reported it, too
 x = np.ones(3, np.float32)
 world.all_reduce(x)
 dsc.finalize()
@@ -121,7 +121,7 @@ try:
 except dsc.DscError as error:
     print([type(error).__name__, list(error.ranks), time.monotonic() - start, str(error)], flush=True)
 show("failed")
-meet("told", n)  # the end of a process is not what the others are to report
+meet("told", n)  # the other ranks must not report the end of this process
 """
 )
 

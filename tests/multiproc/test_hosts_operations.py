@@ -42,7 +42,7 @@ for dtype in (np.float32, np.float64, np.int32, np.uint8, np.float16):
         equal(part, (mine * n).astype(dtype), "reduce_scatter in place", dtype, count)
         all_of = np.zeros(n * count, dtype); own = all_of[r * count : (r + 1) * count]; own[:] = mine
         world.all_gather(all_of, own); equal(all_of, np.concatenate(each), "all_gather in place", dtype, count)
-for unit in (1, 40, 3_000, 70_001):  # blocks of different lengths, also among the ranks of one host
+for unit in (1, 40, 3_000, 70_001):  # the lengths of blocks differ, even between ranks of one host
     counts = [unit * (i % 3 + 1) for i in range(n)]; each = [np.arange(c, dtype=np.float32) % 7 + i for i, c in enumerate(counts)]
     all_of = np.zeros(sum(counts), np.float32); world.all_gather(all_of, each[r], counts=counts); equal(all_of, np.concatenate(each), unit)
     part = np.zeros(counts[r], np.float32); world.reduce_scatter(part, np.concatenate(each) + r, counts=counts)
@@ -114,7 +114,7 @@ def rank_body(r):
     from_each = np.zeros((n, 20_001), np.uint8)
     world.all_to_all(from_each, to_each)
     expect((from_each == ((np.arange(n) + r * 7).astype(np.uint8))[:, None]).all(), "all_to_all")
-    lengths = np.array([[20_001 * ((2 * i + 3 * j) % 4) for j in range(n)] for i in range(n)])  # and some of 2.2 MB
+    lengths = np.array([[20_001 * ((2 * i + 3 * j) % 4) for j in range(n)] for i in range(n)])  # some blocks have 2.2 MB
     lengths[2, 5] = lengths[5, 2] = 2_200_003
     block = lambda i, j: np.full(lengths[i, j], 7 * i + j, np.uint8)
     got = np.full(lengths[:, r].sum(), 255, np.uint8)

@@ -31,7 +31,7 @@ world.barrier()
 meet("through", n)
 if r in VICTIMS: os.kill(os.getpid(), signal.SIGSTOP)
 if r in calls:
-    if 0 in VICTIMS: time.sleep(0.5)  # its store does not answer any more
+    if 0 in VICTIMS: time.sleep(0.5)  # after this time the store of rank 0 does not answer
     start = time.monotonic()
     try:
         exec(calls[r])

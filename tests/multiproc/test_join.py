@@ -225,7 +225,7 @@ def slow(listener, port):
         far = socket.create_connection(("127.0.0.1", port))
         for ends in ((near, far), (far, near)): threading.Thread(target=pass_on, args=ends, daemon=True).start()
 def get(key, seconds, get=get):
-    place = get(key, seconds)  # its port is behind a number of 8 bytes
+    place = get(key, seconds)  # the port follows a number of 8 bytes
     listener = socket.create_server(("127.0.0.1", 0))
     port = int.from_bytes(place[8:10], "little")
     threading.Thread(target=slow, args=(listener, port), daemon=True).start()

@@ -91,8 +91,8 @@ int sleep_body(rank_t* self) {
   info.struct_size = sizeof info;
   CHECK_OK(self, dsc_comm_error_info(comm, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT);
-  CHECK(self, info.sequence == 0 && info.operation[0] == '\0');  // the failed operation is one of the
-                                                                 // pipeline's own channels
+  // the failure is in one of the pipeline's own channels, so it names no operation of the user
+  CHECK(self, info.sequence == 0 && info.operation[0] == '\0');
   CHECK_OK(self, dsc_comm_destroy(comm));
   return 0;
 }

@@ -35,7 +35,7 @@ x = array("f", bytes(4096))
 for _ in range(5):
     world.broadcast(x)
 world.barrier()
-world.set_timeout(5)  # time for the other ones
+world.set_timeout(5)  # enough time for the other ranks
 if world.rank == 2:
     wait_for("failed", 3)
 try:
@@ -43,7 +43,7 @@ try:
 except dsc.DscError as error:
     print(type(error).__name__)
     show("failed")
-    wait_for("failed", 3)  # who leaves before takes nothing away from the others
+    wait_for("failed", 3)  # otherwise a rank that leaves might disturb the others
 """
 
 SUMMARY = SIGNS + """
@@ -59,7 +59,7 @@ for step in range(20):
     world.all_gather(parts, x)
     world.reduce_scatter(out, parts)
     pair.all_reduce(x)
-    if world.rank == 3:  # the last in each barrier, and in half of them 200 ms later
+    if world.rank == 3:  # is the last in each barrier, by 200 ms in half of them
         wait_for(f"waits {step}", 3)
         time.sleep(0.2 * (step % 2))
     barrier = world.barrier(async_op=True)
@@ -104,7 +104,7 @@ for step in range(3):
         reducer.close()
         end = time.monotonic() + 30
         while world.rank > 0 and world.error() is None and time.monotonic() < end:
-            time.sleep(0.005)  # until the trace is written once more, because rank 0 is gone
+            time.sleep(0.005)  # until the trace is written again because rank 0 has left
         raise
 world.dump_trace()
 dsc.finalize()
@@ -127,7 +127,7 @@ first.close()
 show("closed")
 wait_for("closed", 3)
 if world.rank > 0:
-    for group in others:  # they fail because rank 0 is gone
+    for group in others:  # these groups fail because rank 0 has left
         try:
             group.barrier()
         except dsc.DscError:

@@ -338,9 +338,7 @@ static void tensor_map_v(void) {
   WALK_INVALID(
       dsc_tensor_map_forward(W, uneven_map(exchange, 1, lengths, NULL, 1), data, bytes, F32, NULL, &work));
   WALK_INVALID(dsc_tensor_map_forward(W, uneven_map(exchange, 1, lengths, other, 1), data, bytes, F32, NULL,
-                                      /* the length that a rank sends to itself differs from what it
-                                       * receives */
-                                      &work));
+                                      &work)); /* a rank sends itself another length than it receives */
   WALK_INVALID(dsc_tensor_map_forward(W,
                                       uneven_map(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, lengths, NULL, 1),
                                       data, bytes, F32, NULL, &work));

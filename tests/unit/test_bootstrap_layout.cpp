@@ -71,8 +71,8 @@ void test_what_cannot_be_is_refused(void**) {
   assert_false(decode_layout(bytes_of_block(2, 2, 0, 0)).has_value());
   assert_false(decode_layout(bytes_of_block(1, 1, kMaxJobRanks + 1, 0)).has_value());
   assert_false(decode_layout(bytes_of_block(2, UINT32_MAX, 1, 1)).has_value());
-  assert_false(decode_layout(std::string("\1\0\0\0\5\1h", 7)).has_value());  // the first name cannot keep 5
-                                                                             // bytes of a previous one
+  // The first name cannot keep 5 bytes of a previous name.
+  assert_false(decode_layout(std::string("\1\0\0\0\5\1h", 7)).has_value());
   const std::string whole = bytes_of_block(2, 2, 3, 0);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     assert_false(decode_layout(whole.substr(0, bytes)).has_value());

@@ -1,5 +1,5 @@
 # A user of the wheel has Python, but no compiler.
-wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # of ./dev test bare wheel
+wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # made by ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 python3 -m venv venv
