@@ -66,7 +66,7 @@ async def awaits_one_often(world):
         return x[0]
 
     assert await asyncio.gather(*(wait() for _ in range(10))) == [2.0] * 10
-    await work  # again
+    await work  # a second time
     return x[2]
 
 

@@ -304,7 +304,7 @@ def test_gradients_have_the_shape_of_their_parameter_or_none(world):
         for call in (reducer.mark_ready, reducer.accumulate):
             with pytest.raises(ValueError, match=r"grad has shape \(8, 2\); parameter 0 has \(2, 8\)"):
                 call(0, np.zeros((8, 2)))
-        reducer.accumulate(0, np.ones(16))  # flat
+        reducer.accumulate(0, np.ones(16))  # a flat array
         reducer.accumulate(0, np.ones((2, 8)))
         reducer.mark_ready(0)
         reducer.mark_ready(1, np.ones(1))

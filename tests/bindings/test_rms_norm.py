@@ -129,7 +129,7 @@ RANKS, VICTIM = 3, 1
 def child():
     """The victim is killed between two calls. The other ranks are in the second call then, and it names the victim."""
     world = dsc.init_distributed(init_timeout=30, timeout=20)
-    x = np.ones((300, 4096), np.float32)  # several blocks
+    x = np.ones((300, 4096), np.float32)  # these rows need several blocks
     with telling():
         world.all_reduce_rms_norm(x)
         if world.rank == VICTIM:

@@ -57,7 +57,7 @@ struct Lane {
 
 class SharedGroup {
  public:
-  // With the lock of the world held.
+  // Must be called with the lock of the world held.
   SharedGroup(std::shared_ptr<SharedWorld> world, uint64_t id, int size);
   ~SharedGroup();
   SharedGroup(const SharedGroup&) = delete;

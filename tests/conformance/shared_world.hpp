@@ -38,7 +38,7 @@ class SharedWorld : public std::enable_shared_from_this<SharedWorld> {
   // Returns all existing worlds.
   static std::vector<std::shared_ptr<SharedWorld>> all();
 
-  // --- With the lock held.
+  // --- These functions need the lock.
   void add(SharedGroup& group) { groups_.insert(&group); }
   void remove(SharedGroup& group) noexcept { groups_.erase(&group); }
   // Ends operations that are too late. Returns when to look again.

@@ -36,7 +36,7 @@ struct Outcome {
   int32_t made;      // 1 after the call returned
   int32_t culprit;   // from dsc_comm_error_info: the rank at fault, in the communicator of the call
   int32_t code;      // from dsc_comm_error_info: the first cause
-  int32_t revoked;   // dsc_comm_error_info
+  int32_t revoked;   // from dsc_comm_error_info
   int64_t begin_us;  // set by tests that measure the call
   int64_t end_us;
   char operation[32];

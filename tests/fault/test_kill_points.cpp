@@ -19,7 +19,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since they define macros such as fail().
+// Included last because they define macros such as fail().
 extern "C" {
 #include "traffic.h"
 
@@ -31,7 +31,7 @@ namespace {
 using namespace fault;
 
 constexpr int kMostSize = 4;
-constexpr size_t kSmall = 100;  // elements
+constexpr size_t kSmall = 100;  // elements of small operations
 constexpr size_t kLarge = size_t{32} << 10;
 constexpr size_t kParts = size_t{140} << 10;  // more than fits into a stage
 constexpr size_t kMostBytes = kParts * sizeof(uint32_t);

@@ -46,7 +46,7 @@ enum Number : size_t { kDescriptors, kMaps };
 constexpr int kMostKinds = 64;
 using Calls = std::array<int64_t, kMostKinds>;  // indexed by the kind of call
 
-Calls* calls_made = nullptr;  // by the latest culprit; shared with the ranks
+Calls* calls_made = nullptr;  // calls of the latest culprit; shared with the ranks
 
 // All objects that one rank uses. None of them is allocated on the heap.
 struct Everything {

@@ -253,7 +253,7 @@ def habits(rank):
         state, twin = model.module.state_dict(), copy.deepcopy(model.module)
     expected = model.state_dict()
     assert all(torch.equal(state[key], expected[key]) for key in expected)
-    if rank == 0:  # alone
+    if rank == 0:  # no other rank calls it
         assert twin(x).shape == (5, 4) and twin.state_dict().keys() == expected.keys()
     scalar = nn.Sequential(nn.Linear(6, 6), nn.PReLU())
     scalar.register_parameter("scale", nn.Parameter(torch.tensor(2.0)))

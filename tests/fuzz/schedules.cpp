@@ -13,7 +13,7 @@ namespace dsc::fuzz {
 namespace {
 
 struct Place {
-  size_t first = 0, last = 0;  // instructions
+  size_t first = 0, last = 0;  // indices of instructions
   int32_t buffer = -1;
   int forward = 0, input_half = 0, weight_half = 0;
 };

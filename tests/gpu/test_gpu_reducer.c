@@ -232,7 +232,8 @@ static int types_body(rank_t* self) {
     options.sync = 0;
     const dsc_result_t made = dsc_bucket_reducer_create(self->world, tensors, 2, &options, &reducer);
     const bool is_byte_float = types[t].dtype == DSC_DTYPE_F8E4M3 || types[t].dtype == DSC_DTYPE_F8E5M2;
-    if (made == DSC_ERR_UNSUPPORTED && is_byte_float && gpu_is_real()) continue; /* an older device */
+    if (made == DSC_ERR_UNSUPPORTED && is_byte_float && gpu_is_real())
+      continue; /* older GPUs lack this type */
     CHECK_RESULT(self, DSC_OK, made);
     void* view = NULL;
     CHECK_OK(self, dsc_bucket_reducer_grad_view(reducer, 1, &view));
@@ -339,7 +340,7 @@ static int missing_body(rank_t* self) {
   for (int p = PARAMS; p-- > 0;) {
     if (p == 4 && self->rank == 1) continue;
     const dsc_result_t marked = dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], NULL);
-    if (marked != DSC_OK && self->rank == 0) { /* rank 1 was first */
+    if (marked != DSC_OK && self->rank == 0) { /* rank 1 has failed first */
       CHECK(self, marked == DSC_ERR_MISMATCH && strstr(dsc_last_error_message(), "rank 1") != NULL);
       return drop(self, &model);
     }

@@ -98,7 +98,7 @@ static int scenario_body(rank_t* self) {
   self->options.rank = self->options.world_size = -1;
   self->options.init_timeout_ms = it->expected == DSC_ERR_TIMEOUT ? SHORT_TIMEOUT_MS : INIT_TIMEOUT_MS;
   if (mine->timeout_ms > 0) self->options.timeout_ms = mine->timeout_ms;
-  self->world = (dsc_comm_t*)self; /* anything but NULL */
+  self->world = (dsc_comm_t*)self; /* not NULL, so that the test sees the call set it to NULL */
   PASS_ON(ranks_meet(self));
   const int64_t start = now_ms();
   if (ranks_noted(self) == 0) ranks_note(self, start);
@@ -337,7 +337,7 @@ static int child_of(dsc_comm_t* world, void* memory) {
   right += dsc_comm_destroy(world) == DSC_ERR_FORKED;
   right += dsc_mem_free(memory) == DSC_ERR_FORKED;
   right += dsc_version(&number, NULL, NULL) == DSC_OK && number == DSC_VERSION_MAJOR;
-  right += *(const int32_t*)memory == 42; /* inherited */
+  right += *(const int32_t*)memory == 42; /* the child inherits the memory */
   return right == 10 ? 0 : 1;
 }
 

@@ -350,7 +350,7 @@ def own_address():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_other_hosts_need_a_token(rank):
-    address = own_address() if rank == 0 else "192.0.2.1"  # nobody's
+    address = own_address() if rank == 0 else "192.0.2.1"  # an address that no host has
     job = Job(2, DSC_TOKEN="", MASTER_ADDR=address)
     job.start(rank)
     assert_all(job.finish(), "AuthError", "set DSC_TOKEN to it", "DSC_ALLOW_UNAUTHENTICATED=1")

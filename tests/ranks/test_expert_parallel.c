@@ -137,7 +137,7 @@ static int fp8_body(rank_t* self) {
       CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, sizes.hidden, sizes.dtype,
                                       DSC_MOE_PAYLOAD_F8E4M3, it.rows, NULL, NULL));
       PASS_ON(moe_each_row(self, &it, check_fp8_row));
-      PASS_ON(moe_forward(self, &it, false)); /* plain rows in between */
+      PASS_ON(moe_forward(self, &it, false)); /* sends plain rows in between */
       PASS_ON(moe_each_row(self, &it, moe_check_row));
     }
     PASS_ON(moe_layer_close(&it, self));

@@ -58,7 +58,7 @@ static int lists_differ_body(rank_t* self) {
   const bool reduces = *(const bool*)self->arg;
   blocks_t blocks;
   prepare_blocks(&blocks, self, 3);
-  if (self->rank == 2) { /* the same total */
+  if (self->rank == 2) { /* the sum of the lengths is the same */
     blocks.sent[0] = 2;
     blocks.sent[3] = 4;
   }

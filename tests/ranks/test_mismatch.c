@@ -194,7 +194,7 @@ static void four_ranks_disagree(void** state) {
 /* Functions that create an object. A rank that gets an error gets NULL as the object. */
 static int makers_body(rank_t* self) {
   const bool culprit = self->rank == 1;
-  dsc_comm_t* group = self->world; /* anything but NULL */
+  dsc_comm_t* group = self->world; /* not NULL, so that the test sees the call set it to NULL */
   void* memory = &group;
   dsc_comm_t* world[3];
   for (int i = 0; i < 3; ++i) CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &world[i]));

@@ -273,7 +273,7 @@ def test_large_pictures_are_zoomed_and_moved(browser, tmp_path):
     wait_for_drawing(browser)
     moved = window(browser)
     assert moved[0] > start and moved[1] - moved[0] == pytest.approx(end - start)
-    assert press(browser, "\ue012")[0] == pytest.approx(moved[0] - (end - start) / 8)  # to the left
+    assert press(browser, "\ue012")[0] == pytest.approx(moved[0] - (end - start) / 8)  # moved to the left
     assert press(browser, "\ue014") == pytest.approx(moved)
     assert press(browser, "+")[1] < moved[1] and press(browser, "-") == pytest.approx(moved)
     assert "of 237" in browser.find_element(By.ID, "scale").text

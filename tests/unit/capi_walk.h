@@ -24,10 +24,10 @@ extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[
 typedef struct walk_world {
   dsc_comm_t* world;
   dsc_comm_t* alone; /* a group that has only this rank */
-  dsc_work_t* work;  /* complete */
+  dsc_work_t* work;  /* a work that is complete */
   dsc_bucket_reducer_t* reducer;
   dsc_join_t *join, *stale_join;             /* created and destroyed by the steps of the walk */
-  dsc_moe_plan_t *moe_plan, *stale_moe_plan; /* likewise */
+  dsc_moe_plan_t *moe_plan, *stale_moe_plan; /* the same for plans */
   dsc_sharded_t* sharded;                    /* in the group `alone`: stage 3, two units of 8 elements */
   dsc_ring_t* ring;                          /* in the group `alone`: blocks and gradients of 32 bytes */
   /* key "embed" of 8 elements on stages 0 and 1, key "alone" on stage 1 */

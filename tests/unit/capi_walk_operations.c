@@ -420,7 +420,7 @@ static void send_message(void) {
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_send(bad, data, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_send(W, NULL, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_send(W, data, 4, 0, 1, NULL, &work));
-  WALK_INVALID(dsc_send(W, data, 4, F32, 0, NULL, &work)); /* itself */
+  WALK_INVALID(dsc_send(W, data, 4, F32, 0, NULL, &work)); /* rank 0 to itself */
   WALK_INVALID(dsc_send(W, data, 4, F32, 2, NULL, NULL));
   WALK_INVALID(dsc_send(W, data, 4, F32, -1, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_send(W, data, 4, F32, 1, stream, &work));
@@ -433,7 +433,7 @@ static void receive_message(void) {
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_recv(bad, bytes, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_recv(W, NULL, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_recv(W, bytes, 4, 14, 1, NULL, &work));
-  WALK_INVALID(dsc_recv(W, bytes, 4, F32, 0, NULL, &work)); /* itself */
+  WALK_INVALID(dsc_recv(W, bytes, 4, F32, 0, NULL, &work)); /* rank 0 from itself */
   WALK_INVALID(dsc_recv(W, bytes, 4, F32, 2, NULL, NULL));
   WALK_INVALID(dsc_recv(W, bytes, 4, F32, INT32_MIN, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_recv(W, bytes, 4, F32, 1, stream, &work));

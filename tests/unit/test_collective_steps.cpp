@@ -326,7 +326,7 @@ void a_member_that_never_comes_is_named(void**) {
 // Operations that are too large or that need other data paths are not small.
 void not_small(void**) {
   Pair pair;
-  std::vector<float> data(289);  // 1,156 bytes
+  std::vector<float> data(289);  // 1,156 bytes are too many
   assert_false(SmallCollective::suits(*pair.groups[0], sum_of(data, data)));
   data.resize(4);
   dsc::Call call = sum_of(data, data);

@@ -6,7 +6,7 @@
 #include "compress/onebit.hpp"
 #include "json.hpp"
 
-#include "compress_support.hpp"  // last: its cmocka defines fail() as a macro
+#include "compress_support.hpp"  // included last because cmocka.h defines a macro fail()
 
 namespace {
 

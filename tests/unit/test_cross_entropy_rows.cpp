@@ -171,7 +171,7 @@ void masked_and_nonfinite(void**) {
         return dsc::sum_row(dtype, row.data(), row.count(), false);
       };
       assert_true(sums().max == -kInfinity && sums().exp_sum == 0);
-      values[2999] = 2;  // the first block stays masked
+      values[2999] = 2;  // all elements of the first block are still masked
       assert_true(sums().max == 2 && sums().exp_sum == 1);
       values[10] = kInfinity;
       assert_true(sums().max == kInfinity && std::isnan(sums().exp_sum));

@@ -526,7 +526,7 @@ void misuse_is_seen(void**) {
 void an_asynchronous_failure_is_for_ever(void**) {
   in_child({{"FAKE_CUDA_STICKY_AT", "3"}}, [] {
     const Device device(0);
-    const Array<int> one(4, 1), other(4, 2);  // two copies
+    const Array<int> one(4, 1), other(4, 2);  // their constructors make two copies
     Gate gate(device.stream);
     CHECK_CUDA(cuMemcpyAsync(one.address(), other.address(), 16, device.stream));
     gate.open();

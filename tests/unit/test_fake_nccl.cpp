@@ -303,7 +303,7 @@ void splits_are_by_color_and_key(void**) {
     CHECK(ncclCommSplit(part, 0, 0, &again, nullptr) == kInProgress);
     CHECK_NCCL(settled(part));
     CHECK(sum_over(self, again, 1) == ranks);
-    int rank_again = -1;  // equal keys
+    int rank_again = -1;  // all keys are equal
     CHECK_NCCL(ncclCommUserRank(again, &rank_again));
     CHECK(rank_again == rank);
     CHECK_NCCL(ncclCommDestroy(again));

@@ -141,7 +141,7 @@ void counts_collectives_and_not_messages(void**) {
   assert_int_equal(recorder.progress().completed, 0);
   first.end(7, DSC_OK);
   second.start(8);
-  second.end(9, DSC_ERR_PEER_DEAD);  // started, and never completed
+  second.end(9, DSC_ERR_PEER_DEAD);  // this operation was started and never completed
   assert_int_equal(recorder.progress().started, 2);
   assert_int_equal(recorder.progress().completed, 1);
 }

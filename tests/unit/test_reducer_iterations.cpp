@@ -164,7 +164,7 @@ void ends_incomplete_everywhere(void**) {
     Model model({4, 4, 4}, {DSC_DTYPE_F32});
     ReducerOptions options;
     options.bucket_bytes = options.first_bucket_bytes = 16;
-    const auto reducer = Reducer::create(comm, model.params, options);  // buckets c, b, a
+    const auto reducer = Reducer::create(comm, model.params, options);  // the buckets are c, b, a
     for (int round = 0; round < 3; ++round) {
       reducer->begin();
       for (size_t i = 0; i < 3; ++i)

@@ -80,7 +80,7 @@ void frames_show_every_change(void**) {
   assert_false(accepts(receiver, second));  // a frame is missing
   assert_true(accepts(receiver, first));
   assert_true(payload_of(first) == "payload");
-  assert_false(accepts(receiver, first));  // repeated
+  assert_false(accepts(receiver, first));  // the same frame again
   assert_true(accepts(receiver, second));
   FrameCounter other(*token_of('2'));
   assert_false(accepts(other, first));
@@ -280,7 +280,7 @@ void a_broken_frame_ends_one_connection(void**) {
     assert_true(ended(raw.fd.get()));
     store.set("k", "v", soon());
   };
-  ends_with([](FrameCounter&) { return std::string(kFrameHeadBytes, '\xff'); });  // 4 GiB
+  ends_with([](FrameCounter&) { return std::string(kFrameHeadBytes, '\xff'); });  // claims 4 GiB
   ends_with([](FrameCounter& counter) {
     std::string frame =
         counter.seal(FrameType::kRequest, encode(StoreRequest{StoreOp::kCount, {}, "", "", 0}));
@@ -294,7 +294,7 @@ void a_broken_frame_ends_one_connection(void**) {
     return counter.seal(FrameType::kRequest, wait) + counter.seal(FrameType::kRequest, wait);
   });
   const std::string add = encode(StoreRequest{StoreOp::kAdd, {"n"}, "", "", 1});
-  ends_with([&](FrameCounter& counter) {  // repeated
+  ends_with([&](FrameCounter& counter) {  // the same frame twice
     const std::string frame = counter.seal(FrameType::kRequest, add);
     return frame + frame;
   });
