@@ -1,4 +1,4 @@
-"""await on works: many at the same time, cancelled, failed; with the library's progress thread and without it."""
+"""await on works: many at the same time, canceled, failed; with the library's progress thread and without it."""
 
 import asyncio
 import os

@@ -309,7 +309,7 @@ def failed_reducers_tell_why(world):
         world.barrier()
         with pytest.raises((ValueError, dsc.DscError)):
             iterate(reducer, gradients(world.rank, 0))
-        with pytest.raises(dsc.DscError):  # not the exception of the hook again
+        with pytest.raises(dsc.DscError):  # an error of the library, not the hook's exception again
             reducer.finish()
         assert "hook" in reducer.stats()["error"]
     world.barrier()

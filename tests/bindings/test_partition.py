@@ -53,7 +53,7 @@ def test_uniform_needs_no_weights():
 
 
 class Weight:
-    """A torch parameter, as far as counting its elements needs."""
+    """Has only those attributes of a torch parameter that are needed to count its elements."""
 
     def __init__(self, count, trained=True):
         self.requires_grad, self._count = trained, count

@@ -166,7 +166,7 @@ def static_graphs_count_marks(world):
 
 
 def static_graphs_without_communication(world):
-    """Iterations without communication come before, between and after the reduced iterations."""
+    """Iterations without communication run before, between and after the reduced iterations."""
     with reducer_of(world, static_graph=True) as reducer:
         for step in range(4):
             with reducer.no_sync():

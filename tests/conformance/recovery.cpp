@@ -79,7 +79,7 @@ void RecoveryRound::fail(dsc_result_t code, const std::vector<int32_t>& ranks, c
 }
 
 bool RecoveryRound::fail_if_questions_differ() {
-  std::vector<int32_t> same, other;  // compared with the lowest rank
+  std::vector<int32_t> same, other;  // the ranks that ask the same as the lowest rank, and the others
   const Question first = votes_.begin()->second.question;
   for (const auto& [rank, ballot] : votes_) (ballot.question == first ? same : other).push_back(rank);
   if (other.empty()) return false;

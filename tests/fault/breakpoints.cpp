@@ -48,7 +48,7 @@ struct Library {
   uintptr_t end = 0;
 };
 
-// What a trap in this process means.
+// How the trap handler of this process treats a trap.
 struct {
   Library library;
   // each trap marks its place here; if NULL, a trap kills the process

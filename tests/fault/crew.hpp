@@ -1,6 +1,6 @@
-// Ranks as separate processes that a test kills, stops and watches. A rank never asserts, because nobody
-// would see an assertion that fails in a child. It writes its outcomes into its Report, which is memory
-// shared with the test, and the test asserts.
+// Ranks as separate processes that a test kills, stops and watches. A rank never asserts, because a failed
+// assertion in a child would go unnoticed. It writes its outcomes into its Report, which is memory shared
+// with the test, and the test asserts.
 #pragma once
 
 #include <sys/types.h>

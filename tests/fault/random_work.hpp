@@ -61,7 +61,7 @@ class RandomWork {
 
   bool reduces() const { return kind_ <= Kind::kReduceScatterV; }
   bool divides() const;   // each sender's elements go to several ranks
-  bool collects() const;  // each receiver's elements come from several ranks
+  bool collects() const;  // each receiver's elements are from several ranks
   bool comes(int from) const;
   // The number of elements that one rank sends to another, and the number before them in the buffers of both
   // ranks.

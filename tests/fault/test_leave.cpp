@@ -91,7 +91,7 @@ void expect_failure(const std::function<int(Rank&)>& absent,
 
 void no_change(dsc_init_options_t&) {}
 
-// The absent rank arrives after the others have failed, and is told so.
+// The absent rank arrives after the other ranks have failed, and gets the same failure.
 int come_too_late(Rank& rank) {
   if (!rank.await_order(1, 20'000)) return 4;
   const dsc_result_t late = barrier(rank.world);

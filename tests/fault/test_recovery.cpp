@@ -88,7 +88,7 @@ struct Death {
 };
 
 struct Plan {
-  uint32_t seed;  // of the random flags that ranks pass to agree
+  uint32_t seed;  // the seed of the random flags that ranks pass to agree
   int size;
   std::vector<Death> deaths;  // the deaths that the victims cause themselves
   // true: until the test orders the end; false: until the generations with deaths are over

@@ -314,7 +314,7 @@ bool is_proper(Rank& rank, const char* name, dsc_result_t result) {
   return false;
 }
 
-// Ends everything. A rank that gives up while the communicator works must tell the other rank, which would
+// Ends everything. A rank that gives up while the communicator works must notify the other rank, which would
 // wait for it otherwise. If the system refuses even that, it tries once more, because only one call may be
 // refused.
 void end(Everything& it, dsc_result_t result) {

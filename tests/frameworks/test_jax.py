@@ -390,7 +390,7 @@ def refused(world):
 
     x, texts = jnp.ones(2), []
     inner = jax.jit(dj.all_reduce)
-    dj.jit(inner)(x)  # JAX keeps this trace, which has no order
+    dj.jit(inner)(x)  # JAX caches this trace, in which the call has no order
     for call in (
         lambda: jax.jit(dj.average_gradients)(x),
         lambda: jax.grad(lambda x: dj.all_reduce(x).sum())(x),

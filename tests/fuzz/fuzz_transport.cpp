@@ -1,6 +1,6 @@
 // What is sent between a store's client and its server. If a stream of frames was changed anywhere, exactly
-// the frames before the first change are accepted. Whatever can be decoded is what was encoded, and costs
-// memory in proportion.
+// the frames before the first change are accepted. A decoded message equals the encoded one, and needs memory
+// in proportion to its size.
 #include <sanitizer/allocator_interface.h>
 
 #include <string>

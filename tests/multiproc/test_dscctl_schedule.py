@@ -183,7 +183,7 @@ def test_on_a_terminal_no_line_is_wider(terminal):
     assert 85 <= max(len(line) for line in lines if "|" in line) <= 100  # the last piece also shows what follows
     whole = schedule("-s", "16", "-m", "64").stdout.splitlines()[1].split("|")[1]
     shown = "".join(line.split("|")[1] for line in lines if line.startswith(" 0 |"))
-    # with colors, colored boxes replace the letters
+    # on a terminal with colors, colored boxes replace '-' and '.'
     assert shown == (whole if terminal == "dumb" else re.sub("[-.]", " ", whole))
 
 

@@ -116,7 +116,7 @@ except dsc.PeerDeadError as error:
 
 
 def test_a_killed_rank_is_named_by_the_survivors(tmp_path):
-    """Open MPI tells no rank of the death. The pidfd shows it, within milliseconds."""
+    """Open MPI does not notify the other ranks of the death. The pidfd shows it, within milliseconds."""
     result = mpirun(3, DIE, "--enable-recovery", OUT=str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "2"], result.stderr
     for path in tmp_path.iterdir():

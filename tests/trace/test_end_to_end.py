@@ -14,7 +14,7 @@ from tool import FINDINGS, approx, merge, texts
 DSCRUN = os.environ.get("DSCRUN", str(tool.BUILD / "tools" / "dscrun"))
 VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "ds_commslog.jsonl"
 
-# Ranks tell their progress by files, without the library. The other ranks wait for it, however busy the machine is.
+# Ranks report their progress by files, without the library. The other ranks wait for it, however busy the machine is.
 SIGNS = """
 import pathlib, sys, time
 

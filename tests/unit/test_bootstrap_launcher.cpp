@@ -1,4 +1,4 @@
-// Where rank and world size come from: every launcher of the table, their order, and the errors.
+// The sources of rank and world size: every launcher of the table, their order, and the errors.
 #include <setjmp.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The layout of a job, which says which rank is on which host: every rank gets it as bytes.
+// The layout of a job says which rank is on which host. Every rank gets it as bytes.
 #include <setjmp.h>
 
 #include <cstdarg>

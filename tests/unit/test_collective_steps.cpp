@@ -323,7 +323,7 @@ void a_member_that_never_comes_is_named(void**) {
     for (const int root : {0, 1}) expect_time_out<SmallCollective, Collective>(kind, root);
 }
 
-// Operations that are too large or that need other data paths are not small.
+// Large operations, and those that need another data path, must not use the path for small operations.
 void not_small(void**) {
   Pair pair;
   std::vector<float> data(289);  // 1,156 bytes are too many

@@ -59,7 +59,7 @@ void check_report(const dsc::ReduceSpec& spec, const Sources& sources, size_t co
   assert_same(report, expected_report(spec.dtype, sources, count, skew), dsc::dtype_name(spec.dtype), target);
 }
 
-// Finite elements. The test then writes the others.
+// Returns sources with finite elements only. The tests then replace some of them.
 Sources finite(int32_t dtype, size_t src_count, size_t count, size_t skew) {
   const size_t bytes = count * dsc::dtype_bytes(dtype);
   Sources sources(src_count, std::vector<uint8_t>(bytes + kSlack));

@@ -21,7 +21,7 @@ void with_faults(const char* faults, const Body& body) {
   as_processes(2, {{"FAKE_NCCL_FAULT", faults}}, body);
 }
 
-// ---- what ends a call that hangs
+// ---- ending a call that hangs
 
 void a_dead_peer_is_not_noticed(void**) {
   as_processes(2, {}, [](const Rank& self) {

@@ -263,7 +263,7 @@ void check_members(const std::vector<TestMesh::NamedGroup>& own, const Json& kno
       same(at->second, ranks, name);
     } else if (name.find("INTRA_PARTIAL") != std::string::npos) {  // with one instance a part is the whole
       same(groups.at(name.find("EXPERT") != std::string::npos ? "ep_dp" : "dp_cp"), ranks, name);
-    } else {  // embedding ranks that are told to a rank outside of them, which has no such group
+    } else {  // embedding ranks that a rank outside of them also gets, although it has no such group
       assert_true(name.find("EMBEDDING") != std::string::npos);
       const Ranks told = ranks.is_null() ? Ranks() : ranks.get<Ranks>();
       assert_true(std::ranges::find(told, rank) == told.end());

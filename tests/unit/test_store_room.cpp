@@ -175,7 +175,7 @@ void large_requests_take_turns(void**) {
 // Waits do not block other clients, in particular not those that set the awaited keys. The waits have their
 // own limit.
 void waits_for_many_keys_are_bounded(void**) {
-  constexpr size_t kKeys = 2000;  // the keys have 2 MiB
+  constexpr size_t kKeys = 2000;  // in total these keys have 2 MiB
   constexpr int kWaiters = 40;
   const StoreServer server(server_options());
   std::vector<std::string> keys(kKeys);

@@ -396,7 +396,7 @@ void goes_on_to_the_next_address(void**) {
 int sockets_of(pid_t pid) {
   int sockets = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
-    std::error_code gone;  // the folder was also open while it was read
+    std::error_code gone;  // fails for the descriptor of this directory listing, which is closed by then
     const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
     sockets += target.starts_with("socket:");
   }

@@ -395,7 +395,7 @@ void the_killed_are_named_at_once(void**) {
     int status = 0;
     ::waitpid(child, &status, 0);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    // The host that notices the death later may be told by the other one.
+    // The host that notices the death later may learn of it from the other host.
     assert_int_equal(outcomes[0].code, DSC_ERR_PEER_DEAD);
     assert_int_equal(outcomes[2].code, DSC_ERR_PEER_DEAD);
     assert_true(outcomes[0].text.find("rank 1") != std::string::npos ||

@@ -20,7 +20,8 @@ namespace fake_gpu {
 namespace {
 
 constexpr int kLookAgainMs = 1;
-constexpr long kLongestSleepNs = 10'000'000;  // sleeps are short, because a context that is gone wakes nobody
+// sleeps are short, because a context that is gone does not wake other ranks
+constexpr long kLongestSleepNs = 10'000'000;
 
 void give_up(const char* what) {
   std::perror(what);
