@@ -31,7 +31,7 @@ namespace {
 using namespace fault;
 
 constexpr int kMostSize = 4;
-constexpr size_t kSmall = 100;  // elements of small operations
+constexpr size_t kSmall = 100;  // elements of a small operation
 constexpr size_t kLarge = size_t{32} << 10;
 constexpr size_t kParts = size_t{140} << 10;  // more than fits into a stage
 constexpr size_t kMostBytes = kParts * sizeof(uint32_t);

@@ -32,7 +32,7 @@ using namespace fault;
 
 constexpr size_t kBytes = size_t{8} << 20;
 constexpr size_t kShifts = 16;
-constexpr size_t kShift = 16;  // elements
+constexpr size_t kShift = 16;  // in elements
 constexpr size_t kCount = kBytes / sizeof(uint32_t) - kShifts * kShift;
 constexpr int kStallTimeoutMs = 2500;
 constexpr int kAtOnce = 6;  // crews that run at the same time

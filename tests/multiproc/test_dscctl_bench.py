@@ -89,7 +89,7 @@ def test_ranks_that_take_turns_are_told_of():
     assert "-v counts context switches" in " ".join(result.stdout.split())
     result = bench("all_reduce", "-v", "--ranks", "3", "--sizes", "4", *QUICK, limit=one_processor)
     (row,) = [line.split() for line in result.stdout.splitlines() if " plain " in line]
-    assert float(row[-2]) > 0.3  # on one processor each operation needs about one context switch
+    assert float(row[-2]) > 0.3  # on one processor some rank gives it up in every operation
     assert "switches: context switches of a rank in one operation" in " ".join(result.stdout.split())
     report = json.loads(bench("barrier", "--ranks", "3", "--json", *QUICK, limit=one_processor).stdout)
     assert report["rows"][0]["context_switches"] > 0.3

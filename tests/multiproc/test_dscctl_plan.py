@@ -60,7 +60,7 @@ def test_two_layers_by_hand(two):
     """
     answer = answer_of(two, "--devices", "2", "--batch", "4", "--top", "100", "--kind", "1f1b,zb_h1")
     times = {(row["schedule"], row["stages"], row["micro_batches"]): row["step_us"] for row in answer["rows"]}
-    # 1f1b on one stage takes the same time and more memory
+    # with 1 micro-batch it takes the same time and more memory
     assert times[("1f1b", 1, 2)] == 12 and ("1f1b", 1, 1) not in times
     assert times[("1f1b", 2, 4)] == 15 and times[("zb_h1", 2, 4)] == 13
     assert answer["rows"][0]["stages"] == 1 and answer["rows"][0]["micro_batches"] == 2

@@ -178,7 +178,7 @@ class Buffers {
   }
 
   // In training a batch's buffer has these users: the computation of the weights' gradients, the send of the
-  // input's gradient, and neighbouring parts on this stage, which read it. Without training the user of the
+  // input's gradient, and neighboring parts on this stage, which read it. Without training the user of the
   // output is the last one.
   void ended_by(const Instruction& it) {
     const int32_t part = placement_.part(stage_, it.chunk);

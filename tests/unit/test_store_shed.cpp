@@ -53,7 +53,7 @@ StoreServer::Counts shed_after(int steps) {
   return core.counts();
 }
 
-// The connection either became a member or it did not. The positions of other members are unchanged.
+// The connection either became a member or it did not. The counts of the other connections are unchanged.
 void a_handshake_may_be_shed_at_any_step(void**) {
   const StoreServer::Counts never = shed_after(0), done = shed_after(kSteps);
   assert_int_equal(never.members, 0);
