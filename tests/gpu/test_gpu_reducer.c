@@ -161,7 +161,8 @@ static void gradients_of_all_kinds(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, training_body, NULL), 0);
 }
 
-/* All ranks get rank 0's parameters, when the reducer is created and by sync_params. */
+/* All ranks get rank 0's parameters when the reducer is created. dsc_broadcast_coalesced() sends those of any
+ * root. */
 static int parameters_body(rank_t* self) {
   model_t model;
   PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 1));
