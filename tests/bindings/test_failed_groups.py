@@ -16,6 +16,24 @@ from reducer_ranks import everywhere
 FIRST, LATER = 2, 1  # the rank that is missing first, and the rank that leaves later
 
 
+def with_block(rank, is_caught):
+    """A block whose operation fails on all ranks; returns how the block ended, and whether the world has."""
+    try:
+        with dsc.init_distributed(init_timeout=30, timeout=30) as world:
+            work = world.all_reduce(np.ones(2 + rank), async_op=True)
+            if is_caught:
+                with pytest.raises(dsc.MismatchError):
+                    work.wait()
+    except dsc.DscError as error:
+        return type(error).__name__, dsc.is_initialized()
+    return "well", dsc.is_initialized()
+
+
+@pytest.mark.parametrize("is_caught, ends", [(True, "well"), (False, "RevokedError")])
+def test_the_end_of_a_with_block_raises_what_the_program_has_not_caught(is_caught, ends):
+    assert dsc.spawn(with_block, 2, (is_caught,), timeout=60) == [(ends, False)] * 2
+
+
 def ones(n=100):
     return np.ones(n, np.float32)
 

@@ -215,6 +215,7 @@ def fails(world, async_op):
     with pytest.raises(dsc.CallbackError) as caught:
         work = world.all_reduce(np.ones(8), dsc.user_op(broken, 1), async_op=async_op)
         work.wait()
+    assert "user operation 1 returned 1: KeyError: 'not my day'" in str(caught.value)  # on every rank
     return repr(caught.value.__cause__)
 
 

@@ -144,7 +144,7 @@ dsc_result_t RandomWork::step_typed() {
   dsc_op_t op = 0;
   do {
     dtype = DSC_DTYPE_I8 + pick(DSC_DTYPE_BOOL);
-    op = DSC_OP_SUM + pick(DSC_OP_BXOR);
+    op = DSC_OP_SUM + pick(DSC_OP_BXOR - DSC_OP_SUM + 1);
   } while (!op_is_offered(op, dtype));
   const size_t count = random_() % kMostTyped;
   const uint64_t seed = random_();

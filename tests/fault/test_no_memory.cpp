@@ -26,7 +26,7 @@ enum Order { kGo = 1 };
 
 void refuse_memory() { refuse_calls(0, 1, INT64_MAX); }
 
-int32_t fail_without_memory(const void*, void*, size_t, dsc_dtype_t, void*) {
+int32_t fail_without_memory(void*, const dsc_op_call_t*) {
   refuse_memory();
   return 3;
 }

@@ -285,8 +285,8 @@ static void factors_are_for_floating_types(void** state) {
   assert_int_equal(run_ranks(SCALED_RANKS, scaled_body, NULL), 0);
 }
 
-static int32_t never_called(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+static int32_t never_called(void* context, const dsc_op_call_t* call) {
+  (void)context, (void)call;
   return 1;
 }
 

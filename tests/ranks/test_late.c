@@ -9,8 +9,8 @@
 enum { TIMEOUT_MS = 300, SOON_MS = 10000, AT_WORK = 1, TOLD = 2 };
 
 /* On rank 1 this function runs until rank 0 has given up. Rank 0 leaves a part of the work to rank 1. */
-static int32_t slow_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype;
+static int32_t slow_op(void* context, const dsc_op_call_t* call) {
+  (void)call;
   rank_t* const self = context;
   if (self->rank == 0) return ranks_noted(self) == TOLD ? 0 : ranks_await(self, AT_WORK);
   if (ranks_noted(self) != TOLD) ranks_note(self, AT_WORK);
@@ -51,8 +51,8 @@ static void rank_that_came_and_works_is_named(void** state) {
 
 static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
 
-static int32_t sleepy_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+static int32_t sleepy_op(void* context, const dsc_op_call_t* call) {
+  (void)context, (void)call;
   usleep(30 * 1000);
   return 0;
 }

@@ -1,4 +1,5 @@
 /* User-defined operations: scaled sums, and functions. */
+#include <stdio.h>
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -7,21 +8,21 @@
 enum { MOST = 300000 };
 
 /* Computes sums in f32, as the built-in operation does for this type. */
-static int32_t add_floats(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+static int32_t add_floats(void* context, const dsc_op_call_t* call) {
   (void)context;
-  if (dtype != DSC_DTYPE_F32 || (uintptr_t)in % 4 != 0 || (uintptr_t)inout % 4 != 0) return 9;
-  const float* from = in;
-  float* to = inout;
-  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+  const float* from = call->input;
+  float* to = call->result;
+  if (call->dtype != DSC_DTYPE_F32 || (uintptr_t)from % 4 != 0 || (uintptr_t)to % 4 != 0) return 9;
+  for (size_t i = 0; i < call->count; ++i) to[i] += from[i];
   return 0;
 }
 
 /* Not commutative: rotates the earlier ranks' bits and mixes in those of the next rank. */
-static int32_t turn_and_mix(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)dtype, (void)context;
-  const uint64_t* from = in;
-  uint64_t* to = inout;
-  for (size_t i = 0; i < count; ++i) to[i] = (to[i] << 1 | to[i] >> 63) ^ from[i];
+static int32_t turn_and_mix(void* context, const dsc_op_call_t* call) {
+  (void)context;
+  const uint64_t* from = call->input;
+  uint64_t* to = call->result;
+  for (size_t i = 0; i < call->count; ++i) to[i] = (to[i] << 1 | to[i] >> 63) ^ from[i];
   return 0;
 }
 
@@ -132,8 +133,8 @@ static void scales_must_fit_the_type(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, scale_body, NULL), 0);
 }
 
-static int32_t fail_late(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype;
+static int32_t fail_late(void* context, const dsc_op_call_t* call) {
+  snprintf(call->error, call->error_capacity, "code %d", *(const int32_t*)context);
   return *(const int32_t*)context;
 }
 
@@ -145,13 +146,13 @@ static int failing_body(rank_t* self) {
   CHECK_OK(self, dsc_op_create_user(fail_late, (void*)&code, 1, 1, &op));
   CHECK_RESULT(self, DSC_ERR_CALLBACK,
                dsc_all_reduce(self->world, data, data, 100, DSC_DTYPE_F32, op, NULL, NULL));
-  CHECK(self, strstr(dsc_last_error_message(), "3") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), "user operation 1 returned 3: code 3") != NULL);
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(self->world, NULL, NULL));
   return 0;
 }
 
-static int32_t call_back(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype;
+static int32_t call_back(void* context, const dsc_op_call_t* call) {
+  (void)call;
   return dsc_barrier(context, NULL, NULL) == DSC_ERR_REENTRANT ? 0 : 4;
 }
 
@@ -192,6 +193,22 @@ static void scales_and_ids_must_agree(void** state) {
     const bool arg = premul != 0;
     assert_int_equal(run_ranks(3, differ_body, &arg), 0);
   }
+}
+
+static int swapped_body(rank_t* self) {
+  float data[4] = {0};
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_all_reduce(self->world, data, data, 4, DSC_OP_SUM, DSC_DTYPE_F32, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "dtype is 101, which is the operation sum") != NULL);
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_all_reduce(self->world, data, data, 4, DSC_DTYPE_F32, DSC_DTYPE_F32, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "op is 8, expected 101 (sum)") != NULL);
+  return 0;
+}
+
+static void a_type_is_no_operation(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, swapped_body, NULL), 0);
 }
 
 /* A group of one rank gives the same bits as several ranks, in place and out of place. */
@@ -238,6 +255,7 @@ int main(void) {
       cmocka_unit_test(what_functions_may_not),
       cmocka_unit_test(scales_and_ids_must_agree),
       cmocka_unit_test(scales_must_fit_the_type),
+      cmocka_unit_test(a_type_is_no_operation),
       cmocka_unit_test(one_rank_is_like_several),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

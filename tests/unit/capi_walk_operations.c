@@ -377,8 +377,8 @@ static void monitored_barrier(void) {
   WALK_INVALID(dsc_monitored_barrier(W, -1));
 }
 
-static int32_t keep(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+static int32_t keep(void* context, const dsc_op_call_t* call) {
+  (void)context, (void)call;
   return 0;
 }
 

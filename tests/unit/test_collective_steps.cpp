@@ -227,13 +227,13 @@ void small_meets_queued_in_parts(void**) {
     small_meets_queued_of(kind, {-1}, {1, 13, 14, 26, 27, 100});
 }
 
-// Adds, or fails in the way that the context selects.
+// Adds, or fails in the given way.
 enum class Ends { kWell, kReturning, kThrowing };
-int32_t add_or_fail(const void* in, void* inout, size_t count, int32_t, void* context) {
-  const Ends how = *static_cast<const Ends*>(context);
+int32_t add_or_fail(const dsc::UserOpCall& call, Ends how) {
   if (how == Ends::kThrowing) throw std::runtime_error("no sum today");
   if (how == Ends::kReturning) return 7;
-  for (size_t i = 0; i < count; ++i) static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
+  for (size_t i = 0; i < call.count; ++i)
+    static_cast<float*>(call.result)[i] += static_cast<const float*>(call.input)[i];
   return 0;
 }
 
@@ -251,10 +251,11 @@ Progress drive(dsc::Operation& operation) {
 // or with that error.
 void expect_named_failure(Ends how, bool small_fails, const char* text) {
   Pair pair;
-  Ends works = Ends::kWell, fails = how;
   const auto op_of = [&](bool is_failing) {
-    return std::make_shared<const dsc::UserOp>(
-        dsc::UserOp{add_or_fail, is_failing ? &fails : &works, 5, true});
+    const auto function = [=](const dsc::UserOpCall& call) {
+      return add_or_fail(call, is_failing ? how : Ends::kWell);
+    };
+    return std::make_shared<const dsc::UserOp>(function, uint64_t{5}, true);
   };
   Part parts[2] = {{OpKind::kAllReduce, -1, 0, 3}, {OpKind::kAllReduce, -1, 1, 3}};
   for (int rank = 0; rank < 2; ++rank) {

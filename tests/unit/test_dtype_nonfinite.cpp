@@ -127,14 +127,14 @@ void integers_have_none(void**) {
   }
 }
 
-int32_t keep_first(const void*, void*, size_t, int32_t, void*) { return 0; }
+int32_t keep_first(const dsc::UserOpCall&) { return 0; }
 
 void looks_at_inputs_of_user_operations(void**) {
   Sources sources = finite(DSC_DTYPE_F32, 3, 20000, 0);
   for (const size_t at : {19999, 10000, 12345})
     reference::accessors(DSC_DTYPE_F32).set(sources[2].data(), at, NAN);
   reference::accessors(DSC_DTYPE_F32).set(sources[1].data(), 15000, INFINITY);
-  const dsc::UserOp op{keep_first, nullptr, 1, false};
+  const dsc::UserOp op{keep_first, 1, false};
   dsc::ReduceSpec spec{DSC_DTYPE_F32, 0};
   spec.user = &op;
   check_report(spec, sources, 20000, 0, true, "");
