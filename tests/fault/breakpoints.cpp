@@ -52,7 +52,7 @@ struct Library {
 struct {
   Library library;
   // each trap marks its place here; if NULL, a trap kills the process
-  const std::vector<GridIndex>* places = nullptr;
+  const std::vector<CodeLocation>* places = nullptr;
   std::vector<Code> code;  // the code that the traps replaced
   uint8_t* visited = nullptr;
 } traps;
@@ -97,7 +97,7 @@ void on_trap(int, siginfo_t*, void* opaque) {
   const auto address = static_cast<uintptr_t>(counter_of(context)) - kBehind;
   const auto place =
       std::lower_bound(traps.places->begin(), traps.places->end(), address,
-                       [](const GridIndex& known, uintptr_t wanted) { return known.address < wanted; });
+                       [](const CodeLocation& known, uintptr_t wanted) { return known.address < wanted; });
   const auto index = static_cast<size_t>(place - traps.places->begin());
   traps.visited[index] = 1;
   write_code(address, traps.code[index]);
@@ -125,8 +125,8 @@ void for_each_line(const std::string& command, const std::function<void(const ch
 // The line table also lists copies of inline functions that the linker has dropped. Their addresses look as
 // if they were those of the kept copy. This function drops addresses that are not the beginning of an
 // instruction.
-void drop_strangers(std::vector<GridIndex>& places) {
-  std::vector<GridIndex> kept;
+void drop_strangers(std::vector<CodeLocation>& places) {
+  std::vector<CodeLocation> kept;
   auto next = places.begin();
   for_each_line("objdump -d --no-show-raw-insn", [&](const char* line) {
     char* end = nullptr;
@@ -140,8 +140,8 @@ void drop_strangers(std::vector<GridIndex>& places) {
 
 }  // namespace
 
-std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
-  std::vector<GridIndex> places;
+std::vector<CodeLocation> places_in(const std::vector<std::string>& folders) {
+  std::vector<CodeLocation> places;
   std::set<std::string> sources;  // the sources in these folders, without the folder
   for_each_line("objdump --dwarf=decodedline", [&](const char* line) {
     for (const std::string& folder : folders)
@@ -156,27 +156,27 @@ std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
       places.push_back({library().base + address, format("%s:%u", source, number)});
   });
   std::sort(places.begin(), places.end(),
-            [](const GridIndex& a, const GridIndex& b) { return a.address < b.address; });
-  const auto same = [](const GridIndex& a, const GridIndex& b) { return a.address == b.address; };
+            [](const CodeLocation& a, const CodeLocation& b) { return a.address < b.address; });
+  const auto same = [](const CodeLocation& a, const CodeLocation& b) { return a.address == b.address; };
   places.erase(std::unique(places.begin(), places.end(), same), places.end());
-  std::erase_if(places, [&](const GridIndex& place) {
+  std::erase_if(places, [&](const CodeLocation& place) {
     return !sources.contains(place.name.substr(0, place.name.rfind(':')));
   });
   drop_strangers(places);
   return places;
 }
 
-void die_at(const GridIndex& place) {
+void die_at(const CodeLocation& place) {
   catch_traps();
   write_code(place.address, kTrap);
 }
 
-void mark_visits(const std::vector<GridIndex>& places, uint8_t* visited) {
+void mark_visits(const std::vector<CodeLocation>& places, uint8_t* visited) {
   catch_traps();
   traps.places = &places;
   traps.visited = visited;
-  for (const GridIndex& place : places) traps.code.push_back(read_code(place.address));
-  for (const GridIndex& place : places) write_code(place.address, kTrap);
+  for (const CodeLocation& place : places) traps.code.push_back(read_code(place.address));
+  for (const CodeLocation& place : places) write_code(place.address, kTrap);
 }
 
 }  // namespace fault

@@ -36,7 +36,7 @@ constexpr size_t kLarge = size_t{32} << 10;
 constexpr size_t kParts = size_t{140} << 10;  // more than fits into a stage
 constexpr size_t kMostBytes = kParts * sizeof(uint32_t);
 
-std::vector<GridIndex> places;  // found before the debug files become inaccessible
+std::vector<CodeLocation> places;  // found before the debug files become inaccessible
 
 // What a rank does after it has joined.
 struct Scene {
@@ -311,7 +311,7 @@ void kill_at(const std::vector<Scene>& scenes, const std::vector<Point>& points,
     const size_t at_once = points[static_cast<size_t>(sweep.trial())].scene == 0 ? 24 : 3;
     for (; more && plays.size() < at_once; more = sweep.next()) {
       const Point& point = points[static_cast<size_t>(sweep.trial())];
-      const GridIndex& place = places[point.place];
+      const CodeLocation& place = places[point.place];
       const Scene& scene = scenes[point.scene];
       descriptions.push_back(sweep.replay() + format("%s, rank %d of %d at %s: ", scene.name.c_str(),
                                                      point.victim, point.size, place.name.c_str()));

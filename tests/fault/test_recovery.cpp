@@ -75,14 +75,14 @@ class SharedDiary {
 
 // ---- the plan of a trial ----
 
-enum class GridIndex { kWork, kAgree, kShrink };
+enum class KilledIn { kWork, kAgree, kShrink };
 
 // Rank `rank` dies in generation `generation`: before its work, or inside a call after a number of
 // instructions or some time.
 struct Death {
   int rank;
   int generation;
-  GridIndex place;
+  KilledIn place;
   int64_t instruction = 0;
   int64_t delay_ns = 0;
 };
@@ -106,9 +106,9 @@ std::string describe(const Plan& plan) {
   for (const Death& death : plan.deaths)
     text += format("; rank %d dies in generation %d, %s, instruction %lld, after %lld ns", death.rank,
                    death.generation,
-                   death.place == GridIndex::kWork    ? "before its work"
-                   : death.place == GridIndex::kAgree ? "in agree"
-                                                      : "in shrink",
+                   death.place == KilledIn::kWork    ? "before its work"
+                   : death.place == KilledIn::kAgree ? "in agree"
+                                                     : "in shrink",
                    (long long)death.instruction, (long long)death.delay_ns);
   return text;
 }
@@ -183,7 +183,7 @@ class Survivor {
     now().members = bits;
   }
 
-  const Death* death_at(GridIndex place) const {
+  const Death* death_at(KilledIn place) const {
     for (const Death& death : plan_.deaths)
       if (death.rank == rank_.rank && death.generation == generation_ && death.place == place) return &death;
     return nullptr;
@@ -191,7 +191,7 @@ class Survivor {
 
   // Makes a call during which this rank may have to die.
   template <typename Call>
-  dsc_result_t mortal(GridIndex place, Call&& call) {
+  dsc_result_t mortal(KilledIn place, Call&& call) {
     const Death* death = death_at(place);
     if (!death) return call();
     if (death->instruction == 0) {
@@ -206,7 +206,7 @@ class Survivor {
 
   // Reduces shared and plain memory until an operation fails, then returns false.
   bool work() {
-    if (death_at(GridIndex::kWork)) {
+    if (death_at(KilledIn::kWork)) {
       // If a rank dies after its dsc_mem_alloc() returned, the call may still fail on a slower rank, as with
       // any operation. So wait until all ranks are ready.
       for (int tries = 0; diary_.ready < rank_.size && tries < 10'000; ++tries) sleep_ms(1);
@@ -250,7 +250,7 @@ class Survivor {
     now().flags = flags;
     int32_t agreed = 0;
     const dsc_result_t result =
-        mortal(GridIndex::kAgree, [&] { return dsc_comm_agree(comm_, flags, &agreed); });
+        mortal(KilledIn::kAgree, [&] { return dsc_comm_agree(comm_, flags, &agreed); });
     if (result != DSC_OK)
       return rank_.note("agree in generation %d: %s", generation_, dsc_last_error_message()), false;
     now().agreed = agreed;
@@ -262,7 +262,7 @@ class Survivor {
   bool shrink() {
     dsc_comm_t* shrunk = nullptr;
     const dsc_result_t result =
-        mortal(GridIndex::kShrink, [&] { return dsc_comm_shrink(comm_, nullptr, &shrunk); });
+        mortal(KilledIn::kShrink, [&] { return dsc_comm_shrink(comm_, nullptr, &shrunk); });
     if (result != DSC_OK)
       return rank_.note("shrink in generation %d: %s", generation_, dsc_last_error_message()), false;
     now().shrink_missed = missed();
@@ -443,7 +443,7 @@ constexpr uint64_t kInstructions = 3000;
 constexpr uint64_t kLongestNs = 4'000'000;
 
 Death in_call(std::mt19937_64& random, int rank, int generation) {
-  Death death{rank, generation, random() % 2 == 0 ? GridIndex::kAgree : GridIndex::kShrink};
+  Death death{rank, generation, random() % 2 == 0 ? KilledIn::kAgree : KilledIn::kShrink};
   const bool small = random() % 2 == 0;
   if (can_single_step() && random() % 3 != 0)
     death.instruction = 1 + static_cast<int64_t>(random() % (small ? kInstructions / 10 : kInstructions));
@@ -459,7 +459,7 @@ void test_killed_at_any_instruction(void**) {
     std::mt19937_64 random = sweep.random();
     std::vector<int> victims;
     Plan plan = make_plan(random, 3 + static_cast<int>(random() % 2), false, victims);
-    plan.deaths.push_back({victims[0], 0, GridIndex::kWork});
+    plan.deaths.push_back({victims[0], 0, KilledIn::kWork});
     plan.deaths.push_back(in_call(random, victims[1], 0));
     if (plan.size > 3 && random() % 2 == 0) plan.deaths.push_back(in_call(random, victims[2], 0));
     run_trial(plan, sweep, leave_alone);
@@ -476,7 +476,7 @@ void test_killed_one_after_another(void**) {
     Plan plan = make_plan(random, kMostRanks, false, victims);
     const bool two = sweep.trial() % 2 != 0;
     for (int generation = 0; generation < (two ? 3 : 7); ++generation) {
-      plan.deaths.push_back({victims[static_cast<size_t>(generation)], generation, GridIndex::kWork});
+      plan.deaths.push_back({victims[static_cast<size_t>(generation)], generation, KilledIn::kWork});
       if (two)
         plan.deaths.push_back(in_call(random, victims[static_cast<size_t>(3 + generation)], generation));
     }
