@@ -1,4 +1,4 @@
-"""The generated files follow from the headers, and agree with what the real compiler makes of them."""
+"""The generated files match the headers and what the real compiler makes of the headers."""
 
 import ctypes
 import subprocess
@@ -15,7 +15,7 @@ GENERATE = ROOT / "bindings" / "generate.py"
 
 
 def by_class(entries):
-    """(entry, the class in _raw.py) for every struct or enum."""
+    """Returns (entry, the class in _raw.py) for every struct or enum."""
     from_c = lambda name: "".join(w.capitalize() for w in name.removeprefix("dsc_").removesuffix("_t").split("_"))
     return [(entry, getattr(_raw, from_c(entry["name"]))) for entry in entries]
 
@@ -28,7 +28,7 @@ def test_outputs_are_fresh():
 
 
 def check_changed(tmp_path, header, old, new):
-    """Runs the check on a copy of the tree in which a header has another text; it must fail."""
+    """Runs the check on a copy of the tree in which the text of one header is changed. The check must fail."""
     subprocess.run(["cp", "-r", str(ROOT / "bindings"), str(ROOT / "capi"), str(tmp_path)], check=True)
     path = tmp_path / "capi" / "include" / "dsc" / header
     text = path.read_text()
@@ -115,7 +115,7 @@ def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said)
 
 
 def test_check_finds_a_stale_file(tmp_path):
-    """A copy of the tree with one value changed is refused, with a difference that shows the value."""
+    """If a value is changed in a copy of the tree, the check fails and shows the value in its difference."""
     done = check_changed(tmp_path, "types.h", "DSC_OP_BXOR = 108,", "DSC_OP_BXOR = 109,")
     assert "-    BXOR = 108" in done.stdout and "+    BXOR = 109" in done.stdout
 

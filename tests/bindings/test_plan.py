@@ -1,4 +1,4 @@
-"""Pure planning through the Python package; the library's own tests hold the vectors."""
+"""Planning functions through the Python package. The library's own tests have the recorded vectors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-/* Operations of the caller's: scaled sums, and functions. */
+/* User-defined operations: scaled sums, and functions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { MOST = 300000 };
 
-/* Sums in f32, as the built-in operation does for this type. */
+/* Computes sums in f32, as the built-in operation does for this type. */
 static int32_t add_floats(void* context, const dsc_op_call_t* call) {
   (void)context;
   const float* from = call->input;
@@ -17,7 +17,7 @@ static int32_t add_floats(void* context, const dsc_op_call_t* call) {
   return 0;
 }
 
-/* Not commutative: what is left is the last rank's, with the bits of all ranks before it turned in. */
+/* Not commutative: rotates the earlier ranks' bits and mixes in those of the next rank. */
 static int32_t turn_and_mix(void* context, const dsc_op_call_t* call) {
   (void)context;
   const uint64_t* from = call->input;
@@ -36,7 +36,7 @@ static int compare_floats(rank_t* self, const arena_t* arena, operation_t* opera
     operation_t special = *operation;
     special.op = custom;
     CHECK_OK(self, call(arena->comm, &special, &buffers, NULL));
-    PASS_ON(verify(arena, operation, &buffers)); /* the bits of the built-in sum */
+    PASS_ON(verify(arena, operation, &buffers)); /* the result must have the bits of the built-in sum */
   }
   return 0;
 }
@@ -138,7 +138,7 @@ static int32_t fail_late(void* context, const dsc_op_call_t* call) {
   return *(const int32_t*)context;
 }
 
-/* It fails where it runs; all ranks hear of it. */
+/* The function fails on the rank that runs it, and all ranks get the error. */
 static int failing_body(rank_t* self) {
   static const int32_t code = 3;
   float data[100] = {0};
@@ -211,14 +211,14 @@ static void a_type_is_no_operation(void** state) {
   assert_int_equal(run_ranks(2, swapped_body, NULL), 0);
 }
 
-/* One rank gives the bits that several give: in place, out of place. */
+/* A group of one rank gives the same bits as several ranks, in place and out of place. */
 static int bits_body(rank_t* self) {
   for (int in_place = 0; in_place < 2; ++in_place) {
     uint8_t flags[4] = {7, 0, 255, 1}, results[4] = {0};
     uint8_t* target = in_place ? flags : results;
     CHECK_OK(self, dsc_all_reduce(self->world, flags, target, 4, DSC_DTYPE_BOOL, DSC_OP_SUM, NULL, NULL));
     CHECK(self, target[0] == 1 && target[1] == 0 && target[2] == 1 && target[3] == 1);
-    uint32_t nan = 0xffc12345, result = 0; /* negative, with a payload */
+    uint32_t nan = 0xffc12345, result = 0; /* a negative NaN with a payload */
     uint32_t* sum = in_place ? &nan : &result;
     CHECK_OK(self, dsc_all_reduce(self->world, &nan, sum, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
     CHECK(self, *sum == 0x7fc00000);

@@ -1,4 +1,4 @@
-/* What a pipeline schedule costs. */
+/* The simulated cost of a pipeline schedule. */
 #include <stdint.h>
 
 #include "capi_walk.h"
@@ -33,7 +33,7 @@ static void simulate(void) {
   EXPECT(report == NULL);
 }
 
-/* The report of S with default costs. */
+/* Returns the report of S with default costs. */
 static dsc_pipe_report_t* made_report(void) {
   dsc_pipe_report_t* report = NULL;
   WALK(DSC_OK, dsc_pipe_simulate(S, NULL, &report));

@@ -1,4 +1,4 @@
-// Reduce operations of the caller's: what the function sees, what becomes of its failures.
+// User-defined reduce operations: the arguments of the function, and the handling of its failures.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "dtype_support.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -32,7 +32,7 @@ struct Seen {
   std::string reason;
 };
 
-// inout = inout * 3 + in, byte by byte: neither commutative nor associative.
+// Computes result = result * 3 + input, byte by byte, which is neither commutative nor associative.
 dsc::UserOp chain(Seen& seen) {
   const auto function = [&seen](const dsc::UserOpCall& call) {
     const size_t bytes = dsc::dtype_bytes(call.dtype);
@@ -58,7 +58,7 @@ std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
   return result;
 }
 
-// All destinations, the second of which is a source when `in_place`, from sources that lie `skew` bytes from
+// Checks all destinations. The second one is a source when `in_place`. The sources begin `skew` bytes after
 // an aligned address.
 void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place,
                  bool non_temporal) {
@@ -159,7 +159,7 @@ void refuses_scales_and_unknown_types(void**) {
   assert_int_equal(call.seen.calls, 0);
 }
 
-// Calls of the library are refused inside it, and it computes in the mode of all kernels.
+// Inside the function, calls of the library are refused, and the floating-point mode is that of all kernels.
 int32_t looks_around(Seen& seen) {
   volatile float one = 1;
   const bool to_nearest = one + 1e-20f == 1;
