@@ -54,7 +54,7 @@ def wrong_calls(rank):
     params = model.initial()
     wrong_options(world, params)
     with dsc.Sharded(world, params, model.NAMES, stage=3, units=model.UNITS, max_live_bytes=8192) as sharded:
-        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not ready: call unshard.. and wait"):
+        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not ready; call unshard.. and wait"):
             sharded.param_view(2)
         with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\) is not unsharded"):
             sharded.wait(1)

@@ -483,9 +483,9 @@ void test_options_are_checked(void**) {
     return options;
   };
   assert_refused(refusal({}, with(&LaunchOptions::rank, 0)), DSC_ERR_CONFIG,
-                 {"options->rank is given without options->world_size"});
+                 {"rank is given without options->"});
   assert_refused(refusal({}, with(&LaunchOptions::world_size, 2)), DSC_ERR_CONFIG,
-                 {"options->world_size is given without"});
+                 {"world_size is given without"});
   assert_refused(refusal({}, with(&LaunchOptions::rank, -2)), DSC_ERR_INVALID_ARG, {"rank is -2"});
   assert_refused(refusal({}, with(&LaunchOptions::world_size, 0)), DSC_ERR_INVALID_ARG, {"world_size is 0"});
   assert_refused(refusal({}, with(&LaunchOptions::local_rank, -5)), DSC_ERR_INVALID_ARG,
