@@ -311,8 +311,7 @@ void test_sources_mask(void**) {
   options.sources = DSC_SOURCE_SINGLE;
   assert_launch(launch(both, options), 0, 1, 0, 1);
   options.sources = DSC_SOURCE_ENV;
-  assert_refused(refusal({}, options), DSC_ERR_CONFIG,
-                 {"no source that options->sources allows", "RANK is not set"});
+  assert_refused(refusal({}, options), DSC_ERR_CONFIG, {"no source that", "RANK is not set"});
   options.sources = 1024;
   assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"0x400"});
   options.sources = DSC_SOURCE_ENV;
