@@ -42,7 +42,7 @@ def in_group(world, between):
 
 def test_a_mismatch_names_the_call_that_was_refused_on_one_rank_alone():
     first, second = ranks(2, in_group, False)
-    assert "; before it, this rank refused a call that others may have made: all_reduce raised ValueError: x is read-only" in second
+    assert "; before that, this rank rejected a call that other ranks may have made: all_reduce raised ValueError: x is read-only" in second
     assert "refused" not in first
     assert not any("refused" in text for text in ranks(2, in_group, True))
 
@@ -85,7 +85,7 @@ WRONG_TYPES = [
     (lambda w, x: dsc.verify_params([x], w), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.all_gather_object([None], 3), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.average_gradients([x], w), "comm is a list; expected a Communicator"),
-    (lambda w, x: dsc.spawn(print, 2, args=3), r"args is 3; expected a tuple of further arguments, such as \(3,\)"),
+    (lambda w, x: dsc.spawn(print, 2, args=3), r"args is 3; expected a tuple of the arguments of fn, such as \(x,\)"),
     (lambda w, x: dsc.PipeSchedule("1f1b", 2, 0), r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=M\)"),
     (lambda w, x: w.global_rank("0"), "group_rank is '0'; expected an integer"),
     (lambda w, x: w.group_rank(0.0), "global_rank is 0.0; expected an integer"),
@@ -128,7 +128,7 @@ OUT_OF_RANGE = [
     (lambda w, x: w.agree(2**65), r"flags is 36893488147419103232; expected -2\*\*31 to 2\*\*31 - 1"),
     (lambda w, x: w.global_rank(2**32), "group_rank is 4294967296; expected 0 to 1"),
     (lambda w, x: w.empty(-1), r"shape is -1; expected 0 to 2\*\*63 - 1"),
-    (lambda w, x: w.empty((2**62, 2**62)), r"bytes of shape is \d+; expected 0 to 2\*\*64 - 1"),
+    (lambda w, x: w.empty((2**62, 2**62)), r"the size in bytes of shape is \d+; expected 0 to 2\*\*64 - 1"),
     (lambda w, x: w.all_gather(x, x, counts=[2**64, 0]), r"counts\[0\] is 18446744073709551616; expected 0 to"),
     (lambda w, x: dsc.BucketReducer(w, [x], bucket_bytes=-1), "bucket_bytes is -1; expected 0 to"),
     (lambda w, x: dsc.init_distributed(port=2**40), "port is 1099511627776; expected"),

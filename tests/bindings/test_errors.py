@@ -142,6 +142,6 @@ for _ in range(2):
     except MemoryError as error:
         print(error)
 """
-    said = "the thread that keeps Ctrl-C working did not start within 0.5 s; expected memory for it"
+    said = "the thread that handles Ctrl-C did not start within 0.5 s; there may be too little memory for it"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
     assert result.stdout.splitlines() == [said] * 2, result.stderr

@@ -144,8 +144,8 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
         (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 to"),
         (lambda w, x: w.reduce_scatter(x, [np.empty(3)]), r"x\[0\] has 3 elements; expected 4, as out"),
         (lambda w, x: w.all_to_all(np.empty(3), x), "x has 4 elements; expected 3"),
-        (lambda w, x: w.all_to_all([x]), "x is None; expected it with lists"),
-        (lambda w, x: w.all_to_all(x, np.empty(4), send_counts=[4]), "recv_counts is None; expected it with out"),
+        (lambda w, x: w.all_to_all([x]), "x is None; expected x when out is a list"),
+        (lambda w, x: w.all_to_all(x, np.empty(4), send_counts=[4]), "recv_counts is None; expected one count per rank, because out is one array"),
         (lambda w, x: w.monitored_barrier(0), "timeout is 0; expected a number of seconds above 0"),
         (lambda w, x: w.all_reduce(x, dsc.premul(float("nan"))), "scale"),
         (lambda w, x: dsc.user_op(min, -1), r"id is -1; expected 0 to 2\*\*64 - 1"),
@@ -265,7 +265,7 @@ def test_the_end_of_an_op(world):
 
     op, alive = dsc.user_op(function, 3), weakref.ref(function)
     assert "user_op(" in repr(op) and op.close() is None and op.close() is None
-    with pytest.raises(ValueError, match="closed>; expected one that is open"):
+    with pytest.raises(ValueError, match="closed>; expected an operation that is not closed"):
         world.all_reduce(np.ones(3), op)
     with dsc.user_op(function, 3) as op:
         pass

@@ -139,7 +139,7 @@ assert x.tolist() == [1, 2, 3]
 try:
     world.empty(3)
 except ImportError as error:
-    assert "numpy is needed" in str(error)
+    assert "needs numpy" in str(error)
 else:
     raise AssertionError
 dsc.finalize()

@@ -270,7 +270,7 @@ def clips_by_the_norm_of_all(world):
         close(grads, [g * (0.5 / (norm / 2 + 1e-6)) for g in expected])
         close([reducer.grad_view(0)], [grads[0]])
         iterate(reducer, gradients(world.rank, 0))
-        with pytest.raises(dsc.StateError, match="no longer exist"):
+        with pytest.raises(dsc.StateError, match="no longer exists"):
             reducer.clip(1.0)
         iterate(reducer, grads := gradients(world.rank, 0))
         assert reducer.clip(1e9, norm="max") == np.abs(flat).max()

@@ -108,7 +108,7 @@ def _start() -> None:
     # threading.Thread would wait for ever for a thread that has no memory to begin. This one is waited for, because a
     # thread that only starts while the interpreter ends may crash it. If it starts late it still has the pipe.
     if not runs.acquire(timeout=STARTING_S):
-        raise MemoryError(f"the thread that keeps Ctrl-C working did not start within {STARTING_S:g} s; expected memory for it")
+        raise MemoryError(f"the thread that handles Ctrl-C did not start within {STARTING_S:g} s; there may be too little memory for it")
     _read_end, _write_end = read_end, write_end
 
 

@@ -106,7 +106,7 @@ class Callbacks:
 def _expect_none(name: str, returned: Any, example: str) -> None:
     """What a callback computes for another stage it writes; what it returns instead would be lost."""
     if returned is not None:
-        raise TypeError(f"{name} returned a {type(returned).__name__}; expected None on this stage, where it writes: {example}")
+        raise TypeError(f"{name} returned a {type(returned).__name__}; expected None on this stage; write the result into the array instead: {example}")
 
 
 def _loss(returned: Any) -> float:
@@ -117,7 +117,7 @@ def _loss(returned: Any) -> float:
         return float(returned)
     except (TypeError, ValueError, RuntimeError):  # the last by arrays of several elements in torch
         found = "None" if returned is None else f"a {type(returned).__name__}"
-        raise TypeError(f"forward returned {found}; expected the loss of the micro-batch, a number, on the last stage") from None
+        raise TypeError(f"forward returned {found}; expected a number, the loss of the micro-batch, on the last stage") from None
 
 
 def _explain(call: Any, error: BaseException) -> None:

@@ -70,7 +70,7 @@ def expect_equal_parts(name: str, given: Optional[int], part: int, comm: Communi
     every = own.new_empty(comm.size)
     comm.all_gather(every, own)
     if len(set(every.tolist())) > 1:
-        raise ValueError(f"{name} is None, and ranks have parts of {every.tolist()}; expected their sum, as they differ")
+        raise ValueError(f"{name} is None, but ranks have parts of different sizes, {every.tolist()}; expected {name}={sum(every.tolist())}, their sum")
 
 
 def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> None:
@@ -78,19 +78,19 @@ def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.T
     if tensor(weight, "weight", is_float=True).dim() != 2:
         raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
     if bias is not None and tensor(bias, "bias", is_float=True).shape != weight.shape[:1]:
-        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({weight.shape[0]},), as weight has {weight.shape[0]} rows")
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({weight.shape[0]},), because weight has {weight.shape[0]} rows")
     for name, other in (("x", x), ("bias", weight if bias is None else bias)):
         if other.device != weight.device:
-            raise ValueError(f"{name} is on {other.device} and weight on {weight.device}; expected one device")
+            raise ValueError(f"{name} is on {other.device} and weight on {weight.device}; expected the same device")
         if other.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise TypeError(f"{name} has element type {other.dtype} and weight {weight.dtype}; expected one type, or torch.autocast")
+            raise TypeError(f"{name} has element type {other.dtype} and weight {weight.dtype}; expected the same type, or torch.autocast")
 
 
 def sequence_dimension(value: Any, x: torch.Tensor) -> int:
     """The dimension of a sequence, which is not the last one."""
     at = dimension(value, x.dim(), "x")
     if at == x.dim() - 1:
-        raise ValueError(f"sequence_dim is {value}, the last dimension of x; expected that of the sequence")
+        raise ValueError(f"sequence_dim is {value}, the last dimension of x; expected the dimension of the sequence")
     return at
 
 
