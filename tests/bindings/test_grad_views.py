@@ -53,7 +53,7 @@ def detached(reducer, p, gradient, before, clip=1.0):
     p.grad *= clip
 
 
-SAYS = r"view of weight \(index 0\) since begin\(\)\. Call mark_ready\(0, grad\) if the gradient is in another array, or mark_unused\(0\)"
+SAYS = r"view of weight \(index 0\) since begin\(\)\. Call mark_ready\(0, grad\) if the gradient is in another array, or mark_unused"
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -69,7 +69,7 @@ def test_different_chunks_are_compared_by_whole_stages():
     """So that all do the same work, as on the page: with chunks of 1 zb_v would take 51."""
     result = schedule("--kind", "1f1b", "--kind", "zb_v", "--activation-bytes", "1MB")
     *_, title, _, plain, v_shaped = result.stdout.splitlines()
-    assert title == "costs and activations are of a whole stage, and its chunks share them evenly"
+    assert title == "costs and activations are for a whole stage, and its chunks share them evenly"
     assert plain.split() == ["1f1b", "33", "27.3", "%", "9", "4", "4", "MB"]
     assert v_shaped.split() == ["zb_v", "x", "2", "chunks", "25.5", "5.9", "%", "0", "4", "4", "MB"]
 

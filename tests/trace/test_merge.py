@@ -83,7 +83,7 @@ def test_only_the_absent_one_can_be_late(tmp_path):
     job.collective(at(time, (0, 1, 3)), ended=time + 2 * SECOND)
     _, report = merge(job.write(tmp_path, without=(2,)))
     assert texts(report, "LATE") == [
-        'rank 2, which left no dump, has not arrived at collective 4 (all_reduce) of group "world"; '
+        'rank 2, which wrote no dump, has not arrived at collective 4 (all_reduce) of group "world"; '
         "ranks 0, 1, 3 waited 2.00 s until the time-out"
     ]
 
@@ -451,8 +451,8 @@ def test_wrong_usage(tmp_path):
         (("merge", tmp_path, "--late-after", "soon"), "such as 0.5, got 'soon'\n"),
         (("merge", tmp_path, "--late-after", "nan"), "such as 0.5, got 'nan'\n"),
         (("merge", tmp_path, "--late-after", "1e10"), "such as 0.5, got '1e10'\n"),
-        (("summary", tmp_path, "--rank", "-1"), "--rank: expected a rank, 0 or more, got '-1'\n"),
-        (("summary", tmp_path, "--rank", "x"), "--rank: expected a rank, 0 or more, got 'x'\n"),
+        (("summary", tmp_path, "--rank", "-1"), "--rank: expected a rank number, 0 or more, got '-1'\n"),
+        (("summary", tmp_path, "--rank", "x"), "--rank: expected a rank number, 0 or more, got 'x'\n"),
     ):
         result = tool.trace(*args)
         assert (result.returncode, result.stdout) == (USAGE, ""), args
@@ -463,7 +463,7 @@ def test_out_folder(tmp_path):
     job, _ = started_job()
     job.write(tmp_path / "dumps")
     result = tool.trace("merge", tmp_path / "dumps", "-o", tmp_path / "a" / "b")
-    assert result.returncode == FINE and "no rank holds the others up" in result.stdout
+    assert result.returncode == FINE and "no rank delays other ranks" in result.stdout
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["timeline.html", "trace.perfetto.json"]
     odd = tmp_path / os.fsdecode(b"odd \xff")
     assert tool.trace("merge", tmp_path / "dumps", "-o", odd, "--json", errors="replace").returncode == FINE

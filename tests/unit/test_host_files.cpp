@@ -30,7 +30,7 @@ const std::map<std::string, std::string> kRefused = {
     {"worker-1   slots=2  extra=1", "line 1: expected NAME slots=NUMBER, got 'worker-1   slots=2  extra=1'"},
     {"host slots=2x", "line 1: expected NAME slots=NUMBER, got 'host slots=2x'"},
     {"host slots=0", "line 1: expected slots from 1 to 4096, got 'host slots=0'"},
-    {"a:7", "no slot '7' on host 'a', which has 0 to 3"},
+    {"a:7", "unknown slot '7' of host 'a', expected 0 to 3"},
 };
 
 // A host without slots is the whole host, whichever of upstream's two functions reads it.
@@ -144,9 +144,9 @@ void errors_of_selections(void**) {
     assert_string_not_equal(select_error(text, "").c_str(), "");
     assert_string_not_equal(select_error("", text).c_str(), "");
   }
-  assert_string_equal(select_error("c", "").c_str(), "no host 'c', expected one of: a, b");
-  assert_string_equal(select_error("a:2", "").c_str(), "no slot '2' on host 'a', which has 0 to 1");
-  assert_string_equal(select_error("a", "b").c_str(), "include and exclude cannot be given together");
+  assert_string_equal(select_error("c", "").c_str(), "unknown host 'c', expected one of: a, b");
+  assert_string_equal(select_error("a:2", "").c_str(), "unknown slot '2' of host 'a', expected 0 to 1");
+  assert_string_equal(select_error("a", "b").c_str(), "cannot be given together with --exclude");
   assert_string_equal(select_error("", "a:0@a:0,1@b").c_str(),
                       "");  // nothing is left, which is no mistake here
 }

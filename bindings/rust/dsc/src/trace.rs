@@ -76,7 +76,7 @@ pub fn request_trace_dump() -> Result<()> {
     match unsafe { sys::dsc_trace_dump_request() } {
         result if result >= 0 => Ok(()),
         sys::DSC_ERR_STATE => {
-            let text = "no world of this process was made with DSC_TRACE_DIR set";
+            let text = "no world of this process was initialized with DSC_TRACE_DIR set";
             Err(Error::new(ErrorCode::State, text.to_owned()))
         }
         other => Err(Error::new(ErrorCode::from_number(other), "called in a child made by fork()".to_owned())),
