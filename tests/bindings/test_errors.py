@@ -108,7 +108,7 @@ def test_the_library_is_named_when_it_is_missing(tmp_path):
     done = subprocess.run([sys.executable, "-c", "import libdsc"], env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert "ImportError: libdsc.so could not be loaded; tried" in done.stderr
-    assert f"DSC_LIBRARY: {missing}: " in done.stderr and "Set DSC_LIBRARY" in done.stderr
+    assert f"DSC_LIBRARY: {missing}: " in done.stderr and "set DSC_LIBRARY" in done.stderr
 
 
 def test_another_library_is_refused():

@@ -293,7 +293,7 @@ def refuses(world):
     out = tokens[1:1] if world.rank == 1 else np.empty((to_first.rows, 4), np.float32)
     assert to_first.dispatch(tokens, out).shape == (0 if world.rank == 1 else 6, 4)
     with world.batch():
-        refused(dsc.StateError, "moe_combine: it is called inside batch", plan.combine, rows)
+        refused(dsc.StateError, "moe_combine: called inside batch", plan.combine, rows)
     group = world.split(0)
     refused(dsc.MismatchError, f"experts {2 + world.rank}, top_k 2", group.moe_plan, ids, 2 + world.rank)
     assert (plan.combine(rows) == tokens).all()

@@ -188,7 +188,7 @@ def arrays_that_move(world):
             numbers.extend([0.0] * MANY)
         reducer.sync_buffers()
         moving.values = ones(10)
-        with pytest.raises(dsc.StateError, match=r"buffers\['moving'\] has other memory"):
+        with pytest.raises(dsc.StateError, match=r"the memory of buffers\['moving'\] has changed"):
             reducer.sync_buffers()
         world.barrier()
         reducer.set_buffers([moving])
@@ -285,13 +285,13 @@ def copies_are_refused(world):
     objects = [dsc.BucketReducer(world, [ones()]), dsc.Sharded(world, [ones()]), world.all_reduce(x, async_op=True)]
     for each in objects:
         for make in (copy.copy, copy.deepcopy, pickle.dumps, lambda x: copy.deepcopy({"inside": [x]})):
-            with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
                 make(each)
         gc.collect()
     objects[-1].wait()
     for shared in (world, dsc.PipeSchedule("1f1b", 2, micro_batches=4)):  # as by a copy of a module that has them
         assert copy.copy(shared) is shared and copy.deepcopy({"inside": [shared]})["inside"][0] is shared
-        with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
             pickle.dumps(shared)
     assert (x == world.size).all()
 

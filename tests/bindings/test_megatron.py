@@ -196,7 +196,7 @@ def has_experts(world):
         members(world, mpu.get_expert_data_parallel_group(partial_expert_data_parallel=True)),
         members(world, mpu.get_inter_distributed_optimizer_instance_group()),
     ]
-    with pytest.raises(dsc.StateError, match="rank . is in no group 'hcp'"):
+    with pytest.raises(dsc.StateError, match="rank . belongs to no group 'hcp'"):
         mpu._group("hcp")
     return levels, found  # and the end of the world ends the groups
 

@@ -39,16 +39,16 @@ def plan(*args, **variables):
         (["--nnodes", "2"], "--nnodes: expected -n too, the number of ranks of each host"),
         (["--nnodes", "2", "-n", "1"], "--nnodes 2: expected --node-rank (0 to 1, a different number on each host), or --hostfile"),
         (["--nnodes", "2", "-n", "1", "--node-rank", "1"], "--nnodes 2: expected --master-addr too"),
-        ([*HAND, "--node-rank", "2"], "--node-rank: expected 0 to 1, for there are 2 nodes, got '2'"),
+        ([*HAND, "--node-rank", "2"], "--node-rank: expected 0 to 1, because there are 2 nodes, got '2'"),
         ([*HAND, "--node-rank", "-1"], "--node-rank: expected a whole number, 0 or more, or 'auto', got '-1'"),
         ([*HAND, "--node-rank", "one"], "--node-rank: expected a whole number, 0 or more, or 'auto', got 'one'"),
         ([*HAND, "--node-rank", "auto"], "expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment"),
         ([*HAND, "-n", "1,2,3"], "-n: expected one number, or 2 for --nnodes 2, got 3"),
         ([*HAND, "-n", "1,x"], "-n: expected a whole number from 1 to 4096, got 'x'"),
         ([*HAND, "-n", "1,"], "-n: expected a whole number from 1 to 4096, got ''"),
-        ([*HAND, "--restarts", "1"], "--restarts: expected one dscrun that starts all hosts (--hostfile)"),
+        ([*HAND, "--restarts", "1"], "--restarts: cannot be given together with --node-rank"),
         ([*HAND, "--allow-failures", "1"], "--allow-failures: expected one dscrun that sees the ranks of all hosts"),
-        ([*HAND, "--start-with", "srun"], "--start-with: with --node-rank this dscrun starts one node only"),
+        ([*HAND, "--start-with", "srun"], "--start-with: cannot be given together with --node-rank"),
         (HAND, "several hosts need the same token. Create a file once: (umask 077; od"),
         (["-n", "1,2"], "-n: expected one number for one host, got 2"),
         (["--node-rank", "0"], "--node-rank: expected --nnodes or --hostfile too"),
@@ -63,9 +63,9 @@ def plan(*args, **variables):
         (["--start-with", "ssh"], "--start-with ssh: expected --hostfile too"),
         (["--start-with", "srun"], "--start-with srun: expected --hostfile or --nnodes too"),
         (["--start-with", "mpirum"], "--start-with: expected one of ssh, mpirun, srun, got 'mpirum'; did you mean 'mpirun'?"),
-        (["--ssh-command", "ssh 'x"], "--ssh-command: a quote ' is not closed in 'ssh 'x'"),
+        (["--ssh-command", "ssh 'x"], "--ssh-command: the quote ' is not closed in 'ssh 'x'"),
         (["--ssh-command", " "], "--ssh-command: expected a command, got ''"),
-        (["--keep-going", "--restarts", "1"], "--restarts: with --keep-going no failure ends the run"),
+        (["--keep-going", "--restarts", "1"], "--restarts: cannot be given together with --keep-going"),
         (["--hostfile", "/nowhere"], "--hostfile: cannot read '/nowhere': No such file or directory"),
         (["--hostfile", "FILE", "-n", "2"], "-n: cannot be given together with --hostfile: the slots in the host file"),
         (["--hostfile", "FILE", "--nnodes", "3"], "--nnodes: expected 2, the number of hosts in the host file, got '3'"),
@@ -74,7 +74,7 @@ def plan(*args, **variables):
         (["--hostfile", "FILE", "--exclude", "a@b"], "--exclude: excludes all hosts of"),
         (["--hostfile", "FILE", "-i", "a", "-e", "b"], "--include: cannot be given together with --exclude"),
         (["--hostfile", "FILE", "-i", "a:1", "--start-with", "srun"], "cannot select single slots of a host"),
-        (["--hostfile", "FILE", "--keep-going", "--start-with", "mpirun"], "--keep-going: mpirun ends all hosts when one fails"),
+        (["--hostfile", "FILE", "--keep-going", "--start-with", "mpirun"], "--keep-going: cannot be given together with --start-with mpirun"),
         (["--export", "NOT_SET_ANYWHERE"], "--export: expected NAME=VALUE or the name of a variable that is set"),
         (["--export", "RANK=1"], "RANK cannot be set, because dscrun sets it itself"),
         (["--env", "DSC_TOKEN=1"], "DSC_TOKEN cannot be set, because dscrun sets it itself"),
@@ -135,7 +135,7 @@ def test_node_rank_comes_from_the_launcher():
     names = [*auto, "--node-list", "x1,x10"]
     assert plan(*names, SLURM_NODEID="0", SLURMD_NODENAME="x10")["own_node"] == 1
     for variables, text in [
-        ({"SLURM_NODEID": "2"}, "SLURM_NODEID: expected 0 to 1, for there are 2 nodes, got '2'"),
+        ({"SLURM_NODEID": "2"}, "SLURM_NODEID: expected 0 to 1, because there are 2 nodes, got '2'"),
         ({"SLURMD_NODENAME": "x"}, "SLURMD_NODENAME is 'x', expected one of x1,x10"),
     ]:
         wrong = run(*names, "--dry-run", "--", "true", env=environment(**variables))
@@ -150,7 +150,7 @@ def explained(*args):
 
 def test_explanation_of_one_host():
     text = explained("-n", "2", "--env", "X=1 2", "--env", "KEY=secret")
-    assert text.startswith("# First set and export what --env and --export say: KEY X\n# Open MPI\n")
+    assert text.startswith("# First set and export the variables of --env and --export: KEY X\n# Open MPI\n")
     assert "secret" not in text and "1 2" not in text
     assert "mpirun -np 2 --tag-output -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 -x KEY -x X echo 'a  b'\n" in text
     assert "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --label --kill-on-bad-exit=1 --export=ALL echo 'a  b'\n" in text

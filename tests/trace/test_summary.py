@@ -90,7 +90,7 @@ def test_ranks_without_a_dump(tmp_path):
     file_of(tmp_path, 2).write_text("{")
     result = tool.trace("summary", tmp_path, "--rank", "2")
     assert result.returncode == USAGE
-    assert result.stderr == "dscctl: --rank 2: there is a usable dump of rank 1 only\n"
+    assert result.stderr == "dscctl: --rank 2: expected a rank with a usable dump: rank 1\n"
 
 
 if __name__ == "__main__":

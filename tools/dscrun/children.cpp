@@ -73,7 +73,8 @@ std::string describe_end(int wait_status) {
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
   // Such as of a parameter that was used while it was released.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
-  const std::string advice = may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";
+  const std::string advice =
+      may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";
   return "died by signal " + std::to_string(signal) + " (" + strsignal(signal) + core + advice + ")";
 }
 

@@ -116,7 +116,8 @@ std::vector<Gap> find_gaps(const Options& options, const Plan& plan) {
   const bool named = !plan.nodes.front().host.empty();
   const bool apart = plan.several_hosts();
   constexpr const char* kNoSlots = "cannot select slots: set CUDA_VISIBLE_DEVICES on each host yourself";
-  constexpr const char* kNoToken = "creates no token: set and export DSC_TOKEN (64 hexadecimal digits) yourself";
+  constexpr const char* kNoToken =
+      "creates no token: set and export DSC_TOKEN (64 hexadecimal digits) yourself";
   return {
       {options.restarts > 0, "--restarts", "never restarts a job", "never restarts a job", nullptr},
       {options.allowed_failures > 0, "--allow-failures", "lets any number of ranks fail",

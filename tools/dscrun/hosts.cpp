@@ -64,8 +64,8 @@ std::vector<int> parse_slots(const Host& host, std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const auto slot = parse_number(part);
     if (!slot || !std::binary_search(host.slots.begin(), host.slots.end(), *slot))
-      throw HostError("unknown slot " + in_quotes(part) + " of host " + in_quotes(host.name) + ", expected 0 to " +
-                      std::to_string(host.slots.back()));
+      throw HostError("unknown slot " + in_quotes(part) + " of host " + in_quotes(host.name) +
+                      ", expected 0 to " + std::to_string(host.slots.back()));
     slots.push_back(*slot);
   }
   std::sort(slots.begin(), slots.end());

@@ -49,9 +49,9 @@ std::string choose_token(const Plan& plan) {
   const char* open = std::getenv("DSC_ALLOW_UNAUTHENTICATED");
   if (plan.way == Way::kByHand && (open == nullptr || std::string(open) != "1"))
     throw PlanError(
-        "--nnodes: several hosts need the same token. Create a file once: (umask 077; od -An -N32 -tx1 /dev/urandom "
-        "| tr -d ' \\n' > dsc-token). Copy it to every host, and set DSC_TOKEN_FILE to its path there. Or set "
-        "DSC_ALLOW_UNAUTHENTICATED=1 to accept any process that connects");
+        "--nnodes: several hosts need the same token. Create a file once: (umask 077; od -An -N32 -tx1 "
+        "/dev/urandom | tr -d ' \\n' > dsc-token). Copy it to every host, and set DSC_TOKEN_FILE to its path "
+        "there. Or set DSC_ALLOW_UNAUTHENTICATED=1 to accept any process that connects");
   return plan.way == Way::kByHand ? std::string() : new_token();
 }
 

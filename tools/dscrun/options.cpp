@@ -165,7 +165,8 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
       ->check(whole_number(1, kMaxNodes))
       ->type_name("N")
       ->take_last();
-  text("--node-rank", options.node_rank, "R", "Number of this host, from 0; auto: read from the variables of mpirun or srun")
+  text("--node-rank", options.node_rank, "R",
+       "Number of this host, from 0; auto: read from the variables of mpirun or srun")
       ->check(node_rank());
   text("--node-list", options.node_list, "NAMES", "Names of all hosts in order, for --node-rank auto");
   text("--master-addr", options.master_addr, "ADDR", "A name or address of node 0 that all hosts can reach");
@@ -183,7 +184,8 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
   text("--exclude,-e", options.exclude, "HOSTS", "Uses all hosts except these");
   text("--start-with", options.start_with, "WAY", "Program that starts the hosts: ssh, mpirun or srun")
       ->check(one_of({"ssh", "mpirun", "srun"}));
-  text("--ssh-command", options.ssh_command, "CMD", "Command that runs a command on a host, called as CMD HOST COMMAND (default: ssh)")
+  text("--ssh-command", options.ssh_command, "CMD",
+       "Command that runs a command on a host, called as CMD HOST COMMAND (default: ssh)")
       ->check(shell_words());
   text("--remote-dscrun", options.remote_dscrun, "PATH",
        "Path of dscrun on the other hosts (default: the path of this dscrun)");
@@ -192,11 +194,15 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
       ->check(seconds(false))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_option("--restart-count", options.restart_count, "Used by dscrun only: number of restarts of the job so far")
+  app.add_option("--restart-count", options.restart_count,
+                 "Used by dscrun only: number of restarts of the job so far")
       ->check(whole_number(0, 1'000'000))
       ->group("");
-  app.add_flag("!--no-color", options.color, "Used by dscrun only: no colors, because the terminal is that of mpirun")->group("");
-  app.add_flag("--as-node", options.as_node, "Used by dscrun only: reads the job of this host from standard input")
+  app.add_flag("!--no-color", options.color,
+               "Used by dscrun only: no colors, because the terminal is that of mpirun")
+      ->group("");
+  app.add_flag("--as-node", options.as_node,
+               "Used by dscrun only: reads the job of this host from standard input")
       ->group("");
 }
 
@@ -231,13 +237,13 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
         ->take_all()
         ->allow_extra_args(false);
   };
-  add_variables("--env", options.extra_env, "NAME=VALUE", "Sets an environment variable for every rank; may be repeated")
+  add_variables("--env", options.extra_env, "NAME=VALUE",
+                "Sets an environment variable for every rank; may be repeated")
       ->check(assignment());
   add_variables("--export", words.exports, "NAME[=VALUE]",
                 "Like --env, but NAME alone passes on the value from dscrun's own environment")
       ->check(exported());
-  app.add_flag("--explain", options.explain,
-               "Prints equivalent commands for mpirun, srun and torchrun");
+  app.add_flag("--explain", options.explain, "Prints equivalent commands for mpirun, srun and torchrun");
   app.add_flag("--dry-run", options.dry_run, "Prints as JSON which rank would run where, and starts nothing");
 }
 

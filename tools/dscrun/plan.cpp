@@ -65,7 +65,9 @@ std::vector<Host> read_hosts(const Options& options) {
   try {
     const std::vector<Host> hosts = parse_host_file(text);
     std::vector<Host> chosen = select_hosts(hosts, options.include, options.exclude);
-    if (chosen.empty()) throw PlanError("--exclude: excludes all hosts of '" + options.host_file + "', expected one or more hosts that remain");
+    if (chosen.empty())
+      throw PlanError("--exclude: excludes all hosts of '" + options.host_file +
+                      "', expected one or more hosts that remain");
     return chosen;
   } catch (const HostError& error) {
     const bool in_file = std::string_view(error.what()).starts_with("line ") ||
@@ -122,7 +124,8 @@ Host select_slots_here(const Options& options) {
   std::iota(all.slots.begin(), all.slots.end(), 0);
   try {
     std::vector<Host> chosen = select_hosts({all}, options.include, options.exclude);
-    if (chosen.empty()) throw PlanError("--exclude: excludes all slots of localhost, expected one or more slots that remain");
+    if (chosen.empty())
+      throw PlanError("--exclude: excludes all slots of localhost, expected one or more slots that remain");
     if (!chosen.front().selected) chosen.front().slots.resize(static_cast<size_t>(core_count()));
     return chosen.front();
   } catch (const HostError& error) {
@@ -140,7 +143,8 @@ std::vector<Node> one_node(const Options& options) {
              .is_here = true}};
   }
   if (options.ranks.size() > 1)
-    throw PlanError("-n: expected one number for one host, got " + std::to_string(options.ranks.size()) + " numbers");
+    throw PlanError("-n: expected one number for one host, got " + std::to_string(options.ranks.size()) +
+                    " numbers");
   Node node;
   node.ranks = options.ranks.empty() ? core_count() : options.ranks.front();
   node.is_here = true;
@@ -150,11 +154,13 @@ std::vector<Node> one_node(const Options& options) {
 void check_combination(const Options& options) {
   const bool file = !options.host_file.empty();
   if (!file && options.nodes > 0 && !(options.include + options.exclude).empty())
-    throw PlanError("--include and --exclude: with --nnodes, expected --hostfile too, the file with the names of the hosts");
+    throw PlanError(
+        "--include and --exclude: with --nnodes, expected --hostfile too, the file with the names of the "
+        "hosts");
   if (file && !options.ranks.empty())
     throw PlanError(
-        "-n: cannot be given together with --hostfile: the slots in the host file give the number of ranks on each "
-        "host. To start fewer ranks, select slots with --include");
+        "-n: cannot be given together with --hostfile: the slots in the host file give the number of ranks "
+        "on each host. To start fewer ranks, select slots with --include");
   if (!options.node_rank.empty() && !file && options.nodes == 0)
     throw PlanError("--node-rank: expected --nnodes or --hostfile too");
   if (!options.node_rank.empty() && !options.start_with.empty())
@@ -167,8 +173,8 @@ void check_combination(const Options& options) {
     throw PlanError("--start-with " + options.start_with + ": expected --hostfile or --nnodes too");
   if (options.keep_going && options.restarts > 0)
     throw PlanError(
-        "--restarts: cannot be given together with --keep-going: with --keep-going a failure does not end the run, "
-        "so the run never restarts");
+        "--restarts: cannot be given together with --keep-going: with --keep-going a failure does not end "
+        "the run, so the run never restarts");
 }
 
 Way choose_way(const Options& options, const std::vector<Node>& nodes) {
@@ -182,7 +188,8 @@ Way choose_way(const Options& options, const std::vector<Node>& nodes) {
   if (nodes.size() == 1) return Way::kHere;
   throw PlanError("--nnodes " + std::to_string(nodes.size()) + ": expected --node-rank (0 to " +
                   std::to_string(nodes.size() - 1) +
-                  ", a different number on each host), or --hostfile, with which one dscrun starts the ranks of all hosts");
+                  ", a different number on each host), or --hostfile, with which one dscrun starts the ranks "
+                  "of all hosts");
 }
 
 int parse_node_rank(const std::string& text, const std::string& source, size_t nodes) {
@@ -207,8 +214,8 @@ int find_node_rank(const Options& options, size_t nodes) {
   for (const char* source : {"SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})
     if (const std::string text = variable(source); !text.empty()) return parse_node_rank(text, source, nodes);
   throw PlanError(
-      "--node-rank auto: expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment; srun and "
-      "mpirun set one of them");
+      "--node-rank auto: expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment; srun "
+      "and mpirun set one of them");
 }
 
 std::string choose_address(const Options& options, const Plan& plan) {
@@ -220,10 +227,9 @@ std::string choose_address(const Options& options, const Plan& plan) {
     throw PlanError("--nnodes " + std::to_string(plan.nodes.size()) +
                     ": expected --master-addr too, a name or address of node 0 that all hosts can reach");
   if (is_loopback(first))
-    throw PlanError(
-        "--hostfile: the first host is '" + first +
-        "', which every host takes for itself; expected a name or address that all hosts can reach, or "
-        "--master-addr");
+    throw PlanError("--hostfile: the first host is '" + first +
+                    "', which every host takes for itself; expected a name or address that all hosts can "
+                    "reach, or --master-addr");
   return first.substr(first.find('@') + 1);  // without the user of user@host
 }
 
@@ -241,20 +247,22 @@ void check_plan(const Options& options, const Plan& plan) {
                     " ranks, got '" + std::to_string(options.allowed_failures) + "'");
   if (plan.way == Way::kByHand && options.restarts > 0)
     throw PlanError(
-        "--restarts: cannot be given together with --node-rank, because this dscrun cannot restart the other nodes. "
-        "Use --hostfile, with which one dscrun starts and restarts all hosts, or restart every node yourself with "
-        "a new --job-id");
+        "--restarts: cannot be given together with --node-rank, because this dscrun cannot restart the other "
+        "nodes. Use --hostfile, with which one dscrun starts and restarts all hosts, or restart every node "
+        "yourself with a new --job-id");
   const bool delegated = plan.way == Way::kMpirun || plan.way == Way::kSrun;
   const bool blind = delegated || plan.way == Way::kByHand;
   if (blind && options.allowed_failures > 0)
-    throw PlanError("--allow-failures: expected --hostfile, with which one dscrun sees the ranks of all hosts");
+    throw PlanError(
+        "--allow-failures: expected --hostfile, with which one dscrun sees the ranks of all hosts");
   if (delegated && options.keep_going)
     throw PlanError("--keep-going: cannot be given together with --start-with " + options.start_with +
                     ", which ends the ranks of all hosts when one host fails");
   for (const Node& node : plan.nodes)
     if (delegated && !node.devices.empty())
-      throw PlanError("--start-with " + options.start_with +
-                      ": cannot select single slots of a host; expected --include or --exclude with whole hosts only");
+      throw PlanError(
+          "--start-with " + options.start_with +
+          ": cannot select single slots of a host; expected --include or --exclude with whole hosts only");
 }
 
 }  // namespace

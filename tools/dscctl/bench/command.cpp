@@ -55,8 +55,8 @@ class BenchCommand final : public Command {
 };
 
 BenchCommand::BenchCommand(CLI::App& parent)
-    : Command(
-          *parent.add_subcommand("bench", "Measures operations on this host, and shows which algorithm is used and why")) {
+    : Command(*parent.add_subcommand(
+          "bench", "Measures operations on this host, and shows which algorithm is used and why")) {
   app().footer(
       "Starts the ranks itself, as processes. Measures plain buffers and those of dsc_mem_alloc(); bytes "
       "are\n"
@@ -65,12 +65,14 @@ BenchCommand::BenchCommand(CLI::App& parent)
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
   tools::offer(op, operation_list());
   app().add_option("--ranks", ranks_, "Number of ranks, such as 4 or 2,4 (default: 2)")->type_name("LIST");
-  CLI::Option* sizes = app()
-                           .add_option("--sizes", sizes_, "Sizes such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
-                           ->type_name("LIST");
+  CLI::Option* sizes =
+      app()
+          .add_option("--sizes", sizes_, "Sizes such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
+          ->type_name("LIST");
   app()
-      .add_option("--budget-ms", budget_ms_,
-                  "Approximate time of the measured calls per row, in milliseconds (default: 200; --tune: 20)")
+      .add_option(
+          "--budget-ms", budget_ms_,
+          "Approximate time of the measured calls per row, in milliseconds (default: 200; --tune: 20)")
       ->check(CLI::Range(1, 600000))
       ->type_name("MS");
   app().add_flag("-v,--verbose", verbose_,
@@ -83,10 +85,9 @@ BenchCommand::BenchCommand(CLI::App& parent)
   tuning->excludes(op)->excludes(sizes);
   CLI::Option* network =
       app()
-          .add_option(
-              "--network", network_,
-              "Measures send_recv and all_reduce, and writes latency and bandwidth to a file that "
-              "`dscctl schedule` and `dscctl plan` read")
+          .add_option("--network", network_,
+                      "Measures send_recv and all_reduce, and writes latency and bandwidth to a file that "
+                      "`dscctl schedule` and `dscctl plan` read")
           ->type_name("FILE");
   network->excludes(op)->excludes(tuning);
   app()
@@ -124,7 +125,8 @@ void check_pairs(const Operation& operation, const std::vector<int>& ranks) {
   for (const int count : ranks)
     if (operation.in_pairs && count % 2 != 0)
       throw std::invalid_argument(std::string(operation.name) +
-                                  " runs between pairs of ranks: expected even numbers in --ranks, got " + std::to_string(count));
+                                  " runs between pairs of ranks: expected even numbers in --ranks, got " +
+                                  std::to_string(count));
 }
 
 // For one number of ranks. The report is for whoever wants JSON.

@@ -71,7 +71,8 @@ size_t parse_size(const std::string& text) {
 
 Case parse_case(const std::string& text) {
   const size_t buffers = text.find(':'), bytes = text.rfind(':');
-  if (buffers == bytes) throw std::invalid_argument("--as-rank: expected OPERATION:BUFFERS:BYTES, got '" + text + "'");
+  if (buffers == bytes)
+    throw std::invalid_argument("--as-rank: expected OPERATION:BUFFERS:BYTES, got '" + text + "'");
   return {&find_operation(text.substr(0, buffers)), text.substr(buffers, bytes - buffers) == ":shared",
           std::stoul(text.substr(bytes + 1))};
 }

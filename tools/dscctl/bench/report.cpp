@@ -99,7 +99,9 @@ std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
            (processors == 1 ? " processor" : " processors") +
            " and take turns by sleeping and yielding, so times include waiting for a turn.";
   else if (many)
-    text = "There are enough processors for all ranks, but ranks had to wait for one: other programs are running.";
+    text =
+        "There are enough processors for all ranks, but ranks had to wait for one: other programs are "
+        "running.";
   if (text.empty()) return "";
   text += explain ? " switches: context switches of a rank in one operation, on average."
                   : " -v counts context switches.";

@@ -47,8 +47,8 @@ PlanCommand::PlanCommand(CLI::App& parent)
       "No model is run: every candidate is simulated with the times and bytes of the layers. See "
       "docs/plan.md.\nExample: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 "
       "--latency-us 10 --bandwidth 25GB/s\nThe times of messages and all-reduces must be known: give "
-      "--bandwidth, --reduce-bandwidth or --network.\nExit code: 0 success, 1 no candidate fits in the memory, 2 "
-      "wrong usage or input.");
+      "--bandwidth, --reduce-bandwidth or --network.\nExit code: 0 success, 1 no candidate fits in the "
+      "memory, 2 wrong usage or input.");
   add_model();
   add_network();
   add_choice();
@@ -62,13 +62,20 @@ void PlanCommand::add_model() {
                   "output_bytes; and tied, a name that is the same for layers with the same weights")
       ->required()
       ->type_name("FILE");
-  app().add_option("--devices", devices_, "Number of devices: stages times replicas")->required()->type_name("N");
-  app().add_option("--batch", batch_, "Samples of a step, over all replicas")->required()->type_name("SAMPLES");
-  app().add_option("--memory", memory_, "Memory of a device, such as 80GB (default: no limit)")->type_name("BYTES");
   app()
-      .add_option(
-          "--state", state_,
-          "Bytes of weights, gradients and optimizer per byte of weights (default: 4, as for Adam)")
+      .add_option("--devices", devices_, "Number of devices: stages times replicas")
+      ->required()
+      ->type_name("N");
+  app()
+      .add_option("--batch", batch_, "Samples of a step, over all replicas")
+      ->required()
+      ->type_name("SAMPLES");
+  app()
+      .add_option("--memory", memory_, "Memory of a device, such as 80GB (default: no limit)")
+      ->type_name("BYTES");
+  app()
+      .add_option("--state", state_,
+                  "Bytes of weights, gradients and optimizer per byte of weights (default: 4, as for Adam)")
       ->type_name("FACTOR");
   app()
       .add_option("--overhead-us", overhead_,
@@ -92,21 +99,26 @@ void PlanCommand::add_network() {
 void PlanCommand::add_choice() {
   CLI::Option* kind =
       app()
-          .add_option("-k,--kind", kinds_, "Compares only these schedules; auto: searches for an order (default: all)")
+          .add_option("-k,--kind", kinds_,
+                      "Compares only these schedules; auto: searches for an order (default: all)")
           ->delimiter(',')
           ->type_name("NAME[,NAME...]");
   tools::offer(kind, kind_names());
   const auto list = [&](const char* option, std::string& text, const char* help) {
     app().add_option(option, text, help)->type_name("N[,N...]");
   };
-  list("-s,--stages", stages_, "Compares only these numbers of stages (default: all that divide the devices)");
-  list("-m,--micro-batches", micro_batches_, "Compares only these numbers of micro-batches (default: all that divide the batch of a replica)");
-  list("-c,--chunks", chunks_, "Compares only these numbers of parts of the model per stage (default: 1, 2, 4, ...)");
+  list("-s,--stages", stages_,
+       "Compares only these numbers of stages (default: all that divide the devices)");
+  list("-m,--micro-batches", micro_batches_,
+       "Compares only these numbers of micro-batches (default: all that divide the batch of a replica)");
+  list("-c,--chunks", chunks_,
+       "Compares only these numbers of parts of the model per stage (default: 1, 2, 4, ...)");
   app().add_option("--top", top_, "Maximum number of rows of the table (default: 10)")->type_name("N");
   app().add_flag("--json", as_json_, "Prints JSON");
   app()
-      .add_option("--html", html_,
-                  "Writes a page for a browser: the best five candidates side by side, with sliders for costs")
+      .add_option(
+          "--html", html_,
+          "Writes a page for a browser: the best five candidates side by side, with sliders for costs")
       ->check(schedule::file_to_write())
       ->type_name("FILE");
 }

@@ -72,10 +72,12 @@ void check_columns(const std::vector<std::string>& names, const std::string& loc
   const bool halves = has("backward_input_us") || has("backward_weight_us");
   if (has(kBackward) && halves)
     refuse_at(location,
-              "backward_us is given together with its halves, expected either backward_us or both backward_input_us and "
-              "backward_weight_us");
+              "backward_us is given together with its halves, expected either backward_us or both "
+              "backward_input_us and backward_weight_us");
   if (!has(kBackward) && !halves)
-    refuse_at(location, "backward_us is missing, expected backward_us, or both backward_input_us and backward_weight_us");
+    refuse_at(
+        location,
+        "backward_us is missing, expected backward_us, or both backward_input_us and backward_weight_us");
   for (const Column& column : kColumns)
     if (!has(column.name) && !(has(kBackward) && std::string(column.name).starts_with("backward_")))
       refuse_at(location, std::string(column.name) + " is missing, expected it for every layer");

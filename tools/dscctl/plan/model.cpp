@@ -232,7 +232,8 @@ std::string why_nothing(const Question& question, const std::vector<const Kind*>
     else
       reasons += why_no_schedule(question, {stages, replicas}, wanted);
   }
-  if (count == 0) return "expected a number of stages that divides " + devices + " devices, one of: " + numbers;
+  if (count == 0)
+    return "expected a number of stages that divides " + devices + " devices, one of: " + numbers;
   return "no stages x replicas on " + devices + " devices can be used: " + reasons;
 }
 

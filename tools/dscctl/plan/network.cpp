@@ -92,12 +92,14 @@ std::string Network::reduction_words() const {
 }
 
 void NetworkOptions::add_to(CLI::App& app) {
-  app.add_option("--network", network_,
-                 "Latencies and bandwidths: a file of `dscctl bench --network`; 'measure' measures processes "
-                 "on this host now, which takes seconds; 'free' assumes that messages and all-reduces take no "
-                 "time. Other options take precedence")
+  app.add_option(
+         "--network", network_,
+         "Latencies and bandwidths: a file of `dscctl bench --network`; 'measure' measures processes "
+         "on this host now, which takes seconds; 'free' assumes that messages and all-reduces take no "
+         "time. Other options take precedence")
       ->type_name("FILE|measure|free");
-  app.add_option("--latency-us", latency_, "Latency of a message between stages (default: 0)")->type_name("US");
+  app.add_option("--latency-us", latency_, "Latency of a message between stages (default: 0)")
+      ->type_name("US");
   app.add_option(
          "--bandwidth", bandwidth_,
          "Bandwidth of a link between two devices, in each direction, such as 25GB/s or 100Gb/s; 0B/s is "
@@ -106,9 +108,8 @@ void NetworkOptions::add_to(CLI::App& app) {
   app.add_option("--reduce-latency-us", reduce_latency_,
                  "Latency of an all-reduce (default: as in a ring, 2 (replicas - 1) times --latency-us)")
       ->type_name("US");
-  app.add_option(
-         "--reduce-bandwidth", reduce_bandwidth_,
-         "Bytes of gradients per second in an all-reduce; 0B/s is unlimited (default: as in a ring)")
+  app.add_option("--reduce-bandwidth", reduce_bandwidth_,
+                 "Bytes of gradients per second in an all-reduce; 0B/s is unlimited (default: as in a ring)")
       ->type_name("RATE");
 }
 
@@ -173,7 +174,8 @@ void expect_known(const Network& network, bool uses_messages, bool uses_reductio
       "--reduce-bandwidth 10GB/s            for an all-reduce of gradients, in addition or instead\n  "
       "--network FILE                       a file of `dscctl bench --network FILE` from the hosts that "
       "train\n  --network measure                    measures processes on this host now (not GPUs, "
-      "not other hosts)\n  --network free                       assumes that both take no time, which favors replicas");
+      "not other hosts)\n  --network free                       assumes that both take no time, which favors "
+      "replicas");
 }
 
 }  // namespace dscctl::plan

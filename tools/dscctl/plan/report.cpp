@@ -307,9 +307,10 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   if (counts.searched > 0)
     text += " auto searched for an order of " + counted(static_cast<int>(counts.searched), "shape") + ".";
   if (counts.repeated > 0)
-    text += " Not shown: " + std::to_string(counts.repeated) +
-            " with the schedule and stages of a row that take the same time (within 0.05 %) and do not need less "
-            "memory.";
+    text +=
+        " Not shown: " + std::to_string(counts.repeated) +
+        " with the schedule and stages of a row that take the same time (within 0.05 %) and do not need less "
+        "memory.";
   text += "\n";
   if (layers.are_split)
     text += "Only backward_us is given: each half of a backward pass is assumed to take half of it.\n";

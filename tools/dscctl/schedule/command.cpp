@@ -125,13 +125,14 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
           "schedule", "Prints, draws, simulates, converts and checks pipeline schedules; runs no model")) {
   app().footer(
       "F is a forward pass, B a backward pass, I and W its two halves; lower case letters are the second of "
-      "two\nchunks. The number is the micro-batch, and dots are idle time.\nExamples: dscctl schedule --kind zb_v "
-      "--stages 4 --micro-batches 8\n         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg "
-      "1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n         "
-      "dscctl schedule --from mine.csv --check\nCosts are for a whole stage, and its chunks share them "
-      "evenly: give one value, or one for each stage. Or\ngive one value for each part of the model (stages x chunks): "
-      "costs are then for the parts. 3x2,1 is 2,2,2,1.\nWith several --kind, a table at the end compares "
-      "them.\nExit code: 0 success, 1 unknown schedule, or a schedule that cannot be run, 2 wrong usage.");
+      "two\nchunks. The number is the micro-batch, and dots are idle time.\nExamples: dscctl schedule --kind "
+      "zb_v --stages 4 --micro-batches 8\n         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 "
+      "--svg 1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n   "
+      "      dscctl schedule --from mine.csv --check\nCosts are for a whole stage, and its chunks share them "
+      "evenly: give one value, or one for each stage. Or\ngive one value for each part of the model (stages "
+      "x chunks): costs are then for the parts. 3x2,1 is 2,2,2,1.\nWith several --kind, a table at the end "
+      "compares them.\nExit code: 0 success, 1 unknown schedule, or a schedule that cannot be run, 2 wrong "
+      "usage.");
   add_what();
   cost_options_.add_to(app());
   add_output();
@@ -171,7 +172,8 @@ void ScheduleCommand::add_what() {
       ->type_name("BYTES");
   app().add_flag("--forward-only", forward_only_, "Makes a schedule without backward passes");
   app().add_flag("--merge", merge_, "Merges the two halves of a backward pass if they are consecutive");
-  app().add_flag("--at-once", at_once_, "Sends a message directly after the pass that computes it, as PyTorch does");
+  app().add_flag("--at-once", at_once_,
+                 "Sends a message directly after the pass that computes it, as PyTorch does");
   auto* from = app()
                    .add_option("--from", from_, "Reads the schedule from a file instead; - is stdin")
                    ->type_name("FILE");
@@ -345,13 +347,13 @@ void ScheduleCommand::check_usage() const {
     throw std::invalid_argument("--memory is a limit for --kind auto, but --kind auto is not given");
   if (check_ && !write_.empty())
     throw std::invalid_argument(
-        "--write prints the schedule, and --check prints only whether it can be run: "
-        "expected only one of them");
+        "--write prints the schedule, and --check prints only whether it can be run: expected only one of "
+        "them");
   if (critical_path_ && (check_ || !write_.empty()))
-    throw std::invalid_argument(
-        "--critical-path cannot be given together with --check or --write");
+    throw std::invalid_argument("--critical-path cannot be given together with --check or --write");
   if (width_ > 0 && !has_picture())
-    throw std::invalid_argument("--width applies to the picture, but no picture is printed with these options");
+    throw std::invalid_argument(
+        "--width applies to the picture, but no picture is printed with these options");
 }
 
 // Schedules with a name are on the page for other sizes as well.

@@ -98,23 +98,22 @@ class TraceCommand final : public Command {
 };
 
 TraceCommand::TraceCommand(CLI::App& parent)
-    : Command(
-          *parent.add_subcommand("trace", "Reads the dumps of all ranks, which contain their latest operations, and finds problems")) {
+    : Command(*parent.add_subcommand(
+          "trace",
+          "Reads the dumps of all ranks, which contain their latest operations, and finds problems")) {
   app().require_subcommand(1);
   app().footer(
       "PATH is a directory with one dsc_trace_rank_<rank>.json per rank, as a job writes them to "
-      "DSC_TRACE_DIR,\n"
-      "or a dump file of any name.\n"
-      "Example: dscctl trace merge traces && xdg-open traces/timeline.html\n"
-      "         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n"
-      "         dscctl trace summary traces --rank 3\n"
-      "         dscctl trace iteration traces && xdg-open traces/iteration.svg\n"
-      "Exit code: 0 no problem found, 1 something is late, slow, stuck, failed, mismatched or missing, 2 wrong "
-      "usage.");
+      "DSC_TRACE_DIR,\nor a dump file of any name.\nExample: dscctl trace merge traces && xdg-open "
+      "traces/timeline.html\n         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n   "
+      "      dscctl trace summary traces --rank 3\n         dscctl trace iteration traces && xdg-open "
+      "traces/iteration.svg\nExit code: 0 no problem found, 1 something is late, slow, stuck, failed, "
+      "mismatched or missing, 2  wrong usage.");
   merge_ = app().add_subcommand(
       "merge", "Finds which rank is late at which operation; writes timeline.html and trace.perfetto.json");
   merge_->add_option("PATH", sources_, kDumps)->required()->type_name("");
-  merge_->add_option("-o,--out", out_, "Directory for the two files (default: the directory of the first dump)")
+  merge_
+      ->add_option("-o,--out", out_, "Directory for the two files (default: the directory of the first dump)")
       ->type_name("DIR");
   merge_
       ->add_option("--late-after", late_after_s_,
@@ -133,7 +132,8 @@ TraceCommand::TraceCommand(CLI::App& parent)
   iteration_ = app().add_subcommand(
       "iteration", "Draws the latest iteration of gradient reducers on all ranks; writes iteration.svg");
   iteration_->add_option("PATH", sources_, kDumps)->required()->type_name("");
-  iteration_->add_option("-o,--out", out_, "Directory for the file (default: the directory of the first dump)")
+  iteration_
+      ->add_option("-o,--out", out_, "Directory for the file (default: the directory of the first dump)")
       ->type_name("DIR");
 }
 
@@ -168,7 +168,8 @@ int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
   if (trace.of_rank(chosen) == nullptr) {
     std::vector<int> known;
     for (const Dump& dump : trace.dumps) known.push_back(dump.rank);
-    throw Refused("--rank " + std::to_string(chosen) + ": expected a rank with a usable dump: " + ranks_text(known));
+    throw Refused("--rank " + std::to_string(chosen) +
+                  ": expected a rank with a usable dump: " + ranks_text(known));
   }
   const std::vector<SummaryRow> rows = summarize(trace, match(trace), chosen);
   std::cout << (as_json ? text_of(summary_json(trace, rows, chosen), 2) + "\n"
@@ -179,10 +180,9 @@ int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
 int run_iteration(const Sources& sources, const fs::path& out) {
   const std::string picture = draw_iterations(load(sources));
   if (picture.empty())
-    throw Refused(
-        sources.front().string() +
-        ": the dumps contain no iteration of a gradient reducer. A dump contains only iterations of reducers that "
-        "still existed when it was written");
+    throw Refused(sources.front().string() +
+                  ": the dumps contain no iteration of a gradient reducer. A dump contains only iterations "
+                  "of reducers that still existed when it was written");
   fs::create_directories(out);
   const fs::path svg = write_file(out, "iteration.svg", [&](std::ostream& to) { to << picture; });
   std::cout << "Wrote " << svg.string() << " (open it in a browser)\n";

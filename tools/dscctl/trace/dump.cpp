@@ -298,8 +298,8 @@ std::vector<Problem> take_out_other_jobs(const Trace& trace, std::vector<DumpFil
   const auto latest = std::ranges::max_element(trace.dumps, {}, &Dump::time);
   for (const Dump& dump : trace.dumps) {
     if (dump.job == latest->job && dump.world_size == latest->world_size) continue;
-    problems.push_back({dump.file.filename().string(),
-                        "job: this dump is of an older " + run_text(dump) + "; the latest dump is of " + run_text(*latest)});
+    problems.push_back({dump.file.filename().string(), "job: this dump is of an older " + run_text(dump) +
+                                                           "; the latest dump is of " + run_text(*latest)});
     std::erase_if(files, [&](const DumpFile& file) { return file.path == dump.file; });
   }
   return problems;
@@ -315,8 +315,9 @@ void take_out_twins(Trace& trace) {
     if (kept.empty() || kept.back().rank != dump.rank)
       kept.push_back(std::move(dump));
     else
-      trace.problems.push_back({dump.file.filename().string(),
-                                "rank: a later dump of rank " + std::to_string(dump.rank) + " is used instead"});
+      trace.problems.push_back(
+          {dump.file.filename().string(),
+           "rank: a later dump of rank " + std::to_string(dump.rank) + " is used instead"});
   }
   trace.dumps = std::move(kept);
 }

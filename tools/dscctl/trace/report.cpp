@@ -97,8 +97,10 @@ std::string lateness_text(const Report& report, const Colors& colors) {
   std::string text =
       "\n" + colors.bold("Ranks that arrive last at collectives") + "\n" + table_text(table, {6});
   if (rows.size() > kShownRanks)
-    text += "  " + colors.dim("and " + std::to_string(rows.size() - kShownRanks) + " ranks that delay the others less") +
-            "\n";
+    text +=
+        "  " +
+        colors.dim("and " + std::to_string(rows.size() - kShownRanks) + " ranks that delay the others less") +
+        "\n";
   return text;
 }
 

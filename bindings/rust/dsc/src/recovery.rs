@@ -50,7 +50,7 @@ impl Comm {
         })?;
         self.check(result, "shrink")?;
         Comm::from_group(shrunk)?
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no group and no error".into()))
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library returned neither a group nor an error".into()))
     }
 
     /// The ranks that the latest [`agree`](Comm::agree) or [`shrink`](Comm::shrink) missed, the same on all ranks.

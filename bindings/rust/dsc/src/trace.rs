@@ -52,7 +52,7 @@ impl Watch {
         let path = match path {
             Some(path) => Some(
                 CString::new(path.as_os_str().as_bytes())
-                    .map_err(|_| Error::invalid(format!("path is {:?}; expected a path without a zero", path)))?,
+                    .map_err(|_| Error::invalid(format!("path is {:?}; expected a path without zero bytes", path)))?,
             ),
             None => None,
         };
@@ -62,7 +62,7 @@ impl Watch {
     }
 
     fn still_there(&self) -> Result<Arc<Shared>> {
-        self.shared().ok_or_else(|| Error::new(ErrorCode::BadHandle, "the communicator is gone".to_owned()))
+        self.shared().ok_or_else(|| Error::new(ErrorCode::BadHandle, "the communicator has ended".to_owned()))
     }
 }
 
