@@ -119,7 +119,7 @@ def attempts(world):
 
 def test_outputs_say_what_does_not_fit():
     assert ranks(2, attempts)[0] == [
-        "ValueError: shape is (5, 3); expected at most the 12 elements of (4, 3)",
+        "ValueError: shape is (5, 3); expected at most 12 elements, those of (4, 3)",
         "ValueError: shape is (2, 2, 2); expected 2 dimensions, as outputs[0] has",
         "ValueError: shape[0] is -1; expected 0 to 2**63 - 1",
         "IndexError: outputs[2] does not exist; there are 2",

@@ -331,7 +331,7 @@ def wrong_arguments_can_be_put_right(world):
             (lambda: reducer.clip(0), 'max_norm is 0, expected more than 0'),
             (lambda: reducer.clip(1.0, norm="tow"), 'norm is "tow"; expected one of "two", "max"'),
             (lambda: reducer.clip("1"), "max_norm is '1'; expected a number"),
-            (lambda: reducer.clip(norm=7), 'norm is 7, expected "two" or 2, or "max"'),
+            (lambda: reducer.clip(norm=7), 'norm is 7; expected "two" or 2, or "max"'),
             (lambda: reducer.sync_buffers("avg"), 'how is "avg"; expected one of "broadcast", "mean"'),
             (lambda: reducer.set_hook(3), "hook is a int"),
             (lambda: dsc.Join([reducer, None]), "expected one or more"),

@@ -78,7 +78,7 @@ HEADERS = {
     ),
     "a bucket that is not there": (
         lambda header, layout: header.update({"m.9": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}),
-        "has the array 'm.9'; expected 1 buckets",
+        "has an unexpected array 'm.9'; expected arrays for 1 buckets only",
     ),
     "the array before missing": (lambda header, layout: header.pop("params.0"), "has m.0 at byte .*; expected byte 0"),
     "the last array missing": (lambda header, layout: header.pop("m.0"), "has .* bytes of data; expected"),
@@ -91,10 +91,10 @@ HEADERS = {
     "another format": (of_layout(format=99), "has format 99; expected"),
     "no list of shapes": (of_layout(shapes="x"), "expected the lists names, shapes and dtypes"),
     "no rules": (of_layout(rules=None), "expected the lists names, shapes and dtypes"),
-    "an unknown layout": (of_rules(layout="x"), "has rules"),
-    "an unknown rule": (of_rules(colour=1), "has rules"),
-    "units that are not there": (of_rules(units=[0, 10**18]), "has rules"),
-    "a huge alignment": (of_rules(alignment=2**62), "params.0 with .* elements; expected|has rules"),
+    "an unknown layout": (of_rules(layout="x"), "has wrong rules"),
+    "an unknown rule": (of_rules(colour=1), "has wrong rules"),
+    "units that are not there": (of_rules(units=[0, 10**18]), "has wrong rules"),
+    "a huge alignment": (of_rules(alignment=2**62), "params.0 with .* elements; expected|has wrong rules"),
     "other buckets": (of_rules(bucket_elements=1), "has no array .*; expected one for each of 2 buckets"),
 }
 

@@ -90,7 +90,7 @@ def read_wrongly(rank, folder):
         world.barrier()
         sharded.load(folder)
         names = [name if name != "w1" else "v1" for name in model.NAMES]
-        with dsc.Sharded(world, model.initial(), names) as other, pytest.raises(ValueError, match="names 'w1'; expected 'v1'"):
+        with dsc.Sharded(world, model.initial(), names) as other, pytest.raises(ValueError, match="the name 'w1'; expected 'v1'"):
             other.load(folder)
         world.barrier()
         path = pathlib.Path(folder) / "shard-00001-of-00002.safetensors"

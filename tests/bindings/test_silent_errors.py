@@ -42,7 +42,7 @@ def accumulates(world, zeroed):
             grad.add_(2)
             reducer.begin()
             if not zeroed:
-                with pytest.raises(dsc.StateError, match=r"w \(index 0\) was added to the array.*call zero_grad\(\)"):
+                with pytest.raises(dsc.StateError, match=r"the array of w \(index 0\) still contains .* Set the array to zero before each iteration"):
                     reducer.mark_ready(0, grad)
             reducer.accumulate(0, tensor(2, 2)) if not zeroed else None
             reducer.mark_ready(0, None if not zeroed else grad)

@@ -196,7 +196,7 @@ def test_cloudpickle_is_named_where_a_function_cannot_be_carried(call):
 def test_a_program_from_standard_input_is_told_so():
     said, code = run(given=f"{NOTEBOOK}dsc.spawn(print, 2)\n")
     assert code == 1 and said.count("Traceback") == 1
-    assert "RuntimeError: spawn() is called in a program without a file (<stdin>), which other processes cannot run" in said
+    assert "RuntimeError: spawn() is called in a program without a file (<stdin>), so other processes cannot run this program" in said
 
 
 def test_cloudpickle_is_not_named_where_it_is_installed(tmp_path):

@@ -183,7 +183,7 @@ WRONG = [
     (ValueError, "dim is 0, the sequence dimension", ("sequence_to_hidden", 0), {}),
     (ValueError, "out is None; expected an array, because with async_op", ("gather",), {"async_op": True}),
     (ValueError, r"out has shape \(2, 8\); expected \(4, 4\)", ("gather",), {"out": np.empty((2, 8), np.float32)}),
-    (ValueError, "out is None; expected an array with chunk", ("gather",), {"chunk": (0, 2)}),
+    (ValueError, "out is None; expected an array, because chunk is given", ("gather",), {"chunk": (0, 2)}),
     (TypeError, "chunk is 3; expected a pair", ("gather",), {"chunk": 3, "out": np.empty((4, 4), np.float32)}),
     (dsc.InvalidArgError, "chunk is 2, expected 0 to 1", ("gather",), {"chunk": (2, 2), "out": np.empty((4, 4), np.float32)}),
     (ValueError, "out has 8 elements; expected 16", ("gather",), {"out": np.empty((2, 4), np.float32)}),

@@ -81,7 +81,7 @@ def test_errors_name_the_path(world):
     for call, kind, text in (
         (lambda: dsc.average_gradients(world, {"layer1": [3.0]}), TypeError, r"^grads\['layer1'\]\[0\] is a float"),
         (lambda: dsc.average_gradients(world, {"a": np.ones(2, int)}), TypeError, r"^grads\['a'\] has element type i64"),
-        (lambda: dsc.average_gradients(world, good["layer1"] * 2), ValueError, r"^grads\[1\] is the same memory as grads"),
+        (lambda: dsc.average_gradients(world, good["layer1"] * 2), ValueError, r"^grads\[1\] has the same memory as grads"),
         (lambda: dsc.average_gradients(world, {1: good, "a": good}), TypeError, "^grads has keys that cannot be sorted"),
         (lambda: dsc.BucketReducer(world, {"layer1": ["x"]}), TypeError, r"^params\['layer1'\]\[0\] is a str"),
     ):

@@ -14,7 +14,7 @@ import source
 
 built = sorted(filter(os.path.exists, glob.glob("build*/capi/libdsc.so")), key=os.path.getmtime)  # Meson links before it builds
 if len(sys.argv) < 2 and not built:
-    sys.exit("exports: no library is built; ./dev build builds it")
+    sys.exit("exports: the library is not built; run ./dev build first")
 LIBRARY = sys.argv[1] if len(sys.argv) > 1 else built[-1]
 
 declared = set()
