@@ -32,7 +32,8 @@ class GlooEngine : public bench::Engine {
   explicit GlooEngine(const bench::Job& job) : rank_(bench::rank_from_environment()) {
     const char* folder = std::getenv("BENCH_STORE");
     if (!folder)
-      throw std::invalid_argument("expected BENCH_STORE in the environment, a folder through which the ranks meet");
+      throw std::invalid_argument(
+          "expected BENCH_STORE in the environment, a folder through which the ranks meet");
     gloo::transport::tcp::attr own;
     const char* address = std::getenv("BENCH_ADDRESS");  // of this rank's host; not set: one host
     own.hostname = address ? address : "127.0.0.1";
