@@ -78,7 +78,11 @@ fn buffers_of_ranks_without_batches_are_written() {
         // The memory must be borrowed: nothing happens without it.
         let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new()).unwrap();
         let error = join.finish(&mut [&mut reducer], &mut []).unwrap_err();
-        assert!(error.message.contains("there are 0 buffers; expected the 1 of set_buffers"), "{}", error);
+        assert!(
+            error.message.contains("there are 0 buffers; expected the 1 buffers that were passed to set_buffers()"),
+            "{}",
+            error
+        );
         world.barrier().unwrap();
         world.finalize().unwrap();
     });
