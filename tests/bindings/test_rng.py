@@ -129,7 +129,7 @@ def test_refusals():
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     refuse(dsc.RngError, "unknown state 'model-parallel-rng'; expected one of: 'a'", forks, tracker, "model-parallel-rng")
     refuse(dsc.RngError, "expected one of: none", forks, dsc.RngTracker(), "x")
-    refuse(dsc.RngError, "the state 'a' is in use", forks, tracker, "a", "a")
+    refuse(dsc.RngError, "the state 'a' is already in use", forks, tracker, "a", "a")
     refuse(TypeError, "name is 3; expected a string", tracker.add, 3, 3)
     refuse(TypeError, "seed is 'x'; expected an integer", tracker.add, "b", "x")
     refuse(ValueError, "seed is -1; expected 0 to", tracker.add, "b", -1)
