@@ -73,7 +73,7 @@ WRONG_TYPES = [
     (lambda w, x: w.split(0, key=1.5), "key is 1.5; expected an integer"),
     (lambda w, x: w.split(0, name=3), "name is 3; expected a string"),
     (lambda w, x: w.split(0, timeout="a"), "timeout is 'a'; expected a number"),
-    (lambda w, x: w.create_group(3), "ranks is 3; expected a list of ranks"),
+    (lambda w, x: w.create_group(3), "ranks is 3; expected a list of integers"),
     (lambda w, x: w.create_group([0, "1"]), r"ranks\[1\] is '1'; expected an integer"),
     (lambda w, x: w.shrink(name=b"a"), "name is b'a'; expected a string"),
     (lambda w, x: w.agree(1.5), "flags is 1.5; expected an integer"),

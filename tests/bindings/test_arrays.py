@@ -102,7 +102,7 @@ def test_dtype_says_what_numpy_cannot():
     for name, meant in [("f4", "float32"), ("i4", "int32"), ("f8", "float64"), ("flot32", "float32"), ("b1", "bool")]:
         with pytest.raises(TypeError, match=f'^dtype is \'{name}\'; expected one of .*; did you mean "{meant}".$'):
             located(np.zeros(3, np.uint32), dtype=name)
-    with pytest.raises(TypeError, match="^dtype is 'uint16'; accepted are"):
+    with pytest.raises(TypeError, match="^dtype is 'uint16'; expected one of"):
         located(np.zeros(3, np.uint32), dtype=np.uint16)
 
 

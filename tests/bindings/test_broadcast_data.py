@@ -132,7 +132,7 @@ def test_wrong_arguments():
         for keys, dtype, root, error, text in (
             ("text", "f32", 0, TypeError, "keys is one string, 'text'; expected a list of strings"),
             ([1], "f32", 0, TypeError, r"keys\[0\] is 1; expected a string"),
-            (["a", "a"], "f32", 0, ValueError, "keys has 'a' twice; expected each key once"),
+            (["a", "a"], "f32", 0, ValueError, "keys contains 'a' twice; expected each key once"),
             (["a"], "f31", 0, TypeError, "^dtype is 'f31'; accepted are bool"),
             (["a"], "f32", 1, ValueError, "root is 1"),
         ):

@@ -110,7 +110,7 @@ def refuses(world):
     refused(ValueError, r"targets has shape \(2,\); expected \(3,\)", start, logits, targets[:2])
     refused(TypeError, r"^targets has .* int32; expected int64 \(use targets.astype\(numpy.int64\)\)$", start, logits, targets.astype(np.int32))
     held = "entries 0 to 9" if world.rank == 0 else "entries 10 to 18"
-    wrong = f"logits has 4 columns; expected {10 - world.rank}, because rank {world.rank} of 2 holds {held} of 19"
+    wrong = f"logits has 4 columns; expected {10 - world.rank}, because rank {world.rank} of 2 holds {held} of a vocabulary of 19"
     refused(ValueError, wrong, start, logits, targets, 19)
     refused(ValueError, "logits is not contiguous", start, logits.T, np.array([0, 0, 0, 0]))
     refused(ValueError, "logits has no dimensions", start, np.zeros(()), np.array(1))

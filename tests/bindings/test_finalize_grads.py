@@ -163,7 +163,7 @@ def test_biases_must_fit_their_tokens():
     with dsc.init_distributed() as world:
         for bias, tokens, text in (
             (np.zeros(3), np.zeros(4), r"expert_biases\[0\] has 3 elements; expected 4, like expert_tokens\[0\]"),
-            (np.zeros(4, np.int32), np.zeros(4), "expected floating point"),
+            (np.zeros(4, np.int32), np.zeros(4), "expected a floating-point type"),
         ):
             with pytest.raises((ValueError, TypeError), match=text):
                 dsc.finalize_grads(experts=world, expert_biases=[bias], expert_tokens=[tokens])

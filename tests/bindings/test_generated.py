@@ -51,7 +51,7 @@ def test_check_finds_a_misplaced_field(tmp_path):
 @pytest.mark.parametrize(
     "header, old, new, said",
     [
-        ("types.h", "DSC_NORM_TWO", "DSC_TWO_NORM", "DSC_TWO_NORM: expected the prefix DSC_NORM_, that of dsc_norm"),
+        ("types.h", "DSC_NORM_TWO", "DSC_TWO_NORM", "DSC_TWO_NORM: expected the prefix DSC_NORM_, because it belongs to dsc_norm"),
         ("pipe.h", "DSC_PIPE_OP_FORWARD", "DSC_PIPE_FORWARD", "DSC_PIPE_FORWARD: expected the prefix DSC_PIPE_OP_"),
         (
             "types.h",
@@ -64,8 +64,8 @@ def test_check_finds_a_misplaced_field(tmp_path):
         ("comm.h", "dsc_comm_size(", "dsc_comm_size_info(", "dsc_comm_size_info: a name ends with _info only if"),
         ("sharded.h", "dsc_sharded_memory_info(", "dsc_sharded_memory(", "dsc_sharded_memory fills in dsc_sharded_memory_info_t"),
         ("trace.h", "dsc_trace_json(", "dsc_trace_text(", "dsc_trace_text: a name must end with _json if"),
-        ("rng.h", "dsc_rng_layer_seed(", "dsc_seed_layer(", "dsc_seed_layer: expected a name that begins with what"),
-        ("work.h", "dsc_comm_progress(", "dsc_progress(", "dsc_progress: expected a name that begins with what"),
+        ("rng.h", "dsc_rng_layer_seed(", "dsc_seed_layer(", "dsc_seed_layer: expected a name that begins with the object"),
+        ("work.h", "dsc_comm_progress(", "dsc_progress(", "dsc_progress: expected a name that begins with the object"),
         ("version.h", "dsc_engines_json(", "dsc_engines_report(", "dsc_engines_report: a text is JSON (_json) or prose"),
         ("comm.h", "dsc_comm_size(", "dsc_comm_size_json(", "dsc_comm_size_json: a name must end with _json if"),
         ("collectives.h", "void* stream, dsc_work_t** work", "dsc_work_t** work, void* stream", "expected stream and work at the end"),

@@ -137,7 +137,7 @@ def test_masked_arrays_and_strings_are_refused(world):
     ):
         with pytest.raises(TypeError, match=text):
             world.all_reduce(x)
-    with pytest.raises(ValueError, match=r"^out has shape \(3, 2\); expected \(2, 3\) as x"):
+    with pytest.raises(ValueError, match=r"^out has shape \(3, 2\); expected \(2, 3\), like x"):
         world.all_reduce(np.ones((2, 3)), out=np.ones((3, 2)))
     with pytest.raises(ValueError, match="this group has 1 rank\\)"):
         world.all_gather(np.ones(3), np.ones(2))

@@ -414,7 +414,7 @@ def wrong_arguments(rank):
         (ValueError, "weight has shape .4,.; expected two dimensions", lambda: linear(x, torch.ones(4))),
         (ValueError, "expected 8 elements in the last dimension", lambda: rows(x, w, input_is_parallel=False)),
         (ValueError, "expected a multiple of 2, the number of ranks", lambda: rows(x, w, sequence_parallel=True)),
-        (ValueError, "input_is_parallel False", lambda: rows(x, w, sequence_parallel=True, input_is_parallel=False)),
+        (ValueError, "input_is_parallel is False", lambda: rows(x, w, sequence_parallel=True, input_is_parallel=False)),
         (IndexError, "tokens has 99; expected 0 to 9", lambda: words(torch.tensor([99]), w)),
         (IndexError, "tokens has -1; expected 0 to 9", lambda: words(torch.tensor([-1]), w)),
         (ValueError, "padding_idx is 10; expected -10 to 9", lambda: words(torch.tensor([1]), w, padding_idx=10)),

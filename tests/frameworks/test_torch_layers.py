@@ -222,7 +222,7 @@ def wrong_states(rank):
         ("embedding is a Linear; expected", lambda: layers.VocabParallelEmbedding.from_embedding(nn.Linear(2, 2))),
         ("group is a int", lambda: layers.VocabParallelEmbedding(4, 2, group=3)),
         ("gather_output and sequence_parallel", lambda: layers.ColumnParallelLinear(2, 4, gather_output=True, sequence_parallel=True)),
-        ("input_is_parallel False", lambda: layers.RowParallelLinear(4, 2, input_is_parallel=False, sequence_parallel=True)),
+        ("input_is_parallel is False", lambda: layers.RowParallelLinear(4, 2, input_is_parallel=False, sequence_parallel=True)),
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             make()

@@ -274,7 +274,7 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--forward", "999999999x1"], 2, "--forward: expected at most 262144 values"),
         (["--activations", "2"], 2, "--activations is a limit for --kind auto, but --kind auto is not given"),
         (["--memory", "2GB"], 2, "--memory is a limit for --kind auto, but --kind auto is not given"),
-        (["--write", "json", "--check"], 2, "expected one of them"),
+        (["--write", "json", "--check"], 2, "expected only one of them"),
         (["--activations", "0"], 2, "--activations: expected 1 or more, got 0"),
         (["--memory", "0", "--kind", "auto"], 2, "--memory: expected more than 0 bytes, got '0'"),
         (["--memory", "80G", "--kind", "auto"], 2, "--memory: expected bytes such as 80GB (1000 MB)"),

@@ -36,7 +36,7 @@ def plan(*args, **variables):
 @pytest.mark.parametrize(
     "args, text",
     [
-        (["--nnodes", "2"], "--nnodes: expected -n too, the number of ranks of each host"),
+        (["--nnodes", "2"], "--nnodes: expected -n too, the number of ranks on each host"),
         (["--nnodes", "2", "-n", "1"], "--nnodes 2: expected --node-rank (0 to 1, a different number on each host), or --hostfile"),
         (["--nnodes", "2", "-n", "1", "--node-rank", "1"], "--nnodes 2: expected --master-addr too"),
         ([*HAND, "--node-rank", "2"], "--node-rank: expected 0 to 1, because there are 2 nodes, got '2'"),
@@ -47,7 +47,7 @@ def plan(*args, **variables):
         ([*HAND, "-n", "1,x"], "-n: expected a whole number from 1 to 4096, got 'x'"),
         ([*HAND, "-n", "1,"], "-n: expected a whole number from 1 to 4096, got ''"),
         ([*HAND, "--restarts", "1"], "--restarts: cannot be given together with --node-rank"),
-        ([*HAND, "--allow-failures", "1"], "--allow-failures: expected one dscrun that sees the ranks of all hosts"),
+        ([*HAND, "--allow-failures", "1"], "--allow-failures: expected --hostfile, with which one dscrun sees the ranks of all hosts"),
         ([*HAND, "--start-with", "srun"], "--start-with: cannot be given together with --node-rank"),
         (HAND, "several hosts need the same token. Create a file once: (umask 077; od"),
         (["-n", "1,2"], "-n: expected one number for one host, got 2"),

@@ -446,7 +446,7 @@ def test_wrong_usage(tmp_path):
         (("summary",), "PATH is required\nTry 'dscctl trace summary --help'.\n"),
         (("merge", tmp_path / "nowhere"), "No such file or directory"),
         (("merge", tmp_path / "empty"), "no usable dsc_trace_rank_<rank>.json in this directory"),
-        (("merge", tmp_path / "bad"), "dsc_trace_rank_0.json: line 1, column 2: the text ends too early"),
+        (("merge", tmp_path / "bad"), "dsc_trace_rank_0.json: line 1, column 2: the JSON text ends too early"),
         (("merge", tmp_path, "--late-after", "-1"), "--late-after: expected seconds from 0 to 1000000000, such as 0.5, got '-1'\n"),
         (("merge", tmp_path, "--late-after", "soon"), "such as 0.5, got 'soon'\n"),
         (("merge", tmp_path, "--late-after", "nan"), "such as 0.5, got 'nan'\n"),

@@ -77,7 +77,7 @@ def test_text(tmp_path):
     job.collective({0: MS, 1: MS}, count=384, move_ns=MS)
     result = tool.trace("summary", job.write(tmp_path))
     title, head, row = result.stdout.splitlines()
-    assert title == "rank 0 of 2; 1 KB is 1,024 B; averages leave out a tenth at each end"
+    assert title == "rank 0 of 2; 1 KB is 1,024 B; averages leave out the highest and the lowest tenth"
     assert head.split() == "operation size group ranks count total ms avg ms algbw Gbit/s busbw Gbit/s straggler ms straggler avg ms".split()
     assert row.split() == "all_reduce 1.5 KB world 2 1 1.000 1.0000 0.02 0.01 0.000 0.0000".split()
 

@@ -123,7 +123,7 @@ void errors_of_host_files(void**) {
       {"a slots=99999999999", "line 1: expected NAME slots=NUMBER, got 'a slots=99999999999'"},
       {"a slots=-1", "line 1: expected NAME slots=NUMBER, got 'a slots=-1'"},
       {"a slots=", "line 1: expected NAME slots=NUMBER, got 'a slots='"},
-      {"# nothing\n \n", "contains no host, expected lines NAME slots=NUMBER"},
+      {"# nothing\n \n", "contains no host, expected lines of the form NAME slots=NUMBER"},
   };
   for (const auto& [text, error] : cases) assert_string_equal(parse_error(text).c_str(), error.c_str());
   assert_string_equal(parse_error("a slots=1\r\nb\tslots=2 # two\r\n").c_str(), "");

@@ -47,7 +47,7 @@ def expect_same(comm: Communicator, op: str, what: str, value: Any) -> None:
     for rank, other in enumerate(told):
         if other != told[0]:
             raise errors.MismatchError(
-                f"{op}: {what} is {_short(other)} on rank {rank}; expected {_short(told[0])}, like on rank 0", rank=rank, ranks=(rank,), op=op
+                f"{op}: {what} is {_short(other)} on rank {rank}; expected {_short(told[0])} as on rank 0", rank=rank, ranks=(rank,), op=op
             )
 
 

@@ -152,7 +152,7 @@ fn lengths_are_checked_before_anything_happens() {
                 world.reduce_scatter(&two, &mut seven, Op::Sum),
                 "reduce_scatter: send has 2 elements; expected 21, 7 of recv for each of 3 ranks",
             ),
-            (world.all_reduce_into(&two, &mut seven, Op::Sum), "all_reduce: recv has 7 elements; expected 2, as send"),
+            (world.all_reduce_into(&two, &mut seven, Op::Sum), "all_reduce: recv has 7 elements; expected 2, like send"),
             (
                 world.all_gather_in_place(&mut seven),
                 "all_gather: the buffer has 7 elements; expected a multiple of 3, the number of ranks",

@@ -153,7 +153,7 @@ fn a_plan_has_one_exchange_in_progress() {
             .scope(|scope| plan.start_dispatch(scope, &[1f32, 2.], 1, MoePayload::Plain, &mut rows).map(drop))
             .unwrap_err()
             .message;
-        assert!(text.contains("expected that of the plan, \"world\""), "{}", text);
+        assert!(text.contains("expected the group of the plan, \"world\""), "{}", text);
         drop((plan, group));
         world.finalize().unwrap();
     });

@@ -124,7 +124,7 @@ fn other_reducers_are_refused() {
             error
         );
         let error = join.finish(&mut [&mut second], &mut []).unwrap_err();
-        assert!(error.message.contains("reducer 0 is not the one that the join was made with"), "{}", error);
+        assert!(error.message.contains("reducer 0 is not the reducer that the join was created with"), "{}", error);
         let join = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap();
         let error = join.finish(&mut [], &mut []).unwrap_err();
         assert!(error.message.contains("there are 0 reducers"), "{}", error);
