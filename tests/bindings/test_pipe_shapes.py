@@ -122,7 +122,7 @@ def test_outputs_say_what_does_not_fit():
         "ValueError: shape is (5, 3); expected at most 12 elements, those of (4, 3)",
         "ValueError: shape is (2, 2, 2); expected 2 dimensions, as outputs[0] has",
         "ValueError: shape[0] is -1; expected 0 to 2**63 - 1",
-        "IndexError: outputs[2] does not exist; there are 2",
+        "IndexError: outputs[2] does not exist; the number of outputs is 2",
         "TypeError: Cannot cast array data from dtype('float64') to dtype('int32') according to the rule 'same_kind'",
         [(1, 12), (2,)],
         *["RuntimeError: these outputs belong to a callback that has returned; they can be used only inside that callback"] * 2,

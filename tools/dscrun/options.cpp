@@ -159,7 +159,7 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
     return app.add_option(name, value, help)->type_name(type)->take_last();
   };
   text("-n", words.ranks, "N",
-       "Number of ranks on each host (default: cores of this host); N,N,... one for each")
+       "Number of ranks on each host (default: cores of this host); N,N,...: one number for each host")
       ->check(rank_counts());
   app.add_option("--nnodes", options.nodes, "Number of hosts; each runs its own dscrun")
       ->check(whole_number(1, kMaxNodes))
@@ -171,7 +171,7 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
   text("--node-list", options.node_list, "NAMES", "Names of all hosts in order, for --node-rank auto");
   text("--master-addr", options.master_addr, "ADDR", "A name or address of node 0 that all hosts can reach");
   app.add_option("--port,--master-port", options.port,
-                 "MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
+                 "Port on node 0, the MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
       ->check(whole_number(1, 65535))
       ->type_name("PORT")
       ->take_last();

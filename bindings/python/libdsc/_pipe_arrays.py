@@ -247,7 +247,7 @@ class Outputs(Sequence[Any]):
         if self._sizes is None:
             raise RuntimeError("these outputs belong to a callback that has returned; they can be used only inside that callback")
         if not -len(self) <= place < len(self):
-            raise IndexError(f"outputs[{place}] does not exist; there are {len(self)}")
+            raise IndexError(f"outputs[{place}] does not exist; the number of outputs is {len(self)}")
         return place % len(self)
 
     def _array(self, place: int, shape: tuple[int, ...]) -> Any:

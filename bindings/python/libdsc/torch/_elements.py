@@ -76,7 +76,7 @@ def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
     if not is_dense(tensor):
         raise ValueError(
             f"Tensors must be contiguous: {argument} has shape {tuple(tensor.shape)} and strides {tensor.stride()},"
-            " and what is written to a copy would be lost"
+            " and the call has to write into it"
         )
     return tensor.as_strided((tensor.numel(),), (1,))
 

@@ -40,7 +40,7 @@ def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}; expected a torch.Tensor")
     if isinstance(x, FakeTensor):
-        raise TypeError(f"{name} is a FakeTensor, which has no elements; expected a tensor that has")
+        raise TypeError(f"{name} is a FakeTensor, which has no elements; expected a tensor with elements")
     if isinstance(x, AsyncCollectiveTensor):
         x = x.wait()
     if hasattr(x, "to_local"):

@@ -146,13 +146,16 @@ fn lengths_are_checked_before_anything_happens() {
         let wrong = [
             (
                 world.all_gather(&two, &mut seven),
-                "all_gather: recv has 7 elements; expected 6, 2 of send for each of 3 ranks",
+                "all_gather: recv has 7 elements; expected 6, 2 elements of send for each of 3 ranks",
             ),
             (
                 world.reduce_scatter(&two, &mut seven, Op::Sum),
-                "reduce_scatter: send has 2 elements; expected 21, 7 of recv for each of 3 ranks",
+                "reduce_scatter: send has 2 elements; expected 21, 7 elements of recv for each of 3 ranks",
             ),
-            (world.all_reduce_into(&two, &mut seven, Op::Sum), "all_reduce: recv has 7 elements; expected 2, like send"),
+            (
+                world.all_reduce_into(&two, &mut seven, Op::Sum),
+                "all_reduce: recv has 7 elements; expected 2, like send",
+            ),
             (
                 world.all_gather_in_place(&mut seven),
                 "all_gather: the buffer has 7 elements; expected a multiple of 3, the number of ranks",
