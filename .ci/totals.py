@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Adds up Meson's test logs: totals.py STAGES_FAILED BUILD_FOLDER... Fails on a failure and on an unexpected skip."""
+"""Adds up Meson's test logs: totals.py STAGES_FAILED BUILD_FOLDER... Fails if a test failed or was skipped
+unexpectedly.
+"""
 
 import json
 import os
 import sys
 
-# Tests that may be skipped, and why. A name is the test's own, without project and suite.
+# Tests that may be skipped, and why. The name is the test's own, without project and suite.
 ALLOWED_SKIPS: dict[str, str] = {
     "store_hosts": "needs network namespaces, which some machines forbid",
 }
@@ -14,7 +16,7 @@ GOOD = {"OK", "EXPECTEDFAIL"}
 
 
 def results(folder: str) -> list[tuple[str, str]]:
-    """(name, result) of every test of one build folder."""
+    """Returns (name, result) of every test of one build folder."""
     path = os.path.join(folder, "meson-logs", "testlog.json")
     if not os.path.exists(path):
         return [(f"no test has run in {folder}", "FAIL")]
@@ -41,7 +43,7 @@ def main(stages_failed: int, folders: list[str]) -> int:
     if passed == 0:
         print("no test passed")
         failed += 1
-    # A failing test has made its stage fail as well: count whichever shows more.
+    # A failing test has also made its stage fail, so the larger of the two numbers counts.
     failed += max(test_failures, stages_failed)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

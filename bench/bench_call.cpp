@@ -1,11 +1,11 @@
-// The C side of bench_python_call.py: the same call in a loop of C, on the same communicator and buffer.
+// The C part of bench_python_call.py: the same call in a loop in C, on the same communicator and buffer.
 #include <dsc/dsc.h>
 
 #include <ctime>
 
 extern "C" __attribute__((visibility("default"))) double bench_call_ns(float* buffer, int repetitions);
 
-// Nanoseconds per all-reduce of one f32 by the process's world; negative when one failed.
+// Returns nanoseconds per all-reduce of one f32 in the process's world; a negative number if a call failed.
 double bench_call_ns(float* buffer, int repetitions) {
   dsc_comm_t* comm = nullptr;
   if (dsc_world(&comm) != DSC_OK) return -1;

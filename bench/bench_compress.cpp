@@ -1,5 +1,5 @@
-// How fast one core compresses gradients, without an engine around it: bench_compress [ROUNDS]. Prints GB of
-// f32 numbers per second and, beside it, that over memcpy's of as many bytes.
+// Measures how fast one core compresses gradients, without an engine: bench_compress [ROUNDS]. Prints GB of
+// f32 numbers per second, and the ratio to memcpy of the same number of bytes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,7 +26,7 @@ struct Kernel {
   std::function<void()> run;
 };
 
-// The arrays of one size. The kernels that change their input leave it what it may be in training.
+// The arrays of one size. Kernels that change their input leave values in it that may occur in training.
 class Bench {
  public:
   explicit Bench(size_t bytes)
@@ -92,7 +92,7 @@ class Bench {
     };
   }
 
-  // The median of the rounds, after one that does not count.
+  // Returns the median of the rounds, after one round for warming up.
   template <class Run>
   double seconds(const Run& run, int rounds) const {
     using Clock = std::chrono::steady_clock;

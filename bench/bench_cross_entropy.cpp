@@ -1,6 +1,6 @@
-// How long cross entropy over a split vocabulary takes, beside one pass that only reads the logits, and one
-// that copies them: dscrun -n RANKS bench_cross_entropy [TOKENS VOCAB ROUNDS]. Rank 0 prints milliseconds, of
-// the slowest rank, the best of all rounds.
+// Measures cross entropy over a divided vocabulary, and for comparison a pass that only reads the logits and
+// a pass that copies them: dscrun -n RANKS bench_cross_entropy [TOKENS VOCAB ROUNDS]. Rank 0 prints
+// milliseconds of the slowest rank in the best round.
 #include <dsc/dsc.h>
 
 #include <algorithm>
@@ -31,11 +31,11 @@ dsc_comm_t* world() {
   return comm;
 }
 
-// The times are those of the slowest rank in the best round.
+// Returns the time of the slowest rank in the best round.
 double milliseconds(int rounds, const std::function<void()>& run) {
   using Clock = std::chrono::steady_clock;
   double best = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < rounds + 1; ++round) {  // the first one warms up
+  for (int round = 0; round < rounds + 1; ++round) {  // the first round warms up
     ok(dsc_barrier(world(), nullptr, nullptr));
     const auto begin = Clock::now();
     run();
@@ -46,7 +46,7 @@ double milliseconds(int rounds, const std::function<void()>& run) {
   return best;
 }
 
-// Eight sums, so that only memory limits it.
+// Uses eight sums, so that only the memory limits the speed.
 uint64_t read(const std::vector<uint64_t>& words) {
   uint64_t sums[8] = {};
   for (size_t i = 0; i + 8 <= words.size(); i += 8)
@@ -56,7 +56,7 @@ uint64_t read(const std::vector<uint64_t>& words) {
   return total;
 }
 
-// Small numbers of either sign that every type has.
+// Fills the array with small numbers of either sign, which every type can represent.
 void fill(std::vector<uint64_t>& words, dsc_dtype_t dtype) {
   uint64_t random = 1;
   for (uint64_t& word : words) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""One rank of ddp.py: takes training steps in several ways, in turn, and writes how long each took.
+"""One rank of ddp.py: runs training steps in several ways, in turn, and writes how long each step took.
 
-bench_ddp.py JOB, which is JSON: model, hook, ways, steps, budget_s, meeting (a file all ranks map), store (a folder).
+bench_ddp.py JOB. JOB is JSON with model, hook, ways, steps, budget_s, meeting (a file that all ranks map) and store (a
+folder).
 """
 
 import datetime
@@ -14,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-WARM_UP = 4  # steps that do not count; after the first one buckets are rebuilt, after the second PowerSGD begins
+WARM_UP = 4  # steps for warming up; buckets are rebuilt after the first one, and PowerSGD begins after the second
 FEWEST_STEPS = 5
-TIMEOUT_S = 60  # of one reduction
-HOOKS = {  # libdsc's and torch's
+TIMEOUT_S = 60  # for one reduction
+HOOKS = {  # names of libdsc's hook and of torch's
     "plain": (None, None),
     "fp16": ("fp16", "fp16"),
     "powersgd": ("powersgd(rank=1, start_iteration=2)", "powersgd"),
@@ -25,7 +26,7 @@ HOOKS = {  # libdsc's and torch's
 
 
 def convolution(wide, narrow, side):
-    """Without bias, and the two vectors of its batch normalisation."""
+    """Returns the shapes of a convolution without bias, and of the two vectors of its batch normalization."""
     return [(wide, narrow, side, side), (wide,), (wide,)]
 
 
@@ -41,14 +42,14 @@ def resnet50():
 
 
 def gpt2(width=768):
-    """The head shares the memory of the word embedding."""
+    """Returns the shapes of GPT-2. The head shares the memory of the word embedding."""
     norm = [(width,), (width,)]
     attention = [(width, 3 * width), (3 * width,), (width, width), (width,)]
     block = [*norm, *attention, *norm, (width, 4 * width), (4 * width,), (4 * width, width), (width,)]
     return [(50257, width), (1024, width), *block * 12, *norm]
 
 
-MODELS = {  # shapes, tensors, parameters
+MODELS = {  # function for the shapes, number of tensors, number of parameters
     "resnet50": (resnet50, 161, 25_557_032),
     "gpt2": (gpt2, 148, 124_439_808),
     "small": (lambda: [(256, 256), (256,)] * 8, 16, 526_336),
@@ -64,14 +65,14 @@ def shapes_of(model):
 
 
 def factor(i, rank):
-    """Each element of the gradient of parameter i."""
+    """Returns the value of each element in the gradient of parameter i."""
     return float((1 + i % 7) * (rank + 1))
 
 
 class Meeting:
-    """Where the ranks meet, in memory that they share; of no engine, so that none shapes its own start.
+    """A barrier in shared memory. It belongs to no engine, so that no engine influences the start of its own steps.
 
-    A rank sleeps until all have come, so that it takes no time from those that still work, and then spins.
+    A rank sleeps until all ranks have arrived, so that it does not slow down those that still work. Then it spins.
     """
 
     def __init__(self, path, rank, ranks):
@@ -80,7 +81,7 @@ class Meeting:
         self.rank, self.ranks, self.count = rank, ranks, 0
 
     def meet(self, stop=False):
-        """Returns whether rank 0 says to stop."""
+        """Waits for all ranks. Returns whether rank 0 says to stop."""
         self.count += 1
         if self.rank == 0:
             self.words[0] = stop
@@ -92,7 +93,7 @@ class Meeting:
 
 
 class NumpyModel:
-    """Gradients of numpy that are filled one after the other, for Pythons without torch."""
+    """Gradients as numpy arrays that are filled one after another, for a Python without torch."""
 
     def __init__(self, shapes, rank):
         import numpy
@@ -134,7 +135,7 @@ class NumpyWay:
 
 
 class TorchModel:
-    """Parameters of torch, and a loss whose backward pass yields their gradients from the last to the first."""
+    """Parameters of torch, and a loss whose backward pass makes their gradients from the last to the first."""
 
     def __init__(self, shapes, rank):
         import torch
@@ -145,7 +146,9 @@ class TorchModel:
         self.factors = [factor(i, rank) for i in range(len(shapes))]
 
     def module(self):
-        """With parameters of its own over the same memory, so that one way's hooks are not called in another's steps."""
+        """Returns a module with separate parameters in the same memory, so that the hooks of one way are not called in
+        steps of another.
+        """
         torch, factors = self.torch, self.factors
 
         class Module(torch.nn.Module):
@@ -182,8 +185,9 @@ class TorchModel:
 
 
 def waiting(hook):
-    """The hook, one bucket after the other: PowerSGD's all-reduces start in callbacks, on threads of gloo, so that those of
-    several buckets come in another order on each rank, and hang."""
+    """Returns the hook, changed to wait for each bucket. PowerSGD's all-reduces start in callbacks, on threads of gloo.
+    With several buckets at a time, they would start in a different order on each rank, and hang.
+    """
 
     def waits(state, bucket):
         future = hook(state, bucket)
@@ -194,7 +198,7 @@ def waiting(hook):
 
 
 class TorchWay:
-    """Steps without communication, or with DistributedDataParallel."""
+    """Runs steps without communication, or with DistributedDataParallel."""
 
     def __init__(self, module, wrapped=None, keep=False):
         self.module, self.forward, self.keep = module, wrapped or module, keep
@@ -229,7 +233,7 @@ class Libdsc(TorchWay):
 
 
 class LibdscViews(Libdsc):
-    """p.grad is the bucket's view and stays it, so that nothing is copied."""
+    """p.grad is always the view of the bucket, so that nothing is copied."""
 
     def __init__(self, module, reducer, torch):
         super().__init__(module, reducer, torch)
@@ -242,7 +246,7 @@ class LibdscViews(Libdsc):
     def step(self):
         loss = self.module()
         self.reducer.begin()
-        if self.rebuilds != self.reducer.rebuilds:  # the views are elsewhere
+        if self.rebuilds != self.reducer.rebuilds:  # the views have moved
             self.rebuilds = self.reducer.rebuilds
             for i, leaf in enumerate(self.module.listed):
                 leaf.grad = self.torch.from_numpy(self.reducer.grad_view(i))
@@ -252,7 +256,7 @@ class LibdscViews(Libdsc):
 
 
 def make_ways(job, model, rank, ranks):
-    """The ways by name; "alone" communicates nothing."""
+    """Returns the ways by name. "alone" does not communicate."""
     ours, theirs = HOOKS[job["hook"]]
     ways = {}
     for name in job["ways"]:
@@ -277,7 +281,9 @@ def join_torch(store, rank, ranks):
 
 
 def check(name, hook, way, ranks):
-    """The gradients are the mean over the ranks; those of PowerSGD are approximations, and finite."""
+    """Checks that the gradients are the mean over the ranks. Those of PowerSGD are approximations, so they must only be
+    finite.
+    """
     tolerance = {"plain": 1e-5, "fp16": 2e-3, "powersgd": math.inf}[hook]
     for i, grad in enumerate(way.grads):
         expected = sum(factor(i, rank) for rank in range(ranks)) / ranks
@@ -287,7 +293,7 @@ def check(name, hook, way, ranks):
 
 
 def timed(job, ways, meeting):
-    """Seconds of every step by way. Ways take turns, and who goes before whom changes."""
+    """Returns the seconds of every step for each way. The ways take turns, and their order changes."""
     names, times = list(ways), {name: [] for name in ways}
     deadline, taken = time.monotonic() + job["budget_s"], 0
     while taken < job["steps"]:
@@ -323,7 +329,7 @@ def main():
             way.clear()
     times = timed(job, ways, meeting)
     Path(job["store"], f"rank{rank}.json").write_text(json.dumps(times))
-    meeting.meet()  # nobody is gone while another one still works
+    meeting.meet()  # no rank ends while another one still works
     if "libdsc" in sys.modules:
         sys.modules["libdsc"].finalize()
     if dist:

@@ -1,7 +1,7 @@
-// The floor under every all-reduce: each rank reads and writes its own buffer once, in place, and talks to
-// nobody. Plain and non-temporal stores are both timed; the faster one counts. The floor under a mapping
-// moves as many bytes as it does, all of them the rank's own. A rank needs every other rank's data, so a call
-// is over when all ranks are done: with more ranks than cores they take turns.
+// A lower bound for every all-reduce: each rank reads and writes its own buffer once, in place, without
+// communication. Plain and non-temporal stores are both timed, and the faster one counts. For a mapping, each
+// rank moves as many bytes as the mapping does, but only its own. An all-reduce needs the data of all ranks,
+// so a call ends when all ranks are done. With more ranks than cores, the ranks take turns.
 #include <cstring>
 
 #include "floor_kernel.hpp"
@@ -12,7 +12,7 @@ namespace {
 using bench::Matrix;
 using bench::Op;
 
-// Fills every rank's columns of the whole with the own ones.
+// Fills every rank's columns of the whole matrix with this rank's columns.
 void gather_own(const bench::Call& c) {
   const Matrix m(c.count, c.ranks);
   for (size_t row = 0; row < m.rows; ++row)
@@ -20,7 +20,7 @@ void gather_own(const bench::Call& c) {
       std::memcpy(c.out + row * m.columns + first, c.in + row * m.width, m.width * sizeof(float));
 }
 
-// Adds up the columns that are meant for the different ranks.
+// Adds up the columns for the different ranks.
 void sum_own(const bench::Call& c) {
   const Matrix m(c.count, c.ranks);
   for (size_t row = 0; row < m.rows; ++row) {

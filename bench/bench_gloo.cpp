@@ -1,5 +1,5 @@
-// Gloo over TCP on the loopback device. Its newer all-reduce and its older algorithm classes are all timed;
-// the fastest one counts.
+// Gloo over TCP on the loopback device. Its newer all-reduce and its older algorithm classes are all timed,
+// and the fastest one counts.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_bcube.h>
@@ -35,7 +35,8 @@ class GlooEngine : public bench::Engine {
       throw std::invalid_argument(
           "expected BENCH_STORE in the environment, a folder through which the ranks meet");
     gloo::transport::tcp::attr own;
-    const char* address = std::getenv("BENCH_ADDRESS");  // of this rank's host; not set: one host
+    // Address of this rank's host; not set: all ranks are on one host.
+    const char* address = std::getenv("BENCH_ADDRESS");
     own.hostname = address ? address : "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(own);
     gloo::rendezvous::FileStore store(folder);
@@ -46,8 +47,8 @@ class GlooEngine : public bench::Engine {
 
   int rank() const override { return rank_; }
 
-  // The candidates that won at some size. Not the rings above two ranks: with more ranks than cores they
-  // were many times slower.
+  // The candidates that were the fastest at some size. For more than two ranks the rings are left out,
+  // because with more ranks than cores they were many times slower.
   std::vector<std::string> variants(bench::Op op) const override {
     if (op != bench::Op::all_reduce) return {"default"};
     if (context_->size == 2) return {"bcube", "bcube class", "ring"};
@@ -109,7 +110,7 @@ class GlooEngine : public bench::Engine {
 
   void reduce(const bench::Call& c) {
     gloo::ReduceOptions options(context_);
-    options.setOutput(c.in, c.count);  // in place; room for work where it is not the root
+    options.setOutput(c.in, c.count);  // in place; on ranks other than the root, this is work space
     options.setRoot(bench::root);
     options.setReduceFunction(sum);
     gloo::reduce(options);

@@ -1,6 +1,7 @@
-// Host time of a collective that is put on a stream: through libdsc, and by NCCL called directly, in turns in
-// one process, on communicators of the same ranks. Rank 0 prints a line of JSON for each operation and size.
-// Ranks are processes, which share a GPU where there are fewer. Exits with 77 without one.
+// Measures the host time of a collective that is put on a stream: through libdsc, and through direct calls of
+// NCCL. Both take turns in one process, on communicators of the same ranks. Rank 0 prints a line of JSON for
+// each operation and size. Ranks are processes, which share a GPU if there are fewer GPUs. Exits with 77 if
+// there is no GPU.
 //
 // bench_gpu_calls [--ranks N] [--rounds N] [--calls N]
 #include <dsc/dsc.h>
@@ -25,14 +26,14 @@
 
 namespace {
 
-constexpr int kWarm = 2;  // rounds before those that count
+constexpr int kWarm = 2;  // rounds for warming up
 constexpr size_t kSizes[] = {4, 64 << 10, 1 << 20};
 constexpr int kSkipped = 77;
 
 struct Arguments {
   int ranks = 1;
   int rounds = 41;
-  int calls = 50;  // of one way in a round, between two looks at the clock
+  int calls = 50;  // calls of one way in a round, between two readings of the clock
 };
 
 void check(dsc_result_t result, const char* what) {
@@ -49,7 +50,7 @@ struct Gpu {
   void synchronize() const { library->check(cuda().stream_synchronize(stream), "cuStreamSynchronize"); }
 };
 
-// Several ranks on one GPU are different hosts for NCCL, which talk by sockets.
+// NCCL takes several ranks on one GPU for ranks on different hosts, which communicate through sockets.
 Gpu open_gpu(int rank, int ranks) {
   const dsc::Loader loader = dsc::process_loader();
   Gpu gpu;
@@ -98,7 +99,7 @@ struct Direct {
   }
 };
 
-// The library that libdsc has loaded.
+// Uses the copy of NCCL that libdsc has loaded.
 Direct open_direct(dsc_comm_t* world, int rank, int ranks) {
   Direct direct{dsc::load_nccl("", dsc::process_environment(), dsc::process_loader())};
   dsc::NcclUniqueId id{};
@@ -116,7 +117,7 @@ struct Buffers {
   int ranks;
 };
 
-// `direct` and `ours` put one operation on a stream; `bytes` is the larger buffer.
+// `direct` and `ours` put one operation on a stream. `bytes` is the size of the larger buffer.
 struct Operation {
   const char* name;
   std::function<dsc::NcclResult(const Direct&, const Buffers&, size_t bytes, dsc::CudaStream*)> direct;
@@ -175,7 +176,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A round is short enough for the driver's queue, so that no call waits for the device.
+// A round is short enough for the driver's queue, so no call waits for the device.
 void take_turns(const Gpu& gpu, const Arguments& arguments, std::vector<Way>& ways) {
   using Clock = std::chrono::steady_clock;
   for (int round = -kWarm; round < arguments.rounds; ++round)
@@ -196,7 +197,7 @@ struct Rank {
   Buffers buffers;
 };
 
-// The third way asks for a work object, and lets the stream wait for it.
+// The third way requests a work object and makes the stream wait for it.
 std::vector<Way> measure(const Rank& self, const Operation& operation, size_t bytes) {
   dsc::CudaStream* const stream = self.gpu.stream;
   std::vector<Way> ways = {

@@ -1,8 +1,9 @@
-// Bucket copies on a GPU beside a plain copy by the driver: the parameters of two models gathered into one
-// bucket and scattered back, each in turn with the copy, in GB/s read and written. Exits with 77 without a
-// GPU.
+// Measures bucket copies on a GPU, compared with a plain copy by the driver. The parameters of two models are
+// gathered into one bucket and scattered back; each of these takes turns with the plain copy. Prints GB/s,
+// read and written. Exits with 77 if there is no GPU.
 //
-// bench_gpu_kernels [--counts resnet50|gpt2]: prints the tensors' numbers of elements instead, in order.
+// bench_gpu_kernels [--counts resnet50|gpt2]: prints the numbers of elements of the tensors instead, in
+// order.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,9 +24,9 @@ using dsc::CudaAddress;
 using Counts = std::vector<uint64_t>;
 
 constexpr int kRounds = 21;
-constexpr int kRepeats = 10;  // of one way in a round, between two looks at the clock
+constexpr int kRepeats = 10;  // calls of one way in a round, between two readings of the clock
 
-// A convolution without bias, and the two vectors of its batch normalisation.
+// A convolution without bias, and the two vectors of its batch normalization.
 void add_convolution(Counts& counts, uint64_t in, uint64_t out, uint64_t side) {
   counts.insert(counts.end(), {in * out * side * side, out, out});
 }
@@ -77,7 +78,7 @@ std::vector<Model> models() {
   return all;
 }
 
-// The first GPU, its context current.
+// The first GPU, whose context is current.
 struct Gpu {
   std::shared_ptr<const dsc::CudaLibrary> library;
   dsc::CudaStream* stream = nullptr;
@@ -119,7 +120,7 @@ Gpu open_gpu() {
 
 struct Way {
   std::string name;
-  uint64_t moved_bytes;  // read and written
+  uint64_t moved_bytes;  // bytes read plus bytes written
   std::function<void()> run;
   std::vector<double> seconds{};
 };
@@ -131,7 +132,7 @@ double median(std::vector<double> values) {
 
 void take_turns(const Gpu& gpu, std::vector<Way>& ways) {
   using Clock = std::chrono::steady_clock;
-  for (int round = -1; round < kRounds; ++round)  // the first is not counted
+  for (int round = -1; round < kRounds; ++round)  // the first round is not counted
     for (Way& way : ways) {
       gpu.synchronize();
       const auto start = Clock::now();
@@ -142,7 +143,7 @@ void take_turns(const Gpu& gpu, std::vector<Way>& ways) {
     }
 }
 
-// The first way is what the others are compared with.
+// The other ways are compared with the first one.
 void report(const char* model, const std::vector<Way>& ways) {
   const auto speed = [](const Way& way) {
     return static_cast<double>(way.moved_bytes) / median(way.seconds) / 1e9;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The bucket copies of bench_gpu_kernels by PyTorch, on the same tensors: bench_gpu_torch.py BENCH_GPU_KERNELS.
+"""Measures the bucket copies of bench_gpu_kernels with PyTorch, on the same tensors: bench_gpu_torch.py
+BENCH_GPU_KERNELS.
 
-Flattening and a copy of many tensors at once (foreach), in turn with a plain copy; the median counts. Exits with 77
-without PyTorch or a GPU.
+Flattening and a copy of many tensors at a time (foreach) take turns with a plain copy. The median counts. Exits with 77
+if there is no PyTorch or no GPU.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-// The small paths of a world of one rank, for instructions.py to count.
+// The fast paths in a world of one rank, whose instructions instructions.py counts.
 #include <dlfcn.h>
 #include <dsc/dsc.h>
 #include <sys/eventfd.h>
@@ -64,7 +64,7 @@ void bucket_iteration() {
 struct Path {
   const char* name;
   void (*once)();
-  int units;  // in one call of it
+  int units;  // in one call
 };
 constexpr Path paths[] = {
     {"all_reduce_4B", all_reduce, 1},
@@ -78,13 +78,13 @@ constexpr Path paths[] = {
 
 extern "C" {
 
-// What callgrind counts in.
+// callgrind counts only inside this function.
 __attribute__((noinline)) void measured(const Path& path) {
   for (int i = 0; i < calls; ++i) path.once();
 }
 
-// In place of the C library's: valgrind before 3.20 does not know pidfd_open. An eventfd that nobody writes
-// stays as unreadable as the pidfd of a process that lives.
+// Replaces the function of the C library, because valgrind before 3.20 does not know pidfd_open. An eventfd
+// without a writer is never readable, like the pidfd of a living process.
 __attribute__((visibility("default"))) long syscall(long number, ...) {
   if (number == SYS_pidfd_open) return eventfd(0, EFD_CLOEXEC);
   static const auto real = reinterpret_cast<long (*)(long, ...)>(dlsym(RTLD_NEXT, "syscall"));
@@ -97,7 +97,7 @@ __attribute__((visibility("default"))) long syscall(long number, ...) {
 }
 }
 
-// Without an argument it lists its paths, with one it runs that path and prints how many units.
+// Without an argument, lists the paths. With a path, runs it and prints the number of units.
 int main(int argc, char** argv) {
   if (argc < 2)
     for (const Path& path : paths) std::puts(path.name);
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
     options.world_size = 1;
     ok(dsc_init_distributed(&options, &world));
     make_reducer();
-    path.once();  // makes what is made once
+    path.once();  // does what is only done once
     path.once();
     measured(path);
     ok(dsc_bucket_reducer_destroy(reducer));

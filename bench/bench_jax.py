@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Time of an all-reduce of f32 in a compiled program of JAX, by libdsc.jax and, where it is installed, by mpi4jax.
+"""Measures an all-reduce of f32 in a compiled program of JAX, with libdsc.jax and, if it is installed, with mpi4jax.
 
-    dscrun -n 2 python bench/bench_jax.py                # libdsc alone
+    dscrun -n 2 python bench/bench_jax.py                # only libdsc
     mpirun -n 2 python bench/bench_jax.py                # both, in turns in the same processes
 
-`call` is one program with one all-reduce, called from Python and waited for. `inside` is one of many in a loop that is
-compiled as a whole. Each number is the median of rounds, in which the libraries take turns; the slowest rank counts.
+`call` is a program with one all-reduce, which Python calls and waits for. `inside` is one of many all-reduces in a
+compiled loop. Each number is the median of rounds, in which the libraries take turns; the slowest rank counts.
 """
 
 import statistics
@@ -21,7 +21,7 @@ import libdsc.jax as dj
 
 SIZES = [4, 256, 4 << 10, 64 << 10, 1 << 20, 25 << 20]
 ROUNDS = 15
-ROUND_S = 0.05  # of one library at one size
+ROUND_S = 0.05  # for one library and one size
 
 try:
     import mpi4jax
@@ -32,7 +32,9 @@ except ImportError as error:
 
 
 def programs(n):
-    """By name: a compiled function of x and the number of turns, whose all-reduces are averages, so that x stays."""
+    """Returns a compiled function for each library. It takes x and a number of repetitions. Its all-reduces are
+    averages, so x does not change.
+    """
 
     def by_libdsc(x):
         return dj.all_reduce(x, "avg")
@@ -58,7 +60,7 @@ def seconds_of(program, x, calls):
 
 
 def measure(world, size, turns):
-    """Median seconds of one all-reduce, by library."""
+    """Returns the median seconds of one all-reduce for each library."""
     x = jnp.ones(size // 4, jnp.float32)
     compiled = {name: make(turns) for name, make in programs(world.size).items()}
     calls = {}

@@ -1,5 +1,6 @@
-// How fast one core sums arrays of each element type, without an engine around it, and what the report of
-// NaN and infinity costs: bench_kernels [ROUNDS]. Prints a table; the ratio is to f32 on as many bytes.
+// Measures how fast one core sums arrays of each element type, without an engine, and the cost of reporting
+// NaN and infinity: bench_kernels [ROUNDS]. Prints a table with the ratio to f32 for the same number of
+// bytes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,9 +17,8 @@ constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr size_t kSizes[] = {16 * kKiB, 64 * kKiB, 256 * kKiB, 1 * kMiB, 4 * kMiB, 25 * kMiB, 100 * kMiB};
 constexpr int32_t kTypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F16,    DSC_DTYPE_BF16,
                               DSC_DTYPE_F64, DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2};
-constexpr size_t kChunkBytes = 512 * kKiB;  // as the engine cuts large arrays
-constexpr size_t kStreamingBytes =
-    32 * kMiB;  // written in all, from which on the engine stores past the caches
+constexpr size_t kChunkBytes = 512 * kKiB;     // the engine also cuts large arrays into such chunks
+constexpr size_t kStreamingBytes = 32 * kMiB;  // total from which on the engine's stores bypass the caches
 constexpr int kMaxSources = 4;
 
 struct FreeArray {
@@ -26,7 +26,7 @@ struct FreeArray {
 };
 using Array = std::unique_ptr<std::byte, FreeArray>;
 
-// Zeros: sums in place stay what they are, and ordinary numbers take the same time.
+// Returns an array of zeros. Sums in place stay zero, and other numbers take the same time.
 Array make_array() {
   Array array(static_cast<std::byte*>(std::aligned_alloc(2 * kMiB, 100 * kMiB)));
   if (!array) std::abort();
@@ -35,9 +35,9 @@ Array make_array() {
 }
 
 struct Shape {
-  size_t bytes;  // of one array
+  size_t bytes;  // size of one array
   int sources;
-  bool in_place;  // written into every source, else into one more array
+  bool in_place;  // written into every source; otherwise into one additional array
 
   int destinations() const { return in_place ? sources : 1; }
   double moved() const { return static_cast<double>(bytes) * (sources + destinations()); }
@@ -66,7 +66,7 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-// One way of doing it, timed in turn with the others.
+// One variant, which is timed in turn with the others.
 struct Entry {
   int32_t dtype;
   bool reports;
@@ -75,7 +75,7 @@ struct Entry {
   void time(const Shape& shape, const std::vector<Array>& arrays) {
     dsc::NonFinite report;
     const auto repeats = static_cast<int>(1 + 8 * kMiB / (shape.bytes * static_cast<size_t>(shape.sources)));
-    sum(shape, dtype, arrays, nullptr);  // so that the arrays are where a caller left them
+    sum(shape, dtype, arrays, nullptr);  // brings the arrays into the caches as a caller would
     const double start = now_s();
     for (int i = 0; i < repeats; ++i) sum(shape, dtype, arrays, reports ? &report : nullptr);
     seconds.push_back((now_s() - start) / repeats);

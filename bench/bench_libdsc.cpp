@@ -1,4 +1,4 @@
-// Times this library.
+// Measures this library.
 #include "libdsc_engine.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
-// The same loop for engines that live in Python: a shared library, called through ctypes with callbacks.
-// Callbacks return 1 for success, since ctypes returns 0 after an exception.
+// The measuring loop for engines in Python: a shared library that is called through ctypes and calls back.
+// Callbacks return 1 for success, because ctypes returns 0 after an exception.
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -32,7 +32,7 @@ class CallbackEngine : public bench::Engine {
     return static_cast<float*>(memory);
   }
 
-  void release(float*) override {}  // the caller's garbage collector
+  void release(float*) override {}  // the garbage collector of the caller does that
 
   void prepare(const bench::Call& c) override {
     if (prepare_(job_.op_name.c_str(), c.in, c.out, c.count) != 1)

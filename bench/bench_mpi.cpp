@@ -1,4 +1,4 @@
-// Open MPI and MPICH: one source, compiled once with each.
+// Open MPI and MPICH: this source is compiled once with each.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -59,7 +59,7 @@ class MpiEngine : public bench::Engine {
     }
   }
 
-  // One rank's columns of a matrix, as a type whose next element is the next rank's.
+  // Describes one rank's columns of a matrix as a type whose next element is the next rank's columns.
   void prepare(const bench::Call& c) override {
     const bool gathers = c.op == bench::Op::gather_columns;
     if (c.op == bench::Op::reduce_scatter_columns) packed_.resize(c.count * static_cast<size_t>(c.ranks));
@@ -75,7 +75,7 @@ class MpiEngine : public bench::Engine {
   }
 
  private:
-  // MPI's sums take no derived types, so the columns are packed first.
+  // MPI cannot sum derived types, so the columns are packed first.
   void pack_columns(const bench::Call& c) {
     const bench::Matrix m(c.count, c.ranks);
     float* to = packed_.data();

@@ -1,6 +1,6 @@
-// What dsc_pipe_run costs beside its callbacks: empty callbacks and messages of one size, against a loop that
-// does the same sends and receives by hand, and the same run with variable shapes, in turn. Prints one line
-// of JSON: nanoseconds per instruction.
+// Measures the overhead of dsc_pipe_run with empty callbacks and messages of one size. It takes turns with a
+// loop that does the same sends and receives directly, and with a run that has variable shapes. Prints one
+// line of JSON with nanoseconds per instruction.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -42,7 +42,7 @@ struct Stage {
     wanted.micro_batches = micro_batches;
     check(dsc_pipe_schedule_create(&wanted, &schedule));
     const size_t slot_bytes = (bytes + 127) / 128 * 128;
-    // A slot per micro-batch is more than any of the schedules uses, and as much on every rank.
+    // One slot per micro-batch is more than any schedule uses, and is the same number on every rank.
     check(dsc_mem_alloc(comm, slot_bytes * 4 * static_cast<size_t>(micro_batches), DSC_MEMORY_KIND_HOST,
                         &memory));
     dsc_pipe_instruction_t next{};
@@ -65,7 +65,7 @@ struct Stage {
     check(dsc_pipe_run(schedule, comm, &callbacks, &options, &mean_loss));
   }
 
-  // The same instructions with nothing around them.
+  // Executes the same instructions in a plain loop.
   void loop() {
     const size_t slot_bytes = (tensor.count * sizeof(float) + 127) / 128 * 128;
     for (const dsc_pipe_instruction_t& one : list) {
@@ -90,7 +90,7 @@ struct Stage {
     }
   }
 
-  // Nanoseconds per instruction, of the slowest rank.
+  // Returns nanoseconds per instruction on the slowest rank.
   template <typename Body>
   double time(Body&& body) {
     check(dsc_barrier(world, nullptr, nullptr));

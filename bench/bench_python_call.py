@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What a call costs from Python: a 4-byte all_reduce on one rank, beside the same call from C and torch's.
+"""Measures the cost of a call from Python: a 4-byte all_reduce on one rank, compared with the same call from C and from
+torch.
 
-Python and C use the same communicator and the same array, in turn. A figure is the median over the rounds of the time
-per call, in nanoseconds. Torch, if some Python has it, runs in a process of its own.
+Python and C use the same communicator and the same array, in turn. A number is the median over the rounds of the time
+per call, in nanoseconds. Torch runs in a separate process if a Python has it.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-CALLS = 5000  # of one round
+CALLS = 5000  # in one round
 
 
 def main() -> int:
@@ -26,7 +27,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="default: 15")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
-    parser.add_argument("--torch-only", action="store_true", help=argparse.SUPPRESS)  # how this runs itself for torch
+    # This script runs itself with this option for torch.
+    parser.add_argument("--torch-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.torch_only:
         print(statistics.median(torch_rounds(options.rounds)))

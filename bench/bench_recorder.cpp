@@ -1,6 +1,6 @@
-// What the flight recorder costs: a 4-byte all-reduce in two worlds of one process, with and without it, in
-// turn. Prints nanoseconds per operation: the medians over all rounds, and the median of the rounds'
-// differences.
+// Measures the cost of the flight recorder: a 4-byte all-reduce in two worlds of one process, with and
+// without it, in turn. Prints nanoseconds per operation: the medians over all rounds, and the median of the
+// differences in each round.
 #include <pthread.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int kOperations = 20'000;  // of a turn
+constexpr int kOperations = 20'000;  // in one turn
 
 enum Mode { kOff, kOn, kModes };
 
@@ -35,7 +35,7 @@ struct Bench {
   int ranks;
   int rounds;
   pthread_barrier_t turn;
-  std::vector<double> times[kModes];  // of rank 0, one per round
+  std::vector<double> times[kModes];  // times of rank 0, one per round
 };
 
 dsc_comm_t* join(Mode mode, int rank, int ranks) {
@@ -59,7 +59,8 @@ double run_turn(dsc_comm_t* world) {
   return (now_ns() - start) / kOperations;
 }
 
-// While one world has its turn, the threads of the other one sleep. The order changes from round to round.
+// While the ranks of one world are measured, the threads of the other one sleep. The order changes from round
+// to round.
 void run_rank(Bench& bench, dsc_comm_t* world, Mode mode, int rank) {
   run_turn(world);
   for (int round = 0; round < bench.rounds; ++round)
@@ -73,7 +74,7 @@ void run_rank(Bench& bench, dsc_comm_t* world, Mode mode, int rank) {
   check(dsc_finalize());
 }
 
-// The environment is read when a world is made, so one is made after the other.
+// Each world reads the environment when it is made, so the worlds are made one after another.
 void start(Bench& bench, Mode mode, const char* entries, std::vector<std::thread>& threads) {
   setenv("DSC_TRACE_BUFFER_SIZE", entries, 1);
   pthread_barrier_t made;

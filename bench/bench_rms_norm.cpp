@@ -1,6 +1,6 @@
-// How long dsc_all_reduce_rms_norm() takes, beside an all-reduce and the same norm as a pass of its own:
-// dscrun -n RANKS bench_rms_norm [ROUNDS HIDDEN]. All are in place, and take turns. Rank 0 prints
-// microseconds of the slowest rank, the medians of all rounds, and the median of the ratios of a round.
+// Measures dsc_all_reduce_rms_norm(), and for comparison an all-reduce followed by a separate pass for the
+// norm: dscrun -n RANKS bench_rms_norm [ROUNDS HIDDEN]. All work in place and take turns. Rank 0 prints
+// microseconds of the slowest rank as medians of all rounds, and the median of the ratios in each round.
 #include <dsc/dsc.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Microseconds of a call, of the slowest rank.
+// Returns microseconds per call on the slowest rank.
 double time_of(size_t calls, const std::function<void()>& run) {
   using Clock = std::chrono::steady_clock;
   ok(dsc_barrier(world(), nullptr, nullptr));
@@ -45,7 +45,7 @@ double time_of(size_t calls, const std::function<void()>& run) {
   return time / static_cast<double>(calls);
 }
 
-// Elements of a type, small numbers of either sign.
+// Returns elements of a type: small numbers of either sign.
 std::vector<std::byte> numbers(size_t count, dsc_dtype_t dtype, uint64_t seed) {
   const size_t bytes = dtype == DSC_DTYPE_BF16 ? 2 : 4;
   std::vector<std::byte> all(count * bytes);
@@ -96,9 +96,9 @@ void measure(size_t tokens, size_t hidden, dsc_dtype_t dtype, size_t rounds) {
   Problem problem(tokens, hidden, dtype);
   const size_t calls = std::max<size_t>(1, 64 / tokens);
   std::vector<double> fused, two, sums, ratios;
-  for (size_t round = 0; round < rounds + 2; ++round) {  // the first two warm up
+  for (size_t round = 0; round < rounds + 2; ++round) {  // the first two rounds warm up
     const double sum = time_of(calls, [&] { problem.all_reduce(); });
-    problem.fill();  // else the sums would grow without end
+    problem.fill();  // otherwise the sums would grow without limit
     const double one = time_of(calls, [&] { problem.fused(); });
     const double both = time_of(calls, [&] {
       problem.all_reduce();

@@ -1,4 +1,4 @@
-// How fast schedules are made, walked through and simulated: one line per schedule.
+// Measures how fast schedules are made, iterated and simulated. Prints one line per schedule.
 #include <dsc/dsc.h>
 
 #include <chrono>
@@ -29,7 +29,7 @@ dsc_result_t measure(const char* name, int32_t stages, int32_t micro_batches) {
   for (; result == DSC_OK; ++instructions) result = dsc_pipe_schedule_next(schedule, &instruction);
   const double walked = now();
   if (result != DSC_DONE) return result;
-  --instructions;  // the end is none
+  --instructions;  // the last call returned no instruction
   dsc_pipe_report_t* report = nullptr;
   const dsc_result_t simulated = dsc_pipe_simulate(schedule, nullptr, &report);
   const double priced = now();

@@ -1,4 +1,4 @@
-// Counts the context switches of this library's operations, one after the other without anything between.
+// Counts the context switches of this library's operations, which run one after another without a pause.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -18,8 +18,9 @@ constexpr int fewest = 8, most = 5000;
 enum Figure { voluntary, involuntary, elapsed_us, figures };
 using Figures = std::array<double, figures>;
 
-// Of this thread until now. The kernel counts a switch as voluntary when the thread goes to sleep, and as
-// involuntary when another one runs in its place while it could go on: after a yield, too.
+// Returns the switches of this thread so far. The kernel counts a switch as voluntary if the thread goes to
+// sleep. It counts it as involuntary if another thread runs although this one could continue, which includes
+// yields.
 Figures read() {
   rusage usage;
   getrusage(RUSAGE_THREAD, &usage);
@@ -59,7 +60,7 @@ void body(const bench::Job& job) {
   const bench::Shape own(job.op, job.bytes, engine.rank(), job.ranks);
   const size_t elements = std::max({largest.in, largest.out, size_t{1}});
   float *in = engine.allocate(elements), *out = engine.allocate(elements);
-  std::fill_n(in, elements, 0.0f);  // sums in place stay zeros
+  std::fill_n(in, elements, 0.0f);  // sums in place stay zero
   std::fill_n(out, elements, 0.0f);
   const bench::Call call{job.op, 0, engine.rank(), job.ranks, in, own.in_place ? in : out, own.count};
   const Figures first = per_operation(engine, call, warm_ups);

@@ -1,5 +1,5 @@
-// The floor under what goes between hosts: on each connection the bytes that the operation cannot do without,
-// over plain sockets, by one thread per host that does nothing else. Their content is nobody's.
+// A lower bound for communication between hosts: each connection carries only the bytes that the operation
+// needs at least. It uses plain sockets and one thread per host. The content of the bytes is meaningless.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -43,7 +43,7 @@ sockaddr_in address_of(const std::string& host, int port) {
   return address;
 }
 
-// What is on its way between this host and another one.
+// The data in transit between this host and another one.
 struct Stream {
   int fd;
   const char* out;
@@ -91,7 +91,8 @@ class TcpEngine : public bench::Engine {
     int fd;
   };
 
-  // Sums: one share to each host, and the result of this host's. Copies: the root's parts, each passed on.
+  // For a sum: one share to each host, and the result of this host's share. For a copy: the root's parts,
+  // each of which is passed on.
   size_t volume(bench::Op op, size_t bytes, int from, int to) const {
     const size_t hosts = peers_.size() + 1;
     if (op == bench::Op::all_reduce) return 2 * bytes / hosts;
@@ -114,7 +115,7 @@ class TcpEngine : public bench::Engine {
 
   std::string place_of(int rank) const { return variable("BENCH_STORE") + "/" + std::to_string(rank); }
 
-  // Each listens, connects to those before it and says who it is.
+  // Each host listens, connects to the hosts before it, and sends its number.
   void connect_all(int ranks) {
     const std::string own = variable("BENCH_ADDRESS");
     sockaddr_in here = address_of(own, 0);
@@ -156,7 +157,7 @@ class TcpEngine : public bench::Engine {
   }
 
   const int rank_;
-  const int members_;  // of a host
+  const int members_;  // ranks per host
   std::vector<Peer> peers_;
 };
 

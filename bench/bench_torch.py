@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's torch.distributed with its gloo backend, timed by the loop of the other drivers.
+"""Measures torch.distributed with the gloo backend, with the same loop as the other drivers.
 
 bench_torch.py BENCH_LOOP_LIBRARY ENGINE OP BYTES RANKS MEETING_FILE full|quick
 """
@@ -16,7 +16,7 @@ Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
 Prepare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 Call = ctypes.CFUNCTYPE(ctypes.c_int)
 
-MOST_COLUMNS = 4096  # as of pattern.cpp
+MOST_COLUMNS = 4096  # as in pattern.cpp
 
 tensors = {}  # address -> tensor
 operation = None
@@ -30,7 +30,9 @@ def allocate(count):
 
 
 def mapping(op, source, target, count):
-    """As Megatron-LM makes mappings of the last dimension from collectives of the first one. gloo has no reduce_scatter."""
+    """Implements mappings as Megatron-LM does: those of the last dimension use collectives of the first one. gloo has
+    no reduce_scatter.
+    """
     ranks = dist.get_world_size()
     columns = min(MOST_COLUMNS, count // ranks * ranks)
     rows = count * ranks // columns
@@ -55,7 +57,7 @@ def mapping(op, source, target, count):
 @Prepare
 def prepare(op, in_address, out_address, count):
     global operation
-    source, target = tensors.get(in_address), tensors.get(out_address)  # None where this rank has no such buffer
+    source, target = tensors.get(in_address), tensors.get(out_address)  # None if this rank has no such buffer
     source_parts, target_parts = (None if one is None else list(one.split(count)) for one in (source, target))
     peer = dist.get_rank() ^ 1
 

@@ -1,9 +1,10 @@
-"""What averaging gradients adds to a training step: torch's DDP over gloo, the same over "dsc", and libdsc.torch's.
+"""Measures how much averaging gradients adds to a training step, with torch's DDP over gloo and over "dsc", and with
+libdsc.torch.
 
 dscrun -n 2 -- python3 bench/bench_torch_ddp.py [MODEL] [STEPS]
 
-MODEL is gpt, which computes, or resnet50 or gpt2, whose gradients come one after the other without computing much.
-Exposed is the time of a step less that of one without averaging; all ways take turns in the same processes.
+MODEL is gpt, which computes, or resnet50 or gpt2, whose gradients are made one after another with little computation.
+Exposed time is the time of a step minus that of a step without averaging. All ways take turns in the same processes.
 """
 
 import os
@@ -53,7 +54,7 @@ class Gpt(nn.Module):
 
 
 class Met(nn.Module):
-    """Ends each backward pass with a barrier, and averages nothing: what waiting for the slower rank alone costs."""
+    """Ends each backward pass with a barrier, without averaging. It shows the cost of waiting for the slower rank."""
 
     def __init__(self, module, world):
         super().__init__()
@@ -66,7 +67,7 @@ class Met(nn.Module):
 
 
 class Trained:
-    """The small GPT, and what trains it."""
+    """The small GPT and its optimizer."""
 
     def __init__(self, wrap):
         torch.manual_seed(0)
@@ -74,7 +75,7 @@ class Trained:
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
 
     def step(self):
-        """Returns the seconds of the forward and backward passes; the optimizer's are the same for all."""
+        """Returns the seconds of the forward and backward passes; the optimizer takes the same time in all ways."""
         tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT))
         self.optimizer.zero_grad()
         start = time.perf_counter()
@@ -85,7 +86,7 @@ class Trained:
 
 
 class Listed:
-    """The gradients of a large model, whose memory all ways share."""
+    """The gradients of a large model, in memory that all ways share."""
 
     models = {}
 
@@ -103,7 +104,7 @@ class Listed:
 
 
 def report(times, parameters, ranks):
-    """Medians, and first deciles, which other work on the machine disturbs least."""
+    """Prints medians and first deciles. Other work on the machine has the least influence on the latter."""
     base = times["without averaging"]
     print(f"{parameters / 1e6:.2f} M parameters, {ranks} ranks, {len(base)} steps of {statistics.median(base):.1f} ms without averaging")
     exposed_of = {name: (statistics.median(values) - statistics.median(base), decile(values) - decile(base)) for name, values in times.items()}

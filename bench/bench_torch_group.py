@@ -1,6 +1,8 @@
-"""Operations of torch.distributed over "dsc" beside gloo, in the same processes, in turn.
+"""Compares operations of torch.distributed over "dsc" and over gloo, in turn in the same processes.
 
-dscrun -n 2 -- python3 bench/bench_torch_group.py [ROUNDS]    microseconds per call, medians of the rounds on rank 0
+dscrun -n 2 -- python3 bench/bench_torch_group.py [ROUNDS]
+
+Prints microseconds per call, as medians of the rounds on rank 0.
 """
 
 import os
@@ -48,7 +50,7 @@ OPERATIONS = {
 
 
 def measure(world, groups, call, x, rounds):
-    """Medians of microseconds per call, by group."""
+    """Returns median microseconds per call for each group."""
     calls = max(2, min(MOST_CALLS, BYTES_PER_ROUND // max(1, 4 * x.numel())))
     times = {name: [] for name in groups}
     for number in range(rounds + 1):

@@ -1,9 +1,10 @@
-"""What sharding adds to a training step: torch's FSDP2 over gloo and over "dsc", and libdsc.torch.ShardedDataParallel.
+"""Measures how much sharding adds to a training step: torch's FSDP2 over gloo and "dsc", and
+libdsc.torch.ShardedDataParallel.
 
 dscrun -n 2 -- python3 bench/bench_torch_sharded.py [STEPS]
 
-Exposed is the time of forward, backward and optimizer less that of a module on each rank for itself, whose optimizer works
-on all of it; all ways take turns in the same processes.
+Exposed time is the time of forward, backward and optimizer, minus that of a module that each rank trains alone, with an
+optimizer for the whole module. All ways take turns in the same processes.
 """
 
 import pathlib
@@ -33,7 +34,7 @@ def fsdp(module, group):
 
 
 class Trained:
-    """The small GPT, and what trains it."""
+    """The small GPT and its optimizer."""
 
     def __init__(self, wrap, optimizer):
         torch.manual_seed(0)
@@ -51,7 +52,7 @@ class Trained:
 
 
 def report(optimizer, times, ranks):
-    """Medians and first deciles; ratios are to the first way."""
+    """Prints medians and first deciles; ratios are relative to the first way."""
     base = times["alone"]
     print(f"{optimizer}, {ranks} ranks, {len(base)} steps of {statistics.median(base):.1f} ms alone")
     first = None

@@ -1,5 +1,5 @@
-// The wire between hosts, with every rank as a host of its own on the loopback device: what Gloo's driver
-// measures of Gloo, on the same sockets.
+// Measures the connections between hosts, with every rank as a separate host on the loopback device. It is
+// comparable with the driver for Gloo, which uses the same sockets.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -26,7 +26,8 @@ class WireEngine : public bench::Engine {
     std::vector<int32_t> members;
     for (int32_t rank = 0; rank < job.ranks; ++rank) members.push_back(rank);
     const dsc::TransportLibrary library = dsc::load_transport(dsc::process_environment());
-    const char* address = std::getenv("BENCH_ADDRESS");  // of this rank's host; not set: one host
+    // Address of this rank's host; not set: all ranks are on one host.
+    const char* address = std::getenv("BENCH_ADDRESS");
     transport_ = std::make_unique<dsc::TransportGroup>(
         std::make_shared<dsc::Transport>(library, address ? address : "127.0.0.1"), rank_, members);
     dsc::FileStore store(std::string(folder) + "/wire", "bench", deadline());
@@ -68,7 +69,7 @@ class WireEngine : public bench::Engine {
 
   static dsc::Deadline deadline() { return dsc::Deadline::after_ms(limit_ms); }
 
-  // One for each rank, of `count` elements; nothing where the rank has none.
+  // Returns one block of `count` elements for each rank; an empty block if a rank has none.
   static Blocks parts(float* all, const bench::Call& c) {
     Blocks blocks(static_cast<size_t>(c.ranks));
     for (size_t part = 0; all && part < blocks.size(); ++part)

@@ -3,9 +3,9 @@
 
     ./dev exec python3 bench/compare_builds.py OLD/libdsc.so NEW/libdsc.so
 
-A refactoring must not change a bit. Every rank prints a checksum of the results of each case: reducers and hooks, sharded
-parameters, rings, lists of tensors, and mappings of tensor parallelism, in host memory. The lines of both builds are
-compared; the exit status is 1 where they differ.
+A refactoring must not change any bit. Every rank prints a checksum of the results of each case: reducers and hooks,
+sharded parameters, rings, lists of tensors, and mappings of tensor parallelism, in host memory. The lines of both
+builds are compared. The exit status is 1 if they differ.
 """
 
 import argparse
@@ -168,7 +168,7 @@ def lines_of(library: Path, ranks: int, hosts: int) -> list:
     environment.pop("LD_LIBRARY_PATH", None)
     launcher = os.environ.get("DSCRUN") or shutil.which("dscrun") or "dscrun"
     wrapped = [sys.executable, __file__, "--record"]
-    if hosts > 1:  # as ranks of so many hosts, of which each has as many
+    if hosts > 1:  # simulates this number of hosts with equal numbers of ranks
         each = ranks // hosts
         names = f"DSC_HOST_ID=h$((RANK / {each})) GROUP_RANK=$((RANK / {each})) LOCAL_RANK=$((RANK % {each})) LOCAL_WORLD_SIZE={each}"
         wrapped = ["sh", "-c", f'export {names}; exec "$0" "$@"', *wrapped]

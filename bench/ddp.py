@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""What reducing gradients adds to a training step: libdsc's BucketReducer beside PyTorch's DistributedDataParallel.
+"""Measures how much reducing gradients adds to a training step: libdsc's BucketReducer and PyTorch's
+DistributedDataParallel.
 
-A step is a backward pass of PyTorch whose gradients come one after the other, the last parameter's first. All ways of
-reducing them take turns in the same processes, on the same parameters. Exposed is the time of the slowest rank's step
-less that rank's median step without communication: the part of the reduction that the step has to wait for.
+A step is a backward pass of PyTorch whose gradients are made one after another, the last parameter's first. All ways of
+reducing them take turns in the same processes, on the same parameters. Exposed time is the time of the slowest rank's
+step minus that rank's median step without communication: the part of the reduction for which the step has to wait.
 
   alone         no communication
   torch         DistributedDataParallel with gloo and its defaults
-  torch_views   with gradient_as_bucket_view=True
-  torch_kept    so, and zero_grad(set_to_none=False), which keeps gradients in the buckets
+  torch_views   torch with gradient_as_bucket_view=True
+  torch_kept    torch_views with zero_grad(set_to_none=False), which keeps gradients in the buckets
   libdsc        BucketReducer, mark_ready(i, p.grad) in hooks of autograd
-  libdsc_views  p.grad is the reducer's grad_view(i), and zeroed after each step
+  libdsc_views  p.grad is the reducer's grad_view(i), and is zeroed after each step
 
-Where memory is short, ways that copy more are left out.
+If memory is short, ways that copy more are left out.
 """
 
 import argparse
@@ -38,19 +39,19 @@ from engines import ENGINES, Failure, Runner, end_with_parent, stop
 from report import numbers, positive
 
 OURS, THEIRS = ("libdsc", "libdsc_views"), ("torch", "torch_views", "torch_kept")
-DISPENSABLE = ("torch", "torch_views", "libdsc")  # where memory is short, this one first
-COPIES = {"plain": 1, "fp16": 2, "powersgd": 3}  # of all gradients, that a way keeps
+DISPENSABLE = ("torch", "torch_views", "libdsc")  # the first to be left out if memory is short
+COPIES = {"plain": 1, "fp16": 2, "powersgd": 3}  # copies of all gradients that a way keeps
 NEEDED = "torch 2.1 or newer, and numpy"
 ADVICE = "python3 -m venv FOLDER, FOLDER/bin/pip install torch numpy, then --python FOLDER/bin/python3"
-BUDGET_S = 30  # of the steps of one run, which then takes fewer
-START_S = 120  # until they begin
+BUDGET_S = 30  # for the steps of one run; slow runs take fewer steps
+START_S = 120  # until the steps begin
 PROGRESS_S = 10
 F32 = 4
 
 
 def main() -> int:
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of the finally clauses
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exits through the finally clauses
     python = options.torch_python
     ways = ["alone", *(THEIRS if python else ()), *OURS]
     context = machine.describe(options.build)
@@ -111,7 +112,7 @@ def parse() -> argparse.Namespace:
 
 
 def listed(kind, known):
-    """A parser of names with commas between; "none" is the empty list of peers."""
+    """Returns a parser for comma-separated names; "none" is the empty list of peers."""
 
     def parsed(text: str) -> list[str]:
         found = [] if kind == "peer" and text == "none" else text.split(",")
@@ -128,7 +129,9 @@ def listed(kind, known):
 
 
 def find_torch(options: argparse.Namespace, parser: argparse.ArgumentParser) -> str | None:
-    """A Python that can compare; without one the program ends where it was asked for, and else says so."""
+    """Returns a Python that can compare. Without one, the program ends if the user asked for it, and otherwise prints a
+    note.
+    """
     named = options.python or os.environ.get("DSC_TORCH_PYTHON")
     if named:
         python = shutil.which(named)
@@ -152,14 +155,15 @@ def pythons() -> list[str]:
     real: dict[str, str] = {}
     for path in found:
         if re.fullmatch(r"python3?(\.\d+)?", Path(path).name) and os.access(path, os.X_OK):
-            is_environment = Path(path).parent.with_name("pyvenv.cfg").exists()  # then it links to the one it was made by
+            # A virtual environment links to the Python that made it.
+            is_environment = Path(path).parent.with_name("pyvenv.cfg").exists()
             real.setdefault(path if is_environment else os.path.realpath(path), path)
     return [path for path in real.values() if answer(path, "") is not None]
 
 
 @functools.cache
 def lacks(python: str) -> str | None:
-    """Why a Python cannot compare, or None."""
+    """Returns why a Python cannot compare, or None."""
     find = "import importlib.util as u; print(*(name for name in ('torch', 'numpy') if u.find_spec(name) is None))"
     hook = "import torch; print('' if hasattr(torch.Tensor, 'register_post_accumulate_grad_hook') else torch.__version__)"
     missing = answer(python, find)
@@ -184,7 +188,7 @@ def torch_version(python: str) -> str:
 
 
 class Bench:
-    """Runs the rounds and keeps every run."""
+    """Runs the rounds and keeps the results of every run."""
 
     def __init__(self, options: argparse.Namespace, python: str, ways: list[str]):
         self.options, self.python, self.ways = options, python, ways
@@ -212,7 +216,7 @@ class Bench:
             self.floors.setdefault((model, ranks), []).append(run["median_us"] / 1e3)
 
     def _job(self, start: str, model: str, ranks: int, hook: str) -> list[dict[str, list[float]]]:
-        """Seconds of every step by way, for each rank. Raises Failure."""
+        """Returns the seconds of every step by way, for each rank. Raises Failure."""
         ways = fitting(self.ways, start, model, ranks, hook)
         with tempfile.TemporaryDirectory(prefix="libdsc-bench-") as store, tempfile.TemporaryFile("w+") as output:
             meeting = Path(store, "meeting")
@@ -250,12 +254,13 @@ class Bench:
             "PYTHONPATH": path,
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
-            "MALLOC_MMAP_MAX_": "0",  # freed memory stays with the process; else page faults are most of a step
+            # Freed memory stays with the process; otherwise page faults would take most of a step.
+            "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         }
 
     def rows(self) -> list[dict]:
-        """A row for each way in each setting that was measured, and one for each floor."""
+        """Returns a row for each way in each setting that was measured, and one for each lower bound."""
         rows = []
         for key in dict.fromkeys((run["model"], run["ranks"], run["hook"]) for run in self.runs):
             runs = [run["seconds"] for run in self.runs if (run["model"], run["ranks"], run["hook"]) == key]
@@ -273,11 +278,12 @@ def bytes_of(model: str) -> int:
 
 
 def fitting(ways: list[str], start: str, model: str, ranks: int, hook: str) -> list[str]:
-    """The ways that fit into memory together, and says which do not. Raises Failure where not even two do."""
+    """Returns the ways that fit into memory together, and prints which do not. Raises Failure if not even two fit."""
     line = next(line for line in machine.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
     there, left = int(line.split()[1]) << 10, list(ways)
     for way in (*DISPENSABLE, None):
-        needed = ranks * ((300 << 20) + bytes_of(model) * (2 + (len(left) - 1) * COPIES[hook]))  # parameters, gradients, a way's own
+        # Parameters, gradients, and the memory of a way.
+        needed = ranks * ((300 << 20) + bytes_of(model) * (2 + (len(left) - 1) * COPIES[hook]))
         if needed < 0.9 * there:
             break
         if way is None:
@@ -289,7 +295,7 @@ def fitting(ways: list[str], start: str, model: str, ranks: int, hook: str) -> l
 
 
 def wait_for(processes: list[subprocess.Popen], start: str, meeting: Path, ways: int) -> None:
-    """Waits until all ended well. Raises Failure, with none left running."""
+    """Waits until all processes have ended successfully. Raises Failure after ending all of them."""
     begun, told = time.monotonic(), time.monotonic()
     end = begun + START_S + 4 * BUDGET_S
     descriptors = {os.pidfd_open(process.pid): process for process in processes}
@@ -323,7 +329,7 @@ def slowest(times: list[dict[str, list[float]]], way: str) -> list[float]:
 
 
 def exposed(times: list[dict[str, list[float]]], way: str) -> list[float]:
-    """Of each step: its slowest rank's time less that rank's median without communication."""
+    """Returns for each step the time of its slowest rank minus that rank's median without communication."""
     alone = [statistics.median(rank["alone"]) for rank in times]
     found = []
     for step in zip(*(rank[way] for rank in times)):
@@ -333,7 +339,7 @@ def exposed(times: list[dict[str, list[float]]], way: str) -> list[float]:
 
 
 def row_of(runs: list[list[dict[str, list[float]]]], way: str) -> dict:
-    """Medians over the rounds of a round's median, and the quartiles of all steps, in milliseconds."""
+    """Returns medians over the rounds of the median in a round, and the quartiles of all steps, in milliseconds."""
     row = {"engine": way}
     for name, of in (("step", slowest), ("exposed", exposed)):
         rounds = [of(times, way) for times in runs]

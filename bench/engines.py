@@ -1,4 +1,4 @@
-"""The engines that can be measured: how each is found, started and waited for."""
+"""The engines that can be measured: how each is found, started and awaited."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import netns
 
-TIMEOUT_S = 120  # of one measurement
+TIMEOUT_S = 120  # for one measurement
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None)
 ALL_OPS = (
@@ -39,24 +39,24 @@ WITHOUT_REDUCE_SCATTER = tuple(op for op in ALL_OPS if op != "reduce_scatter")
 
 
 class Failure(Exception):
-    """A measurement that gave no result; the text says why."""
+    """A measurement that gave no result; the text contains the reason."""
 
 
 @dataclass(frozen=True)
 class Engine:
     name: str
-    driver: str  # file in the build's bench folder
+    driver: str  # file in the build's folder bench/
     launcher: str = "environment"  # or the command that starts the ranks
     ops: tuple[str, ...] = ALL_OPS
-    packages: str = ""  # Debian packages of a peer
-    places: tuple[str, ...] = ("one host",)  # where its ranks can be
+    packages: str = ""  # Debian packages that it needs
+    places: tuple[str, ...] = ("one host",)  # where its ranks can run
 
     @property
     def is_peer(self) -> bool:
         return bool(self.packages)
 
     def missing(self, folder: Path) -> str | None:
-        """Why it cannot run, or None."""
+        """Returns why it cannot run, or None."""
         if not (folder / self.driver).exists():
             return f"{folder / self.driver} is not built"
         if self.launcher not in ("environment", "torch") and not shutil.which(self.launcher):
@@ -85,7 +85,7 @@ PEERS = [name for name, engine in ENGINES.items() if engine.is_peer]
 
 @functools.cache
 def torch_python() -> str | None:
-    """A Python that has torch: the one that runs this, or the system's."""
+    """Returns a Python that has torch: the one that runs this script, or the system's."""
     find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     for python in (sys.executable, "/usr/bin/python3"):
         if os.access(python, os.X_OK):
@@ -95,16 +95,16 @@ def torch_python() -> str | None:
 
 
 class Runner:
-    """Runs one measurement after another out of a build's bench folder."""
+    """Runs one measurement after another with the programs in a build's folder bench/."""
 
     def __init__(self, folder: Path, op: str, quick: bool, hosts: int = 1, bind: bool = False):
         self.folder, self.op, self.quick, self.hosts, self.bind = folder, op, quick, hosts, bind
         self.runs = 0
 
     def run(self, engine: Engine, ranks: int, size: int) -> dict:
-        """Starts the ranks, waits for them, gives rank 0's line. Raises Failure."""
+        """Starts the ranks, waits for them, and returns rank 0's line. Raises Failure."""
         self.runs += 1
-        meeting = os.memfd_create("bench")  # where the ranks meet; gone with this process
+        meeting = os.memfd_create("bench")  # for the meeting of the ranks; it disappears with this process
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="libdsc-bench-") as store,
@@ -187,12 +187,12 @@ class Runner:
 
 
 def end_with_parent() -> None:
-    """In the child: nothing goes on measuring when the report was killed."""
+    """Runs in the child: ends it when the report is killed, so that it does not continue measuring."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def prepare_rank(bound: int | None) -> None:
-    """In the child; a bound rank keeps to one processor."""
+    """Runs in the child. A bound rank runs on only one processor."""
     end_with_parent()
     if bound is not None:
         processors = sorted(os.sched_getaffinity(0))
@@ -200,7 +200,9 @@ def prepare_rank(bound: int | None) -> None:
 
 
 def wait_for(processes: list[subprocess.Popen], errors) -> str:
-    """Waits until all ended well and gives the first one's output. Raises Failure, with none left running."""
+    """Waits until all have ended successfully and returns the first one's output. Raises Failure after ending all of
+    them.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     descriptors = {os.pidfd_open(process.pid): process for process in processes}
     poll = select.poll()

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "floor_kernel.cpp"
 #include <hwy/foreach_target.h>
-// foreach_target comes first
+// foreach_target.h must be included first.
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 

@@ -1,11 +1,12 @@
-// Multiplies a buffer in place with the widest vectors this machine has.
+// Multiplies a buffer in place, with the widest vectors of this machine.
 #pragma once
 
 #include <cstddef>
 
 namespace bench {
 
-// The buffer is aligned to a page. non_temporal: stores go around the caches and are visible on return.
+// The buffer must be aligned to a page. With `non_temporal`, stores bypass the caches, and are visible when
+// the function returns.
 void scale_in_place(float* buffer, size_t count, float factor, bool non_temporal);
 
 }  // namespace bench

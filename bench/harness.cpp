@@ -22,7 +22,7 @@ namespace {
 
 constexpr int warm_ups = 3;
 constexpr int fewest_repetitions = 12;
-constexpr double budget_us = 2e6;  // of timed calls, per variant; an engine this slow is repeated less often
+constexpr double budget_us = 2e6;  // of timed calls per variant; slower engines run fewer repetitions
 
 int repetitions(size_t bytes, bool quick) {
   if (bytes <= (16u << 10)) return quick ? 50 : 1500;
@@ -36,8 +36,8 @@ double now_us() {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-// The buffers of one job on this rank. All ranks allocate as much as the root: some engines allocate
-// together.
+// The buffers of one job on this rank. All ranks allocate as much as the root, because in some engines all
+// ranks must allocate together.
 class Buffers {
  public:
   Buffers(Engine& engine, const Job& job)
@@ -61,7 +61,7 @@ class Buffers {
  private:
   float* allocate(size_t elements) {
     float* buffer = engine_.allocate(elements);
-    std::fill_n(buffer, elements, -1.0f);  // touches every page, and no result looks right by accident
+    std::fill_n(buffer, elements, -1.0f);  // touches every page, and no result looks correct by accident
     return buffer;
   }
   Engine& engine_;
@@ -88,7 +88,8 @@ double median(std::vector<double>& times) {
   return *middle;
 }
 
-// One repetition: refill, start together, time the call, and let everyone finish before the next refill.
+// One repetition: refills the buffers, starts on all ranks at the same time, times the call, and waits for
+// all ranks before the next refill.
 double time_once(Engine& engine, Meeting& meeting, const Buffers& buffers, const Call& call) {
   fill(call.in, buffers.shape.in, call.rank);
   meeting.wait();
@@ -101,7 +102,7 @@ double time_once(Engine& engine, Meeting& meeting, const Buffers& buffers, const
 
 void print_result(Meeting& meeting, const Job& job, const std::vector<std::string>& variants,
                   size_t repeated) {
-  const double messages = job.op == Op::send_recv ? 2 : 1;  // a round trip is two
+  const double messages = job.op == Op::send_recv ? 2 : 1;  // a round trip has two messages
   double best = 0;
   std::string each;
   for (size_t v = 0; v < variants.size(); ++v) {
@@ -175,7 +176,7 @@ void measure(Engine& engine, const Job& job) {
 }
 
 int run_driver(int argc, char** argv, void (*body)(const Job& job)) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives its launcher
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank survives its launcher
   try {
     body(parse_job(argc, argv));
     return 0;

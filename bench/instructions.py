@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Counts the instructions of the small paths, for a world of one rank, with valgrind's callgrind.
+"""Counts the instructions of the fast paths, for a world of one rank, with valgrind's callgrind.
 
-Times of a few nanoseconds drown in the noise of a shared machine; instructions do not. The figures are compared with
-those that were recorded before. Another compiler or another library of C changes them too, so nothing fails.
+On a shared machine, the noise is larger than times of a few nanoseconds, but instructions are exact. The numbers are
+compared with recorded ones. Another compiler or C library changes them too, so a difference is not a failure.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def count(driver: Path, profile: Path) -> dict[str, int]:
-    """path -> instructions per unit"""
+    """Returns the instructions per unit for each path."""
     paths = subprocess.check_output([driver], text=True).split()
     return {path: count_path(driver, path, profile) for path in paths}
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lets many ranks join one world through TCP, and reports what each costs.
+"""Lets many ranks join one world through TCP, and reports the cost of each.
 
-Each rank is a thread that does over the real protocol what a rank of another host does; several processes hold them, and one
-more holds rank 0 with the store. 8 ranks to a host. Figures of the server are of rank 0's process; bytes are all that this
-network namespace moved, headers included.
+Each rank is a thread that runs the real protocol of a rank on another host. Several processes contain these ranks, and
+another process contains rank 0 with the store. Each host has 8 ranks. Numbers for the server are those of rank 0's
+process. Bytes are all bytes in this network namespace, including headers.
 """
 
 import argparse
@@ -22,7 +22,7 @@ RANKS_PER_HOST = 8
 
 
 def octets():
-    """All that came in this network namespace so far."""
+    """Returns the bytes received in this network namespace so far."""
     lines = Path("/proc/self/net/netstat").read_text().splitlines()
     names, values = (line.split() for line in lines if line.startswith("IpExt:"))
     return int(dict(zip(names, values))["InOctets"])

@@ -1,5 +1,5 @@
-// libdsc as an engine, through its public header. Named libdsc_zero_copy it uses buffers of dsc_mem_alloc(),
-// else those that any program has.
+// libdsc as an engine, through its public header. As libdsc_zero_copy it uses buffers of dsc_mem_alloc(),
+// otherwise ordinary buffers.
 #pragma once
 
 #include <dsc/dsc.h>
@@ -35,7 +35,7 @@ class LibdscEngine : public Engine {
 
   void release(float* buffer) override {
     if (zero_copy_)
-      dsc_mem_free(buffer);  // may run while an error is on its way
+      dsc_mem_free(buffer);  // may run while an exception propagates
     else
       Engine::release(buffer);
   }

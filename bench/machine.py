@@ -1,4 +1,4 @@
-"""What a reader of figures needs to know about where they come from."""
+"""Facts about the machine and the build that a reader needs to judge measurements."""
 
 import json
 import os
@@ -30,13 +30,13 @@ def describe(build: Path) -> dict:
 
 
 def busy_cores() -> float:
-    """How many cores other processes keep busy, over half a second."""
+    """Returns how many cores other processes keep busy, measured for half a second."""
     (idle, start), _, (idle_later, end) = idle_seconds(), time.sleep(0.5), idle_seconds()
     return round(max(0.0, os.cpu_count() - (idle_later - idle) / (end - start)), 2)
 
 
 def idle_seconds() -> tuple[float, float]:
-    """Idle time of all cores together, and when that was read."""
+    """Returns the idle time of all cores together, and the time when it was read."""
     return float(read("/proc/uptime").split()[1]), time.monotonic()
 
 
@@ -48,7 +48,7 @@ def cpu_model() -> str:
 
 
 def caches() -> str:
-    """Such as "L1 48K, L2 1024K, L3 32768K", as core 0 sees them."""
+    """Returns text such as "L1 48K, L2 1024K, L3 32768K", for core 0."""
     found = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if read(folder / "type") != "Instruction":
@@ -62,7 +62,7 @@ def chosen(path: str) -> str:
 
 
 def build_kind(build: Path) -> str:
-    """Such as "GCC: (Debian 12.2.0-14) 12.2.0, debugoptimized"."""
+    """Returns text such as "GCC: (Debian 12.2.0-14) 12.2.0, debugoptimized"."""
     try:
         options = json.loads((build / "meson-info" / "intro-buildoptions.json").read_text())
     except (OSError, ValueError):
@@ -78,7 +78,8 @@ def peer_version(name: str) -> str:
 
 
 def first_line(command: list[str], *marks: str) -> str:
-    """First line of a command's output, or the first one that holds a mark; empty if it fails."""
+    """Returns the first line of a command's output, or the first line that contains a mark; empty if the command fails.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:

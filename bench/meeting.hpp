@@ -1,4 +1,4 @@
-// Where the ranks of one measurement meet: a barrier and a result table in a file that all of them map.
+// A barrier and a table of results for the ranks of one measurement, in a file that all of them map.
 #pragma once
 
 #include <atomic>
@@ -12,23 +12,24 @@ class Meeting {
   static constexpr int max_ranks = 64;
   static constexpr int max_variants = 16;
 
-  // Maps the file. Throws std::system_error; std::invalid_argument for too many ranks.
+  // Maps the file. Throws std::system_error, and std::invalid_argument if there are too many ranks.
   Meeting(const std::string& path, int ranks);
   ~Meeting();
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  // Returns when all ranks have called it as often: spins first, unless there are more ranks than cores, then
-  // yields. Throws std::runtime_error after a minute.
+  // Returns when all ranks have called it equally often. It spins first, unless there are more ranks than
+  // cores, and then yields. Throws std::runtime_error after a minute.
   void wait();
 
-  // The last repetition, counted from 0; rank 0 sets it before a wait() and the others read it after that.
+  // The last repetition, counted from 0. Rank 0 sets it before a wait(), and the other ranks read it after
+  // that wait().
   void set_last_repetition(int repetition) {
     page_->last_repetition.store(repetition, std::memory_order_relaxed);
   }
   int last_repetition() const { return page_->last_repetition.load(std::memory_order_relaxed); }
 
-  // What a rank found; read by the others after a wait().
+  // The result of a rank. Other ranks may read it after a wait().
   double& result(int variant, int rank) { return page_->results[variant][rank]; }
 
  private:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the exchanges of context, expert and tensor parallelism from Python, beside torch with gloo.
+"""Measures the exchanges of context, expert and tensor parallelism from Python, compared with torch and gloo.
 
-Both take turns in the same processes, call by call, on the same arrays; torch packs and unpacks with its own operations.
-A figure is the time of the slowest rank in microseconds: the median over the calls of a run, then over the rounds, which
-start new processes. The results of both are compared once. Without torch libdsc is measured alone, on arrays of numpy.
+Both take turns in the same processes, call by call, on the same arrays. Torch packs and unpacks with its own
+operations. A number is the time of the slowest rank in microseconds: the median over the calls of a run, then the
+median over the rounds, which start new processes. The results of both are compared once. Without torch, libdsc is
+measured alone, on arrays of numpy.
 """
 
 import argparse
@@ -22,15 +23,15 @@ from parallel_cases import OPS, Arrays
 from report import human, numbers, positive, short, sizes
 
 SIZES = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
-BUDGET_S = 1.0  # of the calls of one case, which then are fewer
-LIMIT_S = 600  # of a run
+BUDGET_S = 1.0  # for the calls of one case; slow cases have fewer calls
+LIMIT_S = 600  # for a run
 
 
 def main() -> int:
     options = parse()
     if options.store:
         return run_rank(options)
-    import machine  # which only the parent needs
+    import machine  # only the parent needs it
 
     context = machine.describe(options.build)
     if context["busy_cores_before"] > 0.2:
@@ -64,7 +65,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run to FILE")
     parser.add_argument("--quick", action="store_true", help="one round, one size, few calls: does it work?")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
-    parser.add_argument("--store", help=argparse.SUPPRESS)  # how this runs itself as a rank: where torch's ranks meet
+    # This script runs itself as a rank with this option: the file with which torch's ranks meet.
+    parser.add_argument("--store", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.sizes = options.sizes or (SIZES[:1] if options.quick else SIZES)
     options.rounds = options.rounds or (1 if options.quick else 3)
@@ -72,7 +74,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, ranks: int) -> list[dict]:
-    """Starts the ranks once and returns what they measured."""
+    """Starts the ranks once and returns their measurements."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -142,7 +144,7 @@ def run_rank(options: argparse.Namespace) -> int:
 
 
 def measure(world, numpy, case, torch, quick: bool) -> tuple[float, float | None]:
-    """The medians of both in microseconds, of the slowest rank of each call."""
+    """Returns the medians of both in microseconds, for the slowest rank of each call."""
     ways = [case.ours] if case.theirs is None or not torch else [case.ours, case.theirs]
     if len(ways) == 2 and not equal(numpy, case.ours(), case.theirs()):
         raise Failure(f"{case.name}: libdsc and torch have different results")

@@ -1,19 +1,19 @@
-"""What bench/parallel.py measures: each case is made once per size, as a call of libdsc and what torch has in its place.
+"""The cases of bench/parallel.py. Each is made once per size, as a call of libdsc and the equivalent in torch.
 
-Arrays are tensors where torch is there, and otherwise of numpy, in which bf16 are bits in uint16.
+Arrays are tensors if torch is available. Otherwise they are numpy arrays, with bf16 stored as bits in uint16.
 """
 
 import math
 
 import libdsc as dsc
 
-HEADS, HEAD_DIM = 16, 64  # of an attention
-HIDDEN, TOP_K, EXPERTS_OF_A_RANK = 1024, 2, 4  # of a layer of experts
+HEADS, HEAD_DIM = 16, 64  # of an attention layer
+HIDDEN, TOP_K, EXPERTS_OF_A_RANK = 1024, 2, 4  # of a layer with experts
 COLUMNS = 4096  # of a matrix
 
 
 class Arrays:
-    """Makes arrays of random whole numbers, equal wherever they are made."""
+    """Makes arrays of random whole numbers, which are the same on all ranks."""
 
     def __init__(self, torch, numpy):
         self.torch, self.numpy = torch, numpy
@@ -28,19 +28,21 @@ class Arrays:
         return self.filled(shape, kind, 0)
 
     def name(self, kind):
-        """What libdsc has to be told of the type."""
+        """Returns the dtype argument that libdsc needs for this type."""
         return "bf16" if kind == "bfloat16" and not self.torch else None
 
 
 class Case:
-    """ours and theirs are calls, which return what can be compared; theirs is None where torch has nothing."""
+    """`ours` and `theirs` are calls that return comparable results. `theirs` is None if torch has no equivalent."""
 
     def __init__(self, name, ours, theirs=None):
         self.name, self.ours, self.theirs = name, ours, theirs
 
 
 def heads(world, arrays, dist, size):
-    """Ulysses: [1, sequence / n, heads, head_dim] to [1, sequence, heads / n, head_dim] and back; size is that of either."""
+    """Ulysses: [1, sequence / n, heads, head_dim] to [1, sequence, heads / n, head_dim] and back. `size` is the size of
+    either.
+    """
     n, torch = world.size, arrays.torch
     sequence = max(1, size // (4 * HEADS * HEAD_DIM)) * n
     part, whole = (1, sequence // n, HEADS, HEAD_DIM), (1, sequence, HEADS // n, HEAD_DIM)
@@ -64,7 +66,8 @@ def heads(world, arrays, dist, size):
 
 
 def ring(world, arrays, dist, size):
-    """A pass in which every rank sees the blocks of all ranks, and computes nothing; size is that of a block."""
+    """A pass in which every rank receives the blocks of all ranks, without computation. `size` is the size of a block.
+    """
     n, rank, torch = world.size, world.rank, arrays.torch
     block = arrays.filled((size // 4,), "float32", rank)
     passes = dsc.Ring(world, size)
@@ -92,7 +95,7 @@ def context_parallel(world, arrays, dist, size):
 
 
 class TorchExperts:
-    """The exchange of a layer of experts by torch alone: sort, all-to-all with sizes, regroup; and back."""
+    """The exchange of a layer with experts in torch alone: sort, all-to-all with sizes, regroup, and back."""
 
     def __init__(self, torch, dist, ranks, ids):
         self.torch, self.dist, flat = torch, dist, ids.flatten().long()
@@ -118,13 +121,14 @@ class TorchExperts:
         return out.index_add_(0, self.tokens, back * weights.flatten()[self.order, None])
 
     def _turned(self, rows, counts):
-        """Rows that lie by the first dimension of counts, in the order of the second one."""
+        """Reorders rows from the order of the first dimension of `counts` to that of the second one."""
         parts, (outer, inner) = rows.split(counts.flatten().tolist()), counts.shape
         return self.torch.cat([parts[i * inner + j] for j in range(inner) for i in range(outer)])
 
 
 def expert_parallel(world, arrays, dist, size):
-    """Tokens to two of four experts per rank and back, by experts that do nothing; size is that of a rank's tokens."""
+    """Sends tokens to two of four experts per rank and back. The experts do nothing. `size` is that of a rank's tokens.
+    """
     n, torch, count = world.size, arrays.torch, max(1, size // (4 * HIDDEN))
     experts = n * EXPERTS_OF_A_RANK
     tokens = arrays.filled((count, HIDDEN), "float32", world.rank)
@@ -148,7 +152,7 @@ def expert_parallel(world, arrays, dist, size):
 
 
 def mapped(world, arrays, dist, size, kind):
-    """Mappings of the first and the last dimension of a matrix of this type; size is that of the whole matrix."""
+    """Mappings of the first and the last dimension of a matrix of this type. `size` is the size of the whole matrix."""
     n, torch, dtype = world.size, arrays.torch, arrays.name(kind)
     bytes_of_one = 2 if kind == "bfloat16" else 4
     columns = min(COLUMNS, size // bytes_of_one // n // n * n)

@@ -9,7 +9,7 @@ namespace bench {
 namespace {
 
 constexpr int period = 7;
-constexpr size_t most_columns = 4096;  // the hidden size of a model
+constexpr size_t most_columns = 4096;  // a typical hidden size of a model
 
 struct OpName {
   const char* name;
@@ -71,7 +71,8 @@ Matrix::Matrix(size_t count, int ranks) {
 
 float fill_value(int rank, size_t i) { return static_cast<float>(i % period) + static_cast<float>(rank); }
 
-// Copies a small tile again and again: a plain loop with i % 7 would take longer than what is measured.
+// Copies a small tile repeatedly, because a plain loop with i % 7 would take longer than the measured
+// operation.
 void fill(float* buffer, size_t count, int rank) {
   float tile[period * 256];
   for (size_t i = 0; i < std::size(tile); ++i) tile[i] = fill_value(rank, i);
@@ -88,7 +89,8 @@ float sum_of_ranks(int ranks, size_t index) {
 float expected_of_mapping(Op op, int rank, int ranks, size_t count, size_t i) {
   const Matrix m(count, ranks);
   const size_t n = static_cast<size_t>(ranks), own = static_cast<size_t>(rank), each = m.rows / n;
-  const bool whole_rows = op == Op::gather_columns || op == Op::hidden_to_sequence;  // in the output
+  // Whether the output consists of whole rows.
+  const bool whole_rows = op == Op::gather_columns || op == Op::hidden_to_sequence;
   const size_t row = i / (whole_rows ? m.columns : m.width), column = i % (whole_rows ? m.columns : m.width);
   const size_t owner = column / m.width;
   if (op == Op::gather_columns) return fill_value(static_cast<int>(owner), row * m.width + column % m.width);
@@ -102,8 +104,8 @@ float expected_of_mapping(Op op, int rank, int ranks, size_t count, size_t i) {
 
 float expected(Op op, int rank, int ranks, size_t count, size_t i) {
   const auto sum = [ranks](size_t index) { return sum_of_ranks(ranks, index); };
-  const size_t mine = static_cast<size_t>(rank) * count;  // where this rank's part starts
-  const int from = static_cast<int>(i / count);           // whose part element i is in
+  const size_t mine = static_cast<size_t>(rank) * count;  // start of this rank's part
+  const int from = static_cast<int>(i / count);           // the rank whose part contains element i
   switch (op) {
     case Op::all_reduce:
     case Op::reduce:

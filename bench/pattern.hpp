@@ -1,4 +1,5 @@
-// What each operation moves: its buffers, what stands in them before, and what must stand in them after.
+// The data of each operation: its buffers, their contents before the operation, and the contents that they
+// must have after it.
 #pragma once
 
 #include <cstddef>
@@ -17,40 +18,41 @@ enum class Op {
   scatter,
   barrier,
   send_recv,
-  // Mappings of a matrix of which each rank has some columns, or some rows where the name says sequence.
+  // Mappings of a matrix. Each rank has some columns or, if the name contains "sequence", some rows.
   gather_columns,
   reduce_scatter_columns,
   sequence_to_hidden,
   hidden_to_sequence
 };
 
-inline constexpr int root = 0;  // of broadcast, reduce, gather and scatter
+inline constexpr int root = 0;  // root of broadcast, reduce, gather and scatter
 
-// Throws std::invalid_argument for a name that is no operation.
+// Throws std::invalid_argument if the name is not an operation.
 Op parse_op(const std::string& name);
 
-// Elements of one rank's buffers. `bytes` of a measurement is the largest buffer that any rank has.
+// Numbers of elements of one rank's buffers. The size of a measurement, `bytes`, is that of the largest
+// buffer of any rank.
 struct Shape {
   Shape(Op op, size_t bytes, int rank, int ranks);
 
-  size_t count;  // as the call wants it: per rank where there are parts, else all
+  size_t count;  // the argument of the call: per rank if the operation has parts, otherwise all elements
   size_t in;     // 0: this rank has no such buffer
   size_t out;
-  bool in_place;  // out is in
+  bool in_place;  // `out` is the same buffer as `in`
 };
 
-// The whole matrix of a mapping, in row-major order. Each rank has `width` columns or `rows / ranks` rows.
+// The whole matrix of a mapping, in row-major order. Each rank has `width` columns, or `rows / ranks` rows.
 struct Matrix {
   Matrix(size_t count, int ranks);
 
   size_t rows, columns, width;
 };
 
-// Small whole numbers: every sum is exact in f32, in any order.
+// Returns a small whole number, so that every sum is exact in f32, in any order.
 float fill_value(int rank, size_t i);
 void fill(float* buffer, size_t count, int rank);
 
-// What out[i] must be on this rank after the operation.
+// Returns the value that out[i] must have on this rank after the operation.
 float expected(Op op, int rank, int ranks, size_t count, size_t i);
 
 }  // namespace bench

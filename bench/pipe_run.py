@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what dsc_pipe_run costs per instruction, beside what its callbacks compute.
+"""Measures the overhead of dsc_pipe_run per instruction.
 
-Callbacks are empty. The same sends and receives by hand, in a plain loop, are timed in turn with it; the difference is
-what dsc_pipe_run adds: the callbacks' calls, the comparison of all stages at the start and the mean loss at the end.
-"variable" is the same run with variable shapes, whose headers are messages of their own.
-A figure is the time of the slowest rank per instruction: median over repetitions, then over rounds.
+Callbacks are empty. A plain loop with the same sends and receives is timed in turn with it. The difference is what
+dsc_pipe_run adds: calls of the callbacks, the comparison of all stages at the start, and the mean loss at the end.
+"variable" is the same run with variable shapes, whose headers are separate messages. A number is the time of the
+slowest rank per instruction: the median over repetitions, then the median over rounds.
 """
 
 import argparse

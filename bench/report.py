@@ -2,8 +2,8 @@
 """Measures libdsc and its peers in turn, on the same sizes, and compares them.
 
 All engines run the same loop (bench/harness.cpp). They are interleaved: in each round every engine runs once per size,
-so that a machine whose speed drifts slows all of them alike. A figure is the time of the slowest rank: the median over
-the repetitions of a run, then the median over the rounds.
+so that a machine whose speed changes slows down all of them equally. A number is the time of the slowest rank: the
+median over the repetitions of a run, then the median over the rounds.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import machine
 from engines import ALL_OPS, ENGINES, MAPPINGS, PEERS, Failure, Runner
 
 OURS = ("libdsc", "libdsc_zero_copy")
-MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over the sizes from here on
+MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over sizes of at least this many bytes
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
 MAP_SIZES = [16 << 10, 256 << 10, 2 << 20, 16 << 20, 32 << 20]  # 1 to 2,048 rows of 4,096
 QUICK_SIZES = [1 << 10, 1 << 20]
@@ -28,7 +28,7 @@ UNITS = {"": 1, "B": 1, "K": 1 << 10, "KIB": 1 << 10, "M": 1 << 20, "MIB": 1 << 
 
 def main() -> int:
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of the finally clauses
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exits through the finally clauses
     if options.install_peers:
         install_peers(options.build)
     context = machine.describe(options.build)
@@ -45,7 +45,9 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, op: str, report: dict) -> bool:
-    """Measures one operation, prints its tables and adds to the report; False if something could not be measured."""
+    """Measures one operation, prints its tables and adds to the report. Returns False if something could not be
+    measured.
+    """
     chosen, missing = choose(options, op)
     if not chosen:
         print(f"bench: no installed library can measure {op}", file=sys.stderr)
@@ -122,7 +124,7 @@ def sizes(text: str) -> list[int]:
 
 
 def choose(options: argparse.Namespace, op: str) -> tuple[list, dict[str, str]]:
-    """The engines that can run, and why the others cannot; says so."""
+    """Returns the engines that can run, and the reasons why the others cannot. Prints these reasons."""
     wanted = PEERS if options.peers is None else options.peers
     chosen, missing = [], {}
     for engine in ENGINES.values():
@@ -159,7 +161,7 @@ def install_peers(build: Path) -> None:
 
 
 class Bench:
-    """Runs the rounds and keeps every run."""
+    """Runs the rounds and keeps the results of every run."""
 
     def __init__(self, options: argparse.Namespace, op: str, chosen: list):
         self.options, self.op, self.chosen = options, op, chosen
@@ -176,7 +178,7 @@ class Bench:
     def _run_size(self, ranks: int, number: int, size: int) -> None:
         start = f"{ranks} ranks, round {number + 1} of {self.options.rounds}, {human(size):>7}:"
         print(start, end="", file=sys.stderr, flush=True)
-        turn = number % len(self.chosen)  # nobody always runs first, when the machine is cool
+        turn = number % len(self.chosen)  # no engine always runs first, when the machine is cool
         for engine in self.chosen[turn:] + self.chosen[:turn]:
             if (engine.name, ranks) in self.failed:
                 continue
@@ -191,7 +193,7 @@ class Bench:
         print(file=sys.stderr)
 
     def table(self, ranks: int) -> dict[int, dict[str, float]]:
-        """bytes -> engine -> microseconds"""
+        """Returns a table: bytes -> engine -> microseconds."""
         times: dict[tuple[int, str], list[float]] = {}
         for run in self.runs:
             if run["ranks"] == ranks:
@@ -235,7 +237,7 @@ def ratios(row: dict[str, float], ours: str, others: list[str]) -> dict[str, flo
 
 
 def geometric_means(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Of the engines that were measured at every size."""
+    """Returns geometric means for the engines that were measured at every size."""
     common = set.intersection(*(set(row) for row in rows)) if len(rows) > 1 else set()
     return {name: statistics.geometric_mean(row[name] for row in rows) for name in common}
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Counts the context switches of operations, and compares them with the least that is possible.
+"""Counts the context switches of operations, and compares them with the least possible number.
 
-A meeting of n ranks on c processors costs at least n - c switches, whatever order they run in: docs/oversubscription.md.
-Figures are per operation, all ranks together. "slept" went to sleep in the kernel, "yielded" let another one run.
+If n ranks on c processors wait for each other, this costs at least n - c switches, in any order:
+docs/oversubscription.md. Numbers are per operation, for all ranks together. "slept" means that a rank went to sleep in
+the kernel, and "yielded" that it let another one run.
 """
 
 import argparse
@@ -17,8 +18,8 @@ from engines import Engine, Failure, Runner
 from report import human, numbers, sizes
 
 OPS = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
-IN_PARTS = ("reduce_scatter", "all_to_all")  # a stage holds a block for each rank
-BLOCKS = ("all_gather", *IN_PARTS)  # a block is the bytes by the number of ranks
+IN_PARTS = ("reduce_scatter", "all_to_all")  # a stage contains a block for each rank
+BLOCKS = ("all_gather", *IN_PARTS)  # a block is the size divided by the number of ranks
 PLAIN, SHARED = (Engine(name, "bench_switches") for name in ("libdsc", "libdsc_zero_copy"))
 
 
@@ -89,13 +90,13 @@ def count(runner: Runner, engine: Engine, ranks: int, size: int, cores: int) -> 
 
 
 def meetings(op: str, shared: bool, size: int, ranks: int, settings: dict[str, int]) -> int:
-    """How often all ranks must have come before any goes on, with more ranks than processors."""
+    """Returns how often all ranks must have arrived before any of them continues, with more ranks than processors."""
     if op == "barrier":
         return 1
     block = max(4, size // 4 // ranks * 4) if op in BLOCKS else size
     in_stage = ranks if op in IN_PARTS else 1
     if shared and block * in_stage >= settings["zero_copy_min_bytes"]:
-        return 1 if op == "all_reduce" else 2  # buffers are given back when all have read them
+        return 1 if op == "all_reduce" else 2  # the second time, all ranks wait until the buffers have been read
     return math.ceil(block / (settings["stage_bytes"] // in_stage))
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes everything that follows from the public headers: api.json and the raw layer of each language.
+"""Generates all files that depend on the public headers: api.json and the raw layer of each language.
 
     bindings/generate.py            writes the files
     bindings/generate.py --check    exits 1 and shows the difference when a file is stale
 
-Exits 77 (skipped) when libclang and its Python module are missing. The outputs are committed, so that only
-those who change a header need libclang.
+Exits 77 (skipped) if libclang or its Python module is missing. The outputs are committed, so only those who change a
+header need libclang.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from generator import api_json, python_ctypes, rust_ffi
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = "capi/include/dsc/dsc.h"
 
-# One line per output: a function from the parsed interface to the text of the file.
+# For each output, a function that returns the text of the file for the parsed interface.
 OUTPUTS = {
     "bindings/api.json": api_json.emit,
     "bindings/python/libdsc/_raw.py": python_ctypes.emit,
@@ -27,7 +27,7 @@ OUTPUTS = {
 
 
 def stale(path, text):
-    """Returns the lines of a unified diff from the file at path to text."""
+    """Returns a unified diff from the current file at path to the new text, as lines."""
     old = (ROOT / path).read_text() if (ROOT / path).exists() else ""
     names = (f"{path} (committed)", f"{path} (generated)")
     return list(difflib.unified_diff(old.splitlines(True), text.splitlines(True), *names))

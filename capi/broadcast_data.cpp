@@ -11,7 +11,8 @@
 
 namespace {
 
-// Writes a shape into one tensor of a list, whose elements lie as far apart as the caller's struct is large.
+// Writes a shape into one tensor of the caller's list. The distance between entries of the list is the
+// struct_size that the caller set, which may differ from the size in this release.
 void describe_tensor(dsc_tensor_t* tensors, size_t index, dsc_dtype_t dtype, const dsc::ShapeRow& row,
                      int64_t* shape) {
   auto* bytes = reinterpret_cast<std::byte*>(tensors) + index * tensors[0].struct_size;

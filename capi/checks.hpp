@@ -1,4 +1,4 @@
-// Checks of arguments. Each names the argument, what was expected and what came.
+// Checks of arguments. Each error names the argument, and says what was expected and what was passed.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ T& require(T* pointer, const char* name) {
   return *pointer;
 }
 
-// The default of a size that a caller must set: 0 is a valid size.
+// The default of a size that the caller must set. It is not 0, because 0 is a valid size.
 constexpr size_t kUnset = SIZE_MAX;
 
 inline void check_set(const char* name, size_t size) {
@@ -27,6 +27,10 @@ inline void check_set(const char* name, size_t size) {
 }
 
 inline void check_dtype(int32_t dtype) {
+  if (is_op(dtype))
+    fail(DSC_ERR_INVALID_ARG,
+         "dtype is %d, which is the operation %s; expected 1 (i8) to 13 (bool), before op", dtype,
+         op_name(dtype));
   if (!is_dtype(dtype)) fail(DSC_ERR_INVALID_ARG, "dtype is %d, expected 1 (i8) to 13 (bool)", dtype);
 }
 
@@ -39,7 +43,7 @@ inline bool read_flag(const char* name, int32_t value) {
   return value == 1;
 }
 
-// Bytes of `count` elements times `parts`.
+// Returns the bytes of `count` elements times `parts`. Throws OVERFLOW if they do not fit the address space.
 inline size_t checked_bytes(size_t count, int32_t dtype, size_t parts) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(count, dtype_bytes(dtype), &bytes) ||
@@ -53,7 +57,8 @@ inline void check_buffer(const char* name, const void* data, size_t bytes) {
   if (!data && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s is NULL, expected %zu bytes", name, bytes);
 }
 
-// Buffers that are not in place must not overlap; in_place is null where there is no such form.
+// Checks that two buffers do not overlap. `in_place` describes the allowed way to run in place in the error;
+// it is null if there is none.
 inline void check_overlap(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes,
                           const char* in_place) {
   if (overlap(send, send_bytes, recv, recv_bytes))
@@ -61,7 +66,7 @@ inline void check_overlap(const void* send, size_t send_bytes, const void* recv,
          in_place ? ", or in place: " : "", in_place ? in_place : "");
 }
 
-// A caller's list of one count per rank.
+// Reads the caller's list, which has one count for each rank.
 inline std::shared_ptr<const BlockList> read_counts(const char* name, const size_t* counts, int size,
                                                     int32_t dtype) {
   require(counts, name);

@@ -1,4 +1,4 @@
-// The options of clipping, which reducers and sharded parameters take.
+// The options of clipping. Reducers and sharded parameters use the same ones.
 #pragma once
 
 #include "dsc/clip.h"
@@ -6,7 +6,7 @@
 namespace dsc {
 
 dsc_clip_options_t default_clip_options();
-// NULL: defaults. Throws INVALID_ARG for a struct of another version.
+// Reads the options; NULL means defaults. Throws INVALID_ARG if struct_size is wrong.
 dsc_clip_options_t read_clip_options(const dsc_clip_options_t* given);
 
 }  // namespace dsc

@@ -34,7 +34,7 @@ void set_buffers(Call& call, const void* send, void* recv, size_t count) {
   call.count = count;
 }
 
-// The call of a reduction, before its buffers are known; throws when the operation does not fit the type.
+// Returns the call of a reduction without its buffers. Throws if the operation is not supported for the type.
 Call make_reduction(const dsc::Comm& comm, OpKind kind, dsc_op_t op, dsc_dtype_t dtype) {
   dsc::check_dtype(dtype);
   Call call = make_call(kind, nullptr, nullptr, 0, dtype);
@@ -43,7 +43,8 @@ Call make_reduction(const dsc::Comm& comm, OpKind kind, dsc_op_t op, dsc_dtype_t
   return call;
 }
 
-// A rank's own block may be where it belongs in the buffer of all blocks; any other overlap is an error.
+// Checks that the buffers do not overlap. The only exception is in place: a rank's own block may be at its
+// position in the buffer of all blocks.
 void check_in_place(const void* block, size_t block_bytes, const void* all, size_t all_bytes, size_t offset,
                     const char* in_place) {
   if (block_bytes > 0 && block != static_cast<const std::byte*>(all) + offset)
@@ -55,7 +56,8 @@ struct NamedBuffer {
   const void* data;
 };
 
-// Of gather and scatter: the block of this rank, and on the root all blocks. True on the root.
+// Checks the buffers of gather and scatter: `block` is the block of this rank, and `all` is the buffer of all
+// blocks, which only the root has. Returns whether this rank is the root.
 bool check_rooted(const dsc::Comm& comm, const NamedBuffer& block, const NamedBuffer& all, size_t count,
                   dsc_dtype_t dtype, int32_t root, const char* in_place) {
   dsc::check_dtype(dtype);
@@ -69,7 +71,8 @@ bool check_rooted(const dsc::Comm& comm, const NamedBuffer& block, const NamedBu
   return true;
 }
 
-// All ranks must have given the same counts: they are part of the fingerprint, and shown when it differs.
+// Adds the counts to what all ranks must agree on. They become part of the fingerprint, and an error shows
+// them if they differ.
 void agree_on_counts(Call& call, const dsc::BlockList& blocks) {
   call.count = blocks.total();
   call.tag = dsc::hash_of(blocks);
@@ -394,7 +397,7 @@ dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
     OperationCall inside(comm);
     dsc::check_stream(*inside, stream);
     if (!inside->coalesced) dsc::fail(DSC_ERR_STATE, "no batch is open: expected dsc_batch_begin()");
-    const auto calls = std::move(inside->coalesced);  // closed, however it ends
+    const auto calls = std::move(inside->coalesced);  // the batch is closed even if this call fails
     for (Call& call : *calls) {
       if (call.stream && call.stream != stream)
         dsc::fail(DSC_ERR_INVALID_ARG,

@@ -233,7 +233,8 @@ dsc_result_t dsc_comm_nonfinite_info(dsc_comm_t* comm, int32_t clear, dsc_nonfin
     const auto pinned = dsc::pin_comm(comm);
     if (clear != 0 && clear != 1) dsc::fail(DSC_ERR_INVALID_ARG, "clear is %d, expected 0 or 1", clear);
     dsc_nonfinite_info_t filled{};
-    dsc::write_sized(info, filled, "info");  // a wrong size clears nothing
+    // Checked first, so that a wrong struct_size does not clear the totals.
+    dsc::write_sized(info, filled, "info");
     const dsc::NonFiniteTotals totals = pinned->nonfinite()->totals(clear == 1);
     filled.elements = totals.elements;
     filled.operations = totals.operations;

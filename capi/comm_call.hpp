@@ -1,4 +1,4 @@
-// Calls on a communicator.
+// Helpers for calls on a communicator.
 #pragma once
 
 #include "comm/comm.hpp"
@@ -8,7 +8,7 @@ namespace dsc {
 
 inline Pinned<Comm> pin_comm(const void* handle) { return Pinned<Comm>(HandleKind::kComm, handle); }
 
-// Gives the caller a communicator; NULL stays NULL.
+// Returns a new handle of a communicator, or NULL for null.
 inline dsc_comm_t* open_comm(std::shared_ptr<Comm> comm) {
   return comm ? open_handle<dsc_comm_t>(HandleKind::kComm, std::move(comm)) : nullptr;
 }

@@ -22,7 +22,7 @@ using dsc::Division;
 using dsc::HeadExchange;
 using RingCall = dsc::ExclusiveCall<BlockRing, dsc::HandleKind::kRing>;
 
-// ---- sequence and heads
+// ---- Exchange of sequence and heads ----
 
 dsc_sequence_heads_options_t default_heads_options() {
   dsc_sequence_heads_options_t options{};
@@ -46,8 +46,8 @@ Division divide(const char* name, size_t size, const size_t* parts, int ranks, i
   return Division(std::move(list));
 }
 
-// Counts are products of sizes that the caller gave, so the whole tensor is checked first. A part may have
-// as many elements as the whole.
+// Checks the size of the whole tensor, because counts of elements are products of sizes that the caller gave.
+// One part may contain the whole tensor.
 void check_size(size_t batch, size_t sequence, size_t heads, size_t head_dim, int32_t dtype) {
   size_t elements = 0;
   if (__builtin_mul_overflow(batch, sequence, &elements) ||
@@ -95,7 +95,7 @@ void exchange(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options, boo
   dsc::execute(*inside, call, stream, work);
 }
 
-// ---- ring
+// ---- Ring ----
 
 void check_capacity(const char* what, size_t count, int32_t dtype, size_t capacity, const char* given) {
   if (const size_t bytes = dsc::checked_bytes(count, dtype, 1); bytes > capacity)
@@ -120,7 +120,7 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   return Division(std::move(list));
 }
 
-// Blocks that the ring has given are overwritten while they would be sent.
+// Refuses memory of the ring: a block that was received from the ring would be overwritten while it is sent.
 void check_part(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
   dsc::check_buffer(name, buffer, bytes);
   if (ring.is_own_memory(buffer, bytes))
@@ -155,7 +155,7 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
   return pass;
 }
 
-// ---- order
+// ---- Order of the sequence ----
 
 dsc::SequenceOrder read_order(int32_t order, size_t count, int32_t ranks) {
   if (order != DSC_SEQUENCE_ORDER_CONTIGUOUS && order != DSC_SEQUENCE_ORDER_ZIGZAG)

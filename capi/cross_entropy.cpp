@@ -27,7 +27,7 @@ void check_logit_type(int32_t dtype) {
     dsc::fail(DSC_ERR_UNSUPPORTED, "dtype is %s, expected f32, f64, bf16 or f16", dsc::dtype_name(dtype));
 }
 
-// What both calls are given, checked.
+// The checked arguments that forward and backward have in common.
 struct Given {
   Given(const dsc::Comm& comm, const void* logits_in, const int64_t* targets_in, size_t tokens, size_t vocab,
         int32_t dtype, const dsc_vocab_cross_entropy_options_t* options_in)
@@ -40,7 +40,8 @@ struct Given {
     problem.ignore_index = options.ignore_index;
     problem.label_smoothing = options.label_smoothing;
     problem.z_loss = options.z_loss;
-    dsc::checked_bytes(tokens, DSC_DTYPE_F64, 3);  // the sums of each token, which take most
+    // Checks the size of the sums of all tokens, which take more memory than any other array.
+    dsc::checked_bytes(tokens, DSC_DTYPE_F64, 3);
     targets = {"targets", targets_in, tokens * sizeof(int64_t)};
     check_array(comm, targets, sizeof(int64_t));
     problem.targets = {targets_in, tokens};

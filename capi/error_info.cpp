@@ -28,13 +28,13 @@ void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   std::memcpy(filled.operation, failure.operation.c_str(), sizeof filled.operation);
   std::memcpy(filled.text, failure.text.c_str(), sizeof filled.text);
   std::memcpy(filled.group, failure.group_name.c_str(), sizeof filled.group);
-  make_utf8(filled.text);  // the text may quote bytes of the caller
+  make_utf8(filled.text);  // the text may quote arguments that are not valid UTF-8
   write_sized(info, filled, "info");
 }
 
 }  // namespace dsc
 
 dsc_result_t dsc_last_error_info(dsc_error_info_t* info) {
-  // A wrong argument becomes the last error in its turn.
+  // An error in this call, such as a wrong `info`, becomes the thread's last error.
   return dsc::guard_pure(__func__, [&] { dsc::write_error_info(*dsc::last_error().failure, info); });
 }

@@ -1,4 +1,4 @@
-// Failures in the caller's terms.
+// Converts failures to the structs of the C API.
 #pragma once
 
 #include "base/failure.hpp"

@@ -1,4 +1,5 @@
-// What a call does first on an object that takes one call at a time: finds it, and keeps other threads out.
+// The start of a call on an object that takes one call at a time: finds the object of the handle, and fails
+// if another thread is in a call on it.
 #pragma once
 
 #include "base/exclusive_use.hpp"

@@ -18,7 +18,7 @@ using dsc::Array;
 using dsc::MoePlan;
 using dsc::RowFormat;
 
-// A plan and the handle of its communicator, which may be destroyed before the plan.
+// A plan, and the handle of its communicator. The caller may destroy that handle before the plan.
 struct PlanObject {
   dsc_comm_t* comm;
   std::shared_ptr<MoePlan> plan;
@@ -42,7 +42,7 @@ dsc::MoeSettings read_settings(const dsc_moe_plan_options_t* given) {
   return {options.experts, options.top_k, options.capacity, options.drop, options.padded == 1};
 }
 
-// The arrays of a choice, checked.
+// Reads and checks the arrays of router choices.
 dsc::Choice read_choice(const dsc::Comm& comm, const dsc::MoeSettings& settings, const int32_t* expert_ids,
                         size_t tokens, const float* weights) {
   dsc::check_choice(settings, {});
@@ -58,7 +58,7 @@ dsc::Choice read_choice(const dsc::Comm& comm, const dsc::MoeSettings& settings,
   return choice;
 }
 
-// A call on a plan that exchanges rows.
+// A call that exchanges rows according to a plan.
 class ExchangeCall {
  public:
   ExchangeCall(const dsc_moe_plan_t* handle, size_t hidden, dsc_dtype_t dtype, dsc_moe_payload_t payload,
@@ -74,11 +74,12 @@ class ExchangeCall {
     dsc::check_stream(*comm_, stream);
     format_ = {hidden, dtype, payload == DSC_MOE_PAYLOAD_F8E4M3};
     dsc::checked_bytes(hidden, DSC_DTYPE_F64, 1);
-    // No buffer of the call, nor the memory in which its rows travel, is larger than this.
+    // Checks the largest size: no buffer of the call needs more memory, and neither do the rows in transit.
     dsc::checked_bytes(slot_count() + plan().most_rows(), DSC_DTYPE_F64, hidden);
   }
 
-  // Arrays of this call, checked by themselves, and to be of one kind of memory.
+  // Each of these returns an array of this call. It is checked alone, and must be in the same kind of memory
+  // as the arrays before it.
   Array tokens(const char* name, const void* data) { return rows_of(name, data, plan().tokens()); }
   Array slots(const char* name, const void* data) { return rows_of(name, data, slot_count()); }
   Array rows(const char* name, const void* data) { return rows_of(name, data, plan().rows()); }
@@ -87,7 +88,7 @@ class ExchangeCall {
                    dsc::weight_bytes(format_.dtype));
   }
 
-  // Runs or starts the exchange, once its arrays are checked.
+  // Runs the exchange, or starts it if `work` is not null. The arrays must have been checked before.
   template <typename Exchange>
   void run(dsc_work_t** work, const Exchange& exchange) {
     const bool on_device = kind_.is_on_device(stream_);
@@ -118,7 +119,7 @@ class ExchangeCall {
   dsc::ArrayKind kind_;
 };
 
-// Each output overlaps neither an input nor another output.
+// Checks that each output overlaps no input and no other output.
 void check_apart(std::initializer_list<Array> outputs, std::initializer_list<Array> inputs) {
   for (const Array* output = outputs.begin(); output != outputs.end(); ++output) {
     for (const Array& input : inputs) dsc::check_apart(*output, input);

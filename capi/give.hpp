@@ -1,4 +1,5 @@
-// Texts and lists that calls give: as much as fits is written, and the whole size is told (see dsc/types.h).
+// Returns texts and lists to the caller. Writes as much as fits into the caller's memory, and sets the
+// complete size (see dsc/types.h).
 #pragma once
 
 #include <algorithm>
@@ -13,12 +14,12 @@
 
 namespace dsc {
 
-// A capacity of 0 asks for the size only.
+// If the capacity is 0, the caller wants only the size, so nothing counts as truncated.
 inline dsc_result_t how_given(size_t size, size_t capacity) noexcept {
   return capacity == 0 || size <= capacity ? DSC_OK : DSC_TRUNCATED;
 }
 
-// Throws INVALID_ARG for a wrong argument. Calls check all arguments before they write anything.
+// Throws INVALID_ARG for a wrong argument. It is called before anything is written.
 template <typename T>
 void check_room(const T* list, const char* name, size_t capacity, const size_t* size) {
   if (capacity > 0) require(list, name);
@@ -37,7 +38,7 @@ inline dsc_result_t give_text(const std::string& source, char* text, size_t capa
   return how_given(source.size() + 1, capacity);
 }
 
-// `entry(i)` is entry i of `size`.
+// Writes a list of `size` entries; `entry(i)` returns entry i.
 template <typename T, typename Entry>
 dsc_result_t give_list(const char* name, size_t size, T* list, size_t capacity, size_t* count, Entry entry) {
   check_room(list, name, capacity, count);
@@ -52,8 +53,8 @@ dsc_result_t give_list(const char* name, const std::vector<From>& source, T* lis
   return give_list(name, source.size(), list, capacity, count, [&](size_t i) { return source[i]; });
 }
 
-// The same for structs: the entries of the caller's list may have another release's size, which the first one
-// says.
+// Like give_list(), for structs. The first entry of the caller's list says how large the caller's structs
+// are, because the caller may have been compiled with another release.
 template <typename From, typename T, typename Convert>
 dsc_result_t give_structs(const char* name, const std::vector<From>& source, T* list, size_t capacity,
                           size_t* count, Convert convert) {

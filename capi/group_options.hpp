@@ -1,4 +1,4 @@
-// Options of calls that make a communicator from another one.
+// Options of calls that create a communicator from another one.
 #pragma once
 
 #include "comm/comm.hpp"
@@ -7,6 +7,6 @@
 namespace dsc {
 
 void init_group_options(dsc_comm_options_t* options, size_t struct_size);
-GroupOptions read_group_options(const dsc_comm_options_t* given);  // NULL: defaults
+GroupOptions read_group_options(const dsc_comm_options_t* given);  // NULL means defaults
 
 }  // namespace dsc

@@ -18,7 +18,8 @@ namespace {
 using PinnedComm = dsc::Pinned<dsc::Comm>;
 using PinnedWork = dsc::Pinned<dsc::Work>;
 
-// A function of the caller's as a hook. It has a handle of the reducer's group for the function to use.
+// A hook that calls a function of the program. It owns a handle of the reducer's group, which the function
+// may use.
 class CallerHook final : public dsc::BucketHook {
  public:
   CallerHook(dsc_bucket_hook_fn function, void* context, std::string name, std::shared_ptr<dsc::Comm> group)
@@ -27,7 +28,7 @@ class CallerHook final : public dsc::BucketHook {
         name_(std::move(name)),
         comm_(dsc::open_handle<dsc_comm_t>(dsc::HandleKind::kComm, std::move(group))) {}
   ~CallerHook() override {
-    // The caller may have destroyed the handle.
+    // Ignores errors, because the program may have destroyed the handle.
     dsc::capture([&] { PinnedComm(dsc::HandleKind::kComm, comm_).close(); }, [](const dsc::Error&) {});
   }
   CallerHook(const CallerHook&) = delete;

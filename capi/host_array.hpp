@@ -1,4 +1,4 @@
-// Arrays of a caller, and those that must be memory of the host.
+// Array arguments, including arrays that must be in host memory.
 #pragma once
 
 #include "checks.hpp"
@@ -20,13 +20,14 @@ inline void check_layout(const Array& array, size_t element_bytes) {
          array.data, element_bytes);
 }
 
-// Tells of which kind the memory of a call's arrays is. An empty array does not say it: what lies at its
-// address may be of another kind.
+// Finds out whether the arrays of a call are in host memory or in device memory. Empty arrays are ignored,
+// because their address may belong to other memory.
 class ArrayKind {
  public:
   explicit ArrayKind(const Comm& comm) noexcept : comm_(comm) {}
 
-  // Throws INVALID_ARG for memory of another device, or of another kind than that of the arrays before.
+  // Throws INVALID_ARG if the array is in memory of another device, or in another kind of memory than the
+  // arrays before it.
   void add(const Array& array) {
     if (array.bytes == 0) return;
     const int found = comm_.device_of(array.data);
@@ -40,7 +41,8 @@ class ArrayKind {
     if (!first_.data) first_ = array, device_ = found;
   }
 
-  // If all arrays are empty, a stream says it.
+  // Returns whether the arrays are in device memory. If all arrays are empty, a given stream means device
+  // memory.
   bool is_on_device(const void* stream) const noexcept {
     return first_.data ? device_ >= 0 : stream != nullptr;
   }

@@ -13,7 +13,8 @@ void check_level(int32_t level) {
     dsc::fail(DSC_ERR_INVALID_ARG, "level is %d, expected 0 (off) to 4 (debug)", level);
 }
 
-// The log thread is the parent's, and may have held the queue's lock at fork().
+// In a forked child the log cannot be used: its thread exists only in the parent, and that thread may have
+// held the queue's lock during fork().
 void check_not_forked() {
   if (dsc::is_forked_child()) dsc::fail(DSC_ERR_FORKED, "called in a child made by fork()");
 }

@@ -93,7 +93,7 @@ dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, 
 
 }  // namespace
 
-// ---- creation ----
+// ---- Creation ----
 
 dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__,
@@ -122,7 +122,7 @@ dsc_result_t dsc_mesh_destroy(dsc_mesh_t* mesh) {
   });
 }
 
-// ---- axes and coordinates ----
+// ---- Axes and coordinates ----
 
 dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size) {
   return dsc::guard(__func__, [&] {
@@ -211,7 +211,7 @@ dsc_result_t dsc_mesh_rank_name(const dsc_mesh_t* mesh, int32_t rank, const char
   });
 }
 
-// ---- groups ----
+// ---- Groups ----
 
 dsc_result_t dsc_mesh_groups(const dsc_mesh_t* mesh, const char* axes, int32_t* ranks, size_t capacity,
                              size_t* n_groups, size_t* group_size) {
@@ -260,7 +260,7 @@ dsc_result_t dsc_mesh_members(const dsc_mesh_t* mesh, const char* axes, const in
   });
 }
 
-// ---- all groups of a framework ----
+// ---- All groups of a framework ----
 
 dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__,
@@ -300,7 +300,7 @@ dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_options_t
   });
 }
 
-// ---- communicators ----
+// ---- Communicators ----
 
 dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
                            const dsc_comm_options_t* options, dsc_comm_t** group) {

@@ -14,15 +14,25 @@ dsc_result_t dsc_op_create_premul(double scale, dsc_op_t* op) {
   });
 }
 
-dsc_result_t dsc_op_create_user(dsc_op_fn function, void* context, uint64_t id, int32_t commutative,
+dsc_result_t dsc_op_create_user(dsc_op_fn combine, void* context, uint64_t id, int32_t commutative,
                                 dsc_op_t* op) {
   return dsc::guard(__func__, [&] {
     dsc::require(op, "op") = 0;
-    if (!function) dsc::fail(DSC_ERR_INVALID_ARG, "function is NULL");
+    if (!combine) dsc::fail(DSC_ERR_INVALID_ARG, "combine is NULL");
     if (commutative != 0 && commutative != 1)
       dsc::fail(DSC_ERR_INVALID_ARG, "commutative is %d, expected 0 or 1", commutative);
-    *op = dsc::add_custom_op(
-        {1, std::make_shared<const dsc::UserOp>(dsc::UserOp{function, context, id, commutative == 1})});
+    const auto function = [=](const dsc::UserOpCall& shown) {
+      const dsc_op_call_t call{.struct_size = sizeof(dsc_op_call_t),
+                               .input = shown.input,
+                               .result = shown.result,
+                               .error = shown.error.data(),
+                               .count = shown.count,
+                               .error_capacity = shown.error.size(),
+                               .dtype = shown.dtype,
+                               .reserved = 0};
+      return combine(context, &call);
+    };
+    *op = dsc::add_custom_op({1, std::make_shared<const dsc::UserOp>(function, id, commutative == 1)});
   });
 }
 

@@ -1,4 +1,4 @@
-// Statistics in the caller's terms.
+// Converts statistics to the structs of the C API.
 #pragma once
 
 #include <vector>

@@ -1,9 +1,9 @@
-// What a call does first on an object that can be closed before its handle is destroyed.
+// The start of a call on an object that can be closed before its handle is destroyed.
 #pragma once
 
 namespace dsc {
 
-// Finds the object as `Pin` does, and lets an overload of expect_open() throw STATE if it was closed.
+// Pins the object as `Pin` does. An overload of expect_open() then throws STATE if the object was closed.
 template <typename Pin>
 class Open : public Pin {
  public:

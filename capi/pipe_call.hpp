@@ -1,4 +1,4 @@
-// Calls on a schedule, and an instruction as callers see it.
+// Helpers for calls on a schedule, and the conversion of its instructions to the C API.
 #pragma once
 
 #include "dsc/pipe.h"
@@ -16,12 +16,12 @@ inline dsc_pipe_schedule_t* open_schedule(std::shared_ptr<const PipelinePlan> pl
                                           std::make_shared<PipeSchedule>(std::move(plan), stage));
 }
 
-// Options of a schedule as the library has them. Throws for what is wrong in any schedule.
+// These convert the options of a schedule. They throw for values that are wrong for every schedule.
 dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_options_t* options);
 ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options);
 PlacementShape shape_of(const dsc_pipe_schedule_options_t& options);
 
-// -1 is the whole pipeline.
+// Checks the number of a stage; -1 means the whole pipeline.
 int32_t checked_stage(int32_t stage, int32_t stages);
 
 using PipeScheduleCall = ExclusiveCall<PipeSchedule, HandleKind::kPipeSchedule>;

@@ -59,7 +59,8 @@ dsc::PipelineCosts read_costs(const dsc_pipe_costs_t* given, size_t parts) {
   return all;
 }
 
-// What one simulation found. Spans are computed when somebody asks for them: they take much more memory.
+// The results of one simulation. The timeline and the critical path are computed only on request, because
+// they need much more memory.
 class PipeReport {
  public:
   PipeReport(std::shared_ptr<const dsc::PipelinePlan> plan, dsc::PipelineCosts costs)
@@ -70,7 +71,8 @@ class PipeReport {
   const std::vector<dsc::PipelineSpan>& timeline() const {
     std::call_once(timeline_once_, [&] {
       const auto found = dsc::simulate(*plan_, costs_, {.timeline = true});
-      std::vector<dsc::PipelineSpan> all;  // whole or not at all, also without memory
+      // Assigned only when it is complete, so that a lack of memory leaves it empty.
+      std::vector<dsc::PipelineSpan> all;
       for (const auto& spans : found.timeline) all.insert(all.end(), spans.begin(), spans.end());
       timeline_ = std::move(all);
     });
@@ -99,7 +101,7 @@ dsc::Pinned<PipeReport> pin_report(const dsc_pipe_report_t* report) {
 dsc_pipe_span_t public_span(const dsc::PipelineSpan& span) {
   return {.struct_size = sizeof(dsc_pipe_span_t),
           .start = span.start,
-          .end = span.end,
+          .finish = span.end,
           .stage = span.stage,
           .op = static_cast<int32_t>(span.op.op),
           .chunk = span.op.chunk,
@@ -203,7 +205,7 @@ dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_st
       return dsc_pipe_stage_stats_t{.struct_size = sizeof(dsc_pipe_stage_stats_t),
                                     .busy = it.busy,
                                     .start = it.start,
-                                    .end = it.end,
+                                    .finish = it.end,
                                     .idle = makespan - it.busy,
                                     .own_window_idle = it.end - it.start - it.busy,
                                     .reduced = it.reduced,

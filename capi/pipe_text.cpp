@@ -19,7 +19,7 @@ static_assert(static_cast<int32_t>(dsc::PipeFormat::kPyTorchCompute) == DSC_PIPE
                   static_cast<int32_t>(dsc::PipeFormat::kJson) == DSC_PIPE_FORMAT_JSON,
               "one set of numbers");
 
-// What a text says by itself may not be said again.
+// Refuses an option that is set although the text already contains its value.
 void expect_unset(const char* name, int32_t value) {
   if (value != 0) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0: the text gives it", name, value);
 }
@@ -35,7 +35,8 @@ void check_import(const dsc_pipe_schedule_options_t& options) {
   expect_unset("placement", options.placement);
 }
 
-// One instruction of another program; struct_size tells how far apart they are.
+// A list of instructions that the program passes. The distance between them is their struct_size, which may
+// differ from the size in this release.
 class Instructions {
  public:
   Instructions(const dsc_pipe_instruction_t* first, size_t count) : first_(first), count_(count) {
@@ -67,14 +68,15 @@ bool is_passed_over(int32_t op) {
             number, dsc::pipe_op_name(it.op), static_cast<long long>(value), expected.c_str());
 }
 
-// A message's other end must be where the model's neighbouring part is.
+// Checks the peer of a message: it must be the stage that has the next or the previous part of the model.
 void check_peer(int32_t stage, size_t number, const dsc_pipe_instruction_t& it,
                 const dsc::Placement& placement) {
   const bool to_next = it.op == DSC_PIPE_OP_SEND_ACTIVATION || it.op == DSC_PIPE_OP_RECV_GRAD;
   if (it.chunk < 0 || it.chunk >= placement.chunks())
     refuse(stage, number, it, "chunk", it.chunk, "0 to " + std::to_string(placement.chunks() - 1));
   const int32_t part = placement.part(stage, it.chunk);
-  if (to_next ? !placement.has_output(part) : !placement.has_input(part)) return;  // told by who follows it
+  // The model ends here, so there is no peer; a later check reports this.
+  if (to_next ? !placement.has_output(part) : !placement.has_input(part)) return;
   const int32_t peer = placement.stage(part + (to_next ? 1 : -1));
   if (it.peer != peer)
     refuse(

@@ -11,7 +11,7 @@ inline void expect_open(const Reducer& reducer) {
   if (reducer.is_closed()) fail(DSC_ERR_STATE, "the reducer is closed");
 }
 
-// For the calls that a closed reducer takes, too.
+// Pins a reducer even if it is closed, for the few calls that allow this.
 inline Pinned<Reducer> pin_any_reducer(const void* handle) {
   return Pinned<Reducer>(HandleKind::kBucketReducer, handle);
 }

@@ -37,7 +37,7 @@ void check_apart_or_same(const Array& one, const Array& other) {
   if (one.data != other.data) check_apart(one, other);
 }
 
-// An array that may be NULL has no bytes then.
+// Returns an array that may be NULL. If it is NULL, its size is 0.
 Array optional(const char* name, const void* data, size_t bytes) { return {name, data, data ? bytes : 0}; }
 
 void check_rows(const dsc::Comm& comm, const dsc::RmsNorm& norm, const dsc::RmsNormRows& rows) {

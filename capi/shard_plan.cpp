@@ -118,14 +118,14 @@ dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, siz
 }
 
 dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* dtypes, size_t n, size_t from_shards,
-                              const dsc_shard_plan_options_t* from, size_t to_shards,
-                              const dsc_shard_plan_options_t* to, size_t shard, dsc_shard_copy_t* copies,
-                              size_t capacity, size_t* needed) {
+                              const dsc_shard_plan_options_t* from_options, size_t to_shards,
+                              const dsc_shard_plan_options_t* to_options, size_t shard,
+                              dsc_shard_copy_t* copies, size_t capacity, size_t* needed) {
   return dsc::guard_pure(__func__, [&] {
     check_list(counts, dtypes, n);
     dsc::check_room(copies, "copies", capacity, needed);
-    const auto old_layout = lay_out(counts, dtypes, n, from_shards, from);
-    const auto new_layout = lay_out(counts, dtypes, n, to_shards, to);
+    const auto old_layout = lay_out(counts, dtypes, n, from_shards, from_options);
+    const auto new_layout = lay_out(counts, dtypes, n, to_shards, to_options);
     if (shard >= to_shards)
       dsc::fail(DSC_ERR_INVALID_ARG, "shard is %zu, expected 0 to %zu", shard, to_shards - 1);
     const auto list = dsc::shard_copies(tensors_of(counts, dtypes, n, {}), old_layout, new_layout, shard);

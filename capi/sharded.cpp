@@ -25,7 +25,7 @@ static void expect_open(const Sharded& sharded) {
 
 namespace {
 
-// For the calls that closed parameters take, too.
+// Pins sharded parameters even if they are closed, for the few calls that allow this.
 dsc::Pinned<dsc::Sharded> pin_any_sharded(const void* handle) {
   return dsc::Pinned<dsc::Sharded>(dsc::HandleKind::kSharded, handle);
 }

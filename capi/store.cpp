@@ -91,7 +91,7 @@ int32_t milliseconds_left(dsc::Deadline deadline) {
   return static_cast<int32_t>(std::min<int64_t>(deadline.remaining_ms(), INT32_MAX));
 }
 
-// Runs a function of the caller's and judges what it returned.
+// Runs a callback of the program, and throws if the callback failed.
 template <typename Function>
 void call(const char* name, const std::string& key, Function&& function) {
   dsc_result_t result = DSC_OK;
@@ -107,7 +107,7 @@ void call(const char* name, const std::string& key, Function&& function) {
               result, dsc::result_name(result));
 }
 
-// Ends when the last function that refers to it is gone.
+// Copies the callbacks. When the last function that uses the copy is gone, calls `destroy` of the program.
 std::shared_ptr<const dsc_store_callbacks_t> keep(const dsc_store_callbacks_t& callbacks) {
   return {new dsc_store_callbacks_t(callbacks), [](const dsc_store_callbacks_t* kept) {
             if (kept->destroy)
@@ -171,7 +171,8 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
       dsc::fail(DSC_ERR_INVALID_ARG, "callbacks->put or callbacks->get is NULL, expected both functions");
     auto silent = given;
     silent.destroy = nullptr;
-    // Until nothing can fail any more the context stays the caller's.
+    // `destroy` is set only after everything has succeeded. If this call fails, the context still belongs to
+    // the caller.
     const auto kept = std::const_pointer_cast<dsc_store_callbacks_t>(keep(silent));
     *store = open_handle({nullptr, make_store(kept), dsc::kStoreTimeoutMs});
     kept->destroy = given.destroy;

@@ -1,4 +1,4 @@
-// What the handle of a store stands for.
+// The object behind the handle of a store.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ namespace dsc {
 
 inline constexpr int32_t kStoreTimeoutMs = 300'000;
 
-// The server goes last, so that the store can say good-bye.
+// The server is destroyed after the store, so that the store can close its connections in an orderly way.
 struct StoreObject {
   std::shared_ptr<StoreServer> server;
   std::shared_ptr<Store> store;
   int32_t timeout_ms = kStoreTimeoutMs;
 };
 
-// Keeps the store, and a server of this process, alive.
+// Returns the store. The result keeps the store and, if this process serves it, its server.
 inline std::shared_ptr<Store> store_of(const dsc_store_t* handle) {
   const Pinned<StoreObject> pinned(HandleKind::kStore, handle);
   const auto whole = std::make_shared<StoreObject>(*pinned);

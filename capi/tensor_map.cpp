@@ -36,7 +36,7 @@ void check_divides(const char* name, size_t size, int ranks) {
               name, size, ranks);
 }
 
-// Counts are products of sizes that the caller gave, so the whole tensor is checked first.
+// Checks the size of the whole tensor, because counts of elements are products of sizes that the caller gave.
 void check_size(const TensorMap& map, dsc_dtype_t dtype) {
   const size_t dim = std::max(map.dim.total(), map.received ? map.received->total() : 0);
   size_t elements = 0;
@@ -47,7 +47,7 @@ void check_size(const TensorMap& map, dsc_dtype_t dtype) {
   dsc::checked_bytes(elements, dtype, 1);
 }
 
-// The allowed ways to give one memory for both buffers; the others must not overlap.
+// Checks that the buffers do not overlap, except in the allowed ways to run in place.
 void check_buffers(const TensorMap& map, const MapBuffers& buffers, dsc_dtype_t dtype) {
   const auto [send, recv] = buffers;
   const size_t bytes = dsc::dtype_bytes(dtype);
@@ -69,8 +69,8 @@ void check_buffers(const TensorMap& map, const MapBuffers& buffers, dsc_dtype_t 
   dsc::check_overlap(send, send_bytes, recv, recv_bytes, in_place);
 }
 
-// A step that needs no other rank is not an operation: nobody could wait for it in a batch, nor on a device
-// for its end.
+// Runs a step that needs no other rank. Such a step is not an operation. A batch cannot contain it, and on a
+// device there is no work to wait for.
 void copy(dsc::Comm& comm, const TensorMap& map, const dsc::Call& call, dsc_work_t** work) {
   dsc::check_work_of_batch(comm, work);
   if (comm.coalesced)
@@ -109,7 +109,8 @@ Division listed(const char* name, const size_t* parts, size_t factor, int ranks,
   return Division(std::make_shared<const dsc::BlockList>(std::move(lengths)));
 }
 
-// In an all-to-all the lists are those of the forward direction, so backward they change places.
+// In an all-to-all, the lists of parts describe the forward direction. In the backward direction they are
+// exchanged.
 TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
   const auto rank = static_cast<size_t>(map.rank);
   const size_t kept = map.dim.part(map.rank), back = received.part(map.rank);
@@ -214,14 +215,14 @@ dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_map_opti
   return dsc::guard(__func__, [&] { run(comm, options, false, {send, recv}, dtype, stream, work); });
 }
 
-dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
+dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* start, size_t* length) {
   return dsc::guard_pure(__func__, [&] {
     if (parts == 0) dsc::fail(DSC_ERR_INVALID_ARG, "parts is 0, expected 1 or more");
     if (part >= parts) dsc::fail(DSC_ERR_INVALID_ARG, "part is %zu, expected 0 to %zu", part, parts - 1);
-    dsc::require(begin, "begin");
+    dsc::require(start, "start");
     dsc::require(length, "length");
     const auto [first, count_of_part] = dsc::split_range(count, parts, part);
-    *begin = first;
+    *start = first;
     *length = count_of_part;
   });
 }

@@ -13,7 +13,7 @@ namespace {
 Tensor read_tensor(const void* given, const char* name, size_t index, size_t struct_size) {
   size_t own_size = 0;
   std::memcpy(&own_size, given, sizeof own_size);
-  if (own_size != struct_size) {  // before anything of that size is read
+  if (own_size != struct_size) {  // checked before the rest of the struct is read
     fail(DSC_ERR_INVALID_ARG, "%s[%zu].struct_size is %zu, expected %zu as in %s[0]", name, index, own_size,
          struct_size, name);
   }
@@ -35,7 +35,8 @@ Tensor read_tensor(const void* given, const char* name, size_t index, size_t str
 
 }  // namespace
 
-// Elements lie as far apart as the caller's struct is large.
+// The distance between entries of the caller's list is their struct_size, which may differ from the size in
+// this release.
 std::vector<Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const char* name) {
   std::vector<Tensor> result;
   if (n == 0) return result;

@@ -1,4 +1,4 @@
-// Lists of tensors that callers pass.
+// Reads lists of tensors that callers pass.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace dsc {
 
-// `name` is the argument's. Throws INVALID_ARG for a list that cannot be read; the tensors themselves are not
-// checked.
+// `name` is the name of the argument. Throws INVALID_ARG for a malformed list. Does not check the tensors
+// themselves.
 std::vector<Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const char* name);
 
 }  // namespace dsc

@@ -54,7 +54,7 @@ void read_options(const dsc_tied_layers_options_t* given, dsc::TiedRequest& requ
 dsc::TiedKey read_key(const void* given, size_t index, size_t struct_size) {
   size_t own_size = 0;
   std::memcpy(&own_size, given, sizeof own_size);
-  if (own_size != struct_size)  // before anything of that size is read
+  if (own_size != struct_size)  // checked before the rest of the struct is read
     dsc::fail(DSC_ERR_INVALID_ARG, "keys[%zu].struct_size is %zu, expected %zu as in keys[0]", index,
               own_size, struct_size);
   const std::string element = "keys[" + std::to_string(index) + "]";
@@ -76,7 +76,7 @@ void read_keys(const dsc_tied_key_t* keys, size_t n_keys, dsc::TiedRequest& requ
     request.keys.push_back(read_key(bytes + k * struct_size, k, struct_size));
 }
 
-// What is wrong is told to all ranks.
+// Returns an error as part of the request instead of throwing it, so that all ranks learn of it.
 dsc::TiedRequest read_request(const dsc_tied_key_t* keys, size_t n_keys,
                               const dsc_tied_layers_options_t* options) {
   dsc::TiedRequest request;
@@ -156,12 +156,12 @@ dsc_result_t dsc_tied_layers_reduce(dsc_tied_layers_t* tied, const dsc_tensor_t*
 }
 
 dsc_result_t dsc_tied_layers_owner(const dsc_tied_layers_t* tied, const char* key, int32_t* stage,
-                                   int32_t* counts) {
+                                   int32_t* is_counted) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_tied(tied);
     dsc::require(key, "key");
     dsc::require(stage, "stage") = pinned->owner(key);
-    if (counts) *counts = *stage == pinned->stage() ? 1 : 0;
+    if (is_counted) *is_counted = *stage == pinned->stage() ? 1 : 0;
   });
 }
 

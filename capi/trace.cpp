@@ -35,7 +35,8 @@ dsc_result_t dsc_trace_json(const dsc_comm_t* comm, char* text, size_t capacity,
   });
 }
 
-// Nothing here may fail with a text: keeping one is not async-signal-safe.
+// A signal handler may call this. It must not fail with an error text, because storing a text is not
+// async-signal-safe.
 dsc_result_t dsc_trace_dump_request(void) {
   return dsc::guard_pure(__func__, [] { return dsc::TraceWriter::request(); });
 }

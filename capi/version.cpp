@@ -20,7 +20,7 @@ namespace {
 
 struct Library {
   const char* name;
-  bool available;  // to this build
+  bool available;  // whether this build supports it
   dsc::LookForLibrary look;
 };
 
@@ -43,7 +43,7 @@ void look_for_gloo(dsc::LibraryReport& report) {
   report.version = library.table->library;
 }
 
-// The engines, and the libraries that they and start-up need.
+// Returns the engines, and the libraries that engines and start-up need.
 std::vector<Library> libraries() {
   std::vector<Library> all;
   for (const dsc::ReportedEngine& engine : dsc::reported_engines())
@@ -66,7 +66,7 @@ std::vector<Feature> features() {
   return all;
 }
 
-// "host, nccl or cuda"
+// Returns a list such as "host, nccl or cuda".
 std::string names_of(const std::vector<Feature>& features) {
   std::string names;
   for (const Feature& feature : features) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of train_pipeline.py that need no training: what it says to wrong options, and how a timeline is drawn.
+"""Checks train_pipeline.py without training: its messages about wrong options, and the drawing of timelines.
 
     check_demo.py DSCRUN
 """
@@ -26,7 +26,7 @@ SCHEDULES = (
     "deepspeed_train gpipe 1f1b interleaved_1f1b looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipe_v".split()
 )
 
-# Options, and a text that stands in the answer; 4 ranks.
+# Wrong options, and a text that the message must contain; 4 ranks.
 REFUSED = {
     ("--layout", "3x1"): "--layout 3x1 is for 3 ranks; this job has 4, for which there are 1x4, 2x2, 4x1",
     ("--layout", "2*2"): "argument --layout: expected REPLICASxSTAGES such as 2x2, 4x1 or 1x4, got '2*2'",
@@ -43,7 +43,7 @@ REFUSED = {
     ("--timeline", "/"): "argument --timeline: expected the name of a file that can be written, got '/'",
 }
 
-# Two replicas of two stages, two micro-batches: 12 boxes of work, then reduce and update on every rank.
+# Two replicas of two stages, two micro-batches: 12 boxes for passes, then reduce and update on every rank.
 BOXES = [
     [
         *(Box("forward", m, m + stage, m + stage + 0.9) for m in range(2)),
@@ -58,7 +58,7 @@ GROUPS = [(f"replica {r}", [(2 * r + s, f"stage {s}, rank {2 * r + s}") for s in
 
 
 class Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self):
         return True
@@ -69,7 +69,9 @@ def stream(kind=io.TextIOWrapper, encoding="utf-8"):
 
 
 def check_halves_in_text():
-    """Halves of a backward pass look different from each other and from a whole one, and only then have a legend."""
+    """Halves of a backward pass look different from each other and from a whole pass. The legend shows them only if
+    they occur.
+    """
     boxes = [[Box("forward", 0, 0.0, 3.0), Box("backward_input", 0, 3.0, 6.0), Box("backward_weight", 0, 6.0, 9.0)]]
     lines = timeline.lines(boxes, [("replica 0", [(0, "stage 0")])], "title", stream=stream(), environment={})
     assert re.fullmatch(r"replica 0  stage 0  0░+▒0▒+█0█+", lines[1]), lines[1]
@@ -77,7 +79,7 @@ def check_halves_in_text():
 
 
 def check_places():
-    """Every part of the model is in one place, also where it runs to and fro."""
+    """Every part of the model is in exactly one place, also in schedules with a zigzag."""
     for name in SCHEDULES:
         schedule = dsc.PipeSchedule(name, 3, None, 6)
         places = [pipeline_options.part_of(schedule, s, c) for s in range(3) for c in range(schedule.chunks)]
@@ -85,7 +87,8 @@ def check_places():
 
 
 def one_by_one(boxes, schedule, stage, forward):
-    """A row in which two passes that ran at once follow each other, as in a real run; forward has a time per part."""
+    """Returns a row in which two overlapped passes follow each other, as in a real run. `forward` has a time per part.
+    """
     row = list(boxes)
     for k, (first, second) in enumerate(zip(boxes, boxes[1:])):
         if first.start_ms == second.start_ms:
@@ -96,7 +99,7 @@ def one_by_one(boxes, schedule, stage, forward):
 
 
 def check_idle():
-    """Of boxes that are as the simulator has them, as much is measured as it says."""
+    """For boxes with the simulator's times, the measured idle time is the same as the simulator's."""
     for name in SCHEDULES:
         schedule = dsc.PipeSchedule(name, 4, None, 8)
         parts = range(4 * schedule.chunks)
@@ -128,7 +131,7 @@ def check_refusals():
 
 
 def check_text():
-    """A row per rank, in 96 columns, without escape codes; the order of its boxes is that of their times."""
+    """There is a row per rank, in 96 columns, without escape codes. The order of its boxes is that of their times."""
     lines = timeline.lines(BOXES, GROUPS, "title", stream=stream(), environment={})
     assert lines[0] == "title" and len(lines) == 1 + 4 + 2
     assert max(map(len, lines)) <= 96 and not any("\x1b" in line for line in lines)
@@ -141,7 +144,7 @@ def check_text():
 
 
 def check_text_in_other_terminals():
-    """ASCII where there is nothing better; color on a terminal only, and not against NO_COLOR."""
+    """Other terminals get ASCII. Colors appear only on a terminal, and not if NO_COLOR is set."""
     ascii_lines = timeline.lines(BOXES, GROUPS, "title", stream=stream(encoding="ascii"), environment={})
     assert "".join(ascii_lines).isascii() and "#0##" in ascii_lines[1]
     plain = timeline.lines(BOXES, GROUPS, "title", stream=stream(), environment={})
@@ -153,14 +156,14 @@ def check_text_in_other_terminals():
 
 
 def check_many_short_boxes():
-    """More boxes than columns still make a row of exactly the width."""
+    """A row with more boxes than columns still has exactly the given width."""
     boxes = [[Box("forward", m, float(m), m + 0.5) for m in range(200)]]
     lines = timeline.lines(boxes, [("replica 0", [(0, "stage 0")])], "title", stream=stream(), environment={})
     assert re.fullmatch(r"replica 0  stage 0  [0-9]{76}", lines[1]), lines[1]
 
 
 def check_picture():
-    """Well-formed, with a box for each piece of work, its time to point at, and the labels."""
+    """The picture is well-formed. It has a box for each pass, with its time as a tooltip, and the labels."""
     text = timeline_svg.picture(BOXES, GROUPS, "Two & two", "<4 micro-batches>")
     root = xml.etree.ElementTree.fromstring(text)
     name = "{http://www.w3.org/2000/svg}"
@@ -176,7 +179,7 @@ def check_picture():
 
 
 def check_picture_is_written():
-    """The whole way, on one rank: the file is where --timeline says, and the program names it."""
+    """One rank really writes the file: it is where --timeline says, and the program prints its name."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "a timeline.svg"
         options = ["--hidden", "20", "--epochs", "1", "--schedule", "gpipe", "--timeline", str(file)]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks of train_transformer.py beside its layouts: wrong options, equal bits of equal runs, and ranks on two hosts.
+"""Checks of train_transformer.py in addition to its layouts: wrong options, equal bits of equal runs, and ranks on two
+hosts.
 
     check_transformer.py refusals|bits|hosts DSCRUN
 """
@@ -15,7 +16,7 @@ import sys
 PROGRAM = pathlib.Path(__file__).resolve().parent / "python" / "train_transformer.py"
 SMALL = ["--width", "16", "--heads", "4", "--context", "8", "--blocks", "4", "--batch", "16"]
 
-# Options, and a text that stands in the answer; 2 ranks.
+# Wrong options, and a text that the message must contain; 2 ranks.
 REFUSED = {
     ("--tp", "3"): "--tp 3 x --pp 1 x --dp 1 is for 3 ranks; this job has 2",
     ("--tp", "2", "--pp", "2", "--dp", "2"): "--tp 2 x --pp 2 x --dp 2 is for 8 ranks; this job has 2",
@@ -44,21 +45,21 @@ def check_refusals(dscrun):
 
 
 def digest_of(dscrun, *options):
-    """Trains a few steps; returns the hash of the final parameters."""
+    """Trains a few steps. Returns the hash of the final parameters."""
     given = [*SMALL, "--tp", "2", "--pp", "2", "--sequence-parallel", "--steps", "4", *options]
     output = subprocess.run(command(dscrun, 4, given), stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
     return re.search(r"final parameters: ([0-9a-f]{64})", output)[1]
 
 
 def check_bits(dscrun):
-    """Two runs of a layout end with the same bits, and those of another seed with others."""
+    """Two runs of the same layout give the same bits. A run with another seed gives other bits."""
     first = digest_of(dscrun)
     assert digest_of(dscrun) == first
     assert digest_of(dscrun, "--seed", "1") != first
 
 
 def free_port():
-    """A port that nobody has, below those that connections are given."""
+    """Returns a free port below the range from which the kernel chooses ports for connections."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket() as probe:
@@ -70,7 +71,9 @@ def free_port():
 
 
 def check_hosts(dscrun):
-    """Two ranks on each of two hosts. Of tp 4 the parts of a layer meet between hosts, of tp 2 the stages do."""
+    """Runs two ranks on each of two hosts. With tp 4, each layer is divided between the hosts; with tp 2, the stages
+    are.
+    """
     for layout in (["--tp", "4", "--sequence-parallel"], ["--tp", "2", "--pp", "2", "--sequence-parallel"]):
         master = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
         options, started = [*SMALL, *layout, "--steps", "10", "--compare"], []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs an example and checks what it prints: expect.py [TIMES TEXT]... -- COMMAND...
+"""Runs an example and checks its output: expect.py [TIMES TEXT]... -- COMMAND...
 
-Fails when the command fails or when TEXT does not stand on exactly TIMES lines of its output.
+Fails if the command fails, or unless exactly TIMES lines of its output contain TEXT.
 """
 
 import subprocess

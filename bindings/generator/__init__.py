@@ -1,1 +1,1 @@
-"""parse.py reads the headers; every other module writes one kind of file from what it found."""
+"""Generators. parse.py reads the headers; each of the other modules writes one kind of file from the result."""

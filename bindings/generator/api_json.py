@@ -1,4 +1,4 @@
-"""Writes the interface as JSON, for bindings and tools that are not made by this generator."""
+"""Writes the interface as JSON, for bindings and tools that do not use this generator."""
 
 import json
 

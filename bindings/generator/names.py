@@ -1,19 +1,20 @@
-"""The rules of dsc/types.h for names and for the order of arguments. Each returns a list of violations."""
+"""Checks the rules of dsc/types.h for names and for the order of arguments. Each check returns a list of violations."""
 
+import keyword
 import re
 
-# DSC_OK and DSC_ERR_TIMEOUT are what the C libraries of this field write; DSC_RESULT_TIMEOUT is not.
+# Enumerators may be DSC_OK and DSC_ERR_TIMEOUT, as in similar C libraries, instead of DSC_RESULT_TIMEOUT.
 FREE_ENUMS = {"dsc_result"}
 MOST_ARGUMENTS = 10
 MORE_ARGUMENTS = {"dsc_shard_copies": "two plans of the same parameters, each with its number of shards"}
-# The needed size is the product of the two numbers that follow the capacity.
+# The needed size of these is the product of the two numbers that follow the capacity.
 PRODUCTS = {"dsc_mesh_groups", "dsc_mesh_levels", "dsc_mesh_members"}
-# Read on the root and written elsewhere, so it is not only the needed size.
+# This argument is read on the root and written on other ranks, so it is more than a needed size.
 BOTH_WAYS = {"dsc_broadcast_shape"}
-# Two lists, each with its capacity and its number of entries.
+# These functions write two lists, each with its capacity and its number of entries.
 TWO_LISTS = {"dsc_mesh_plan"}
 TAILS = ("stream", "work")
-# What a call does with the object that its options describe.
+# Verbs for calls that use the object described by the options.
 VERBS = ("create", "open", "split", "forward")
 SHARED_OPTIONS = {
     "dsc_clip_options_t": "dsc_bucket_reducer_clip and dsc_sharded_clip take them",
@@ -21,18 +22,23 @@ SHARED_OPTIONS = {
     "dsc_sequence_heads_options_t": "dsc_sequence_to_heads and dsc_heads_to_sequence take them",
 }
 STEPS = {"dsc_pipe_schedule_next": "an instruction is not a description of the schedule"}
-# What a function's name may begin with, apart from the names of handles.
+# The allowed first words of function names, in addition to the names of handles.
 SUBJECTS = ("bucket", "dtype", "log", "mem", "moe", "op", "pipe", "rng", "sampler", "sequence", "shard", "tensor", "tied", "trace")
-# Headers of operations, whose names are their usual ones.
+# Headers of operations. Their functions have the usual names of the operations.
 OPERATIONS = ("collectives.h", "coalesced.h", "broadcast_data.h", "context_parallel.h", "cross_entropy.h", "rms_norm.h")
-# Calls about the process, as PyTorch has them, and names that need no object.
+# Words that must not be names of fields or arguments, because bindings use these names unchanged.
+RESERVED_WORDS = set(keyword.kwlist) | set(
+    "abstract baremodule begin box const crate do dyn else end enum export extern false fn function impl let local loop macro "
+    "match mod module move mut override priv pub quote ref self static struct super trait true type unsafe use using where".split()
+)
+# Calls about the process, with the names of PyTorch, and other names without an object.
 FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_json", "version", "feature", "result_name", "last_error_", "clip_options_init")
 
 
 def misnamed(api):
-    """Lists every name and every order of arguments that breaks a rule."""
+    """Returns all violations of the rules for names and for the order of arguments."""
     rules = (enumerator_prefixes, shared_prefixes, options_names, struct_results, json_names, needed_sizes, counts)
-    rules += (argument_order, root_position, argument_numbers, error_rooms, subjects)
+    rules += (argument_order, root_position, argument_numbers, error_rooms, reserved_words, subjects)
     return [f"  {problem}" for rule in rules for problem in rule(api)]
 
 
@@ -41,7 +47,7 @@ def prefix_of(enum):
 
 
 def enumerator_prefixes(api):
-    """Enumerators begin with the name of their enumeration."""
+    """Enumerators must begin with the name of their enumeration."""
     for enum in api["enums"]:
         if enum["name"] in FREE_ENUMS:
             continue
@@ -51,7 +57,7 @@ def enumerator_prefixes(api):
 
 
 def shared_prefixes(api):
-    """No enumerator looks like one of another enumeration: the longest prefix that fits is its own."""
+    """An enumerator must not look like one of another enumeration: its longest matching prefix must be its own."""
     prefixes = {prefix_of(enum): enum["name"] for enum in api["enums"] if enum["name"] not in FREE_ENUMS}
     for enum in api["enums"]:
         for value in enum["values"]:
@@ -61,7 +67,7 @@ def shared_prefixes(api):
 
 
 def options_names(api):
-    """dsc_X_options_t is taken by dsc_X, or by dsc_X_create and the like."""
+    """dsc_X_options_t must be an argument of dsc_X, dsc_X_create or a similar function."""
     for struct in api["structs"]:
         if not struct["name"].endswith("_options_t") or struct["name"] in SHARED_OPTIONS:
             continue
@@ -76,7 +82,7 @@ def takes(function, struct):
 
 
 def struct_results(api):
-    """A call that fills in one struct ends with _info, as the struct does, or has the struct's name."""
+    """A function that fills one struct must end with _info, as the struct does, or have the struct's name."""
     structs = {struct["name"] for struct in api["structs"]}
     for function in api["functions"]:
         out = [a["type"].removesuffix("*") for a in function["arguments"] if a["direction"] != "in"]
@@ -93,7 +99,7 @@ def takes_capacity(function):
 
 
 def json_names(api):
-    """A text that is a JSON object comes from a function that ends with _json; stats are structs."""
+    """A function that returns a JSON object must end with _json; stats must be structs."""
     for function in api["functions"]:
         text = any(a["name"] == "text" and a["direction"] == "out" for a in function["arguments"])
         name = function["name"]
@@ -106,7 +112,7 @@ def json_names(api):
 
 
 def needed_sizes(api):
-    """What follows a capacity is the needed size, and is called so."""
+    """The argument after a capacity must be the needed size, with that name."""
     exceptions = PRODUCTS | BOTH_WAYS | TWO_LISTS
     for function in api["functions"]:
         names = [a["name"] for a in function["arguments"]] + [""]
@@ -116,7 +122,7 @@ def needed_sizes(api):
 
 
 def counts(api):
-    """Numbers of entries are size_t: n, n_X."""
+    """Numbers of entries must have the type size_t and the name n or n_X."""
     places = [(f["name"], a["name"], a["type"]) for f in api["functions"] for a in f["arguments"]]
     places += [(s["name"], f["name"], f["type"]) for s in api["structs"] for f in s["fields"]]
     for owner, name, type_ in places:
@@ -125,9 +131,9 @@ def counts(api):
 
 
 def argument_order(api):
-    """Inputs, outputs, stream, work. Where a call moves data, recv follows send, as in NCCL.
+    """The order must be: inputs, outputs, stream, work. If a call moves data, recv follows send, as in NCCL.
 
-    The size or the type of an output follows it: struct_size, n_X and X_dtype.
+    The size or type of an output follows it: struct_size, n_X and X_dtype.
     """
     for function in api["functions"]:
         arguments = function["arguments"]
@@ -153,7 +159,7 @@ def describes(function, name, output):
 
 
 def root_position(api):
-    """The root is the last input, except the stream and the size of buffers."""
+    """The root must be the last input, except for the stream and the size of buffers."""
     for function in api["functions"]:
         names = [a["name"] for a in function["arguments"]]
         if "root" in names:
@@ -164,7 +170,7 @@ def root_position(api):
 
 
 def argument_numbers(api):
-    """A call with more arguments takes a struct of options."""
+    """A function with many arguments must take a struct of options instead."""
     for function in api["functions"]:
         n = len(function["arguments"])
         if n > MOST_ARGUMENTS and function["name"] not in MORE_ARGUMENTS:
@@ -172,7 +178,7 @@ def argument_numbers(api):
 
 
 def error_rooms(api):
-    """Where a callback may write why it failed: error and error_capacity."""
+    """The buffer in which a callback may describe its failure must be called error, and its size error_capacity."""
     for struct in api["structs"]:
         fields = {f["name"]: f["type"] for f in struct["fields"]}
         rooms = [name for name, type_ in fields.items() if type_ == "char*"]
@@ -180,8 +186,16 @@ def error_rooms(api):
             yield f"{struct['name']}: the fields for a text are {', '.join(rooms)}; expected error and error_capacity"
 
 
+def reserved_words(api):
+    """No field or argument may be a reserved word in a language that has bindings."""
+    for owner in api["structs"] + api["functions"]:
+        for name in (part["name"] for part in owner.get("fields") or owner.get("arguments") or ()):
+            if name in RESERVED_WORDS:
+                yield f"{owner['name']}: {name} is a reserved word of Python, Rust or Julia"
+
+
 def subjects(api):
-    """A name begins with what the call acts on, or is that of an operation."""
+    """A name must begin with the object that the call uses, or be the name of an operation."""
     known = [handle["name"].removeprefix("dsc_").removesuffix("_t") + "_" for handle in api["handles"]]
     known += [subject + "_" for subject in SUBJECTS] + list(FREE)
     for function in api["functions"]:

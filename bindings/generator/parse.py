@@ -1,4 +1,4 @@
-"""Reads the public headers with libclang into plain dictionaries, the form that api.json has."""
+"""Reads the public headers with libclang into plain dictionaries, which have the structure of api.json."""
 
 import pathlib
 import re
@@ -15,13 +15,16 @@ DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
 LABELS = ("Collective", "Blocking", "Ownership", "Threads")
 THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule|tied layers|join|ring|sharded parameters)")
 PLACES = ("pointers", "64 bits", "32 bits", "texts")
-UNSIZED = ("dsc_setting_t", "dsc_pipe_compute_t")  # they never change
+UNSIZED = ("dsc_setting_t", "dsc_pipe_compute_t")  # these structs never change, so they need no struct_size
 HANDLE_RULE = re.compile(r"any thread|one thread at a time")
 
 
 def parse(root, header):
-    """Returns the interface; raises ValueError when the headers do not compile, a comment is incomplete, or the fields
-    of a struct stand in another order than dsc/types.h says."""
+    """Returns the interface.
+
+    Raises ValueError if the headers do not compile, a comment is incomplete, or the fields of a struct are in another
+    order than dsc/types.h requires.
+    """
     if not cindex.Config.loaded:
         cindex.Config.set_library_file(LIBCLANG)
     include = pathlib.Path(root) / "capi" / "include"
@@ -43,7 +46,7 @@ def parse(root, header):
 
 
 def compiler_headers():
-    """Where stddef.h is, for a libclang that was installed without its own copy."""
+    """Returns the folder of stddef.h, for a libclang that was installed without its own copy."""
     compiler = shutil.which("cc")
     if not compiler:
         return []
@@ -57,7 +60,7 @@ def is_public(cursor, include):
 
 
 def collect(cursors):
-    """Sorts the declarations into kinds, each in the order of the headers."""
+    """Sorts the declarations by kind, each kind in the order of the headers."""
     api = {kind: [] for kind in ("constants", "enums", "aliases", "handles", "callbacks", "structs", "functions")}
     for cursor in cursors:
         if cursor.kind == CursorKind.MACRO_DEFINITION:
@@ -72,7 +75,7 @@ def collect(cursors):
 
 
 def add_typedef(api, cursor):
-    """A typedef is a handle, a struct, a callback or another name of an integer."""
+    """Adds a typedef: a handle, a struct, a callback or another name for an integer."""
     target = cursor.underlying_typedef_type
     doc = Comment(cursor.raw_comment)
     name = cursor.spelling
@@ -90,14 +93,14 @@ def add_typedef(api, cursor):
 
 
 def handle(cursor, doc):
-    """The brief ends with "Thread-safety: RULE.", which stands on its own in the result."""
+    """Returns a handle. The sentence "Thread-safety: RULE." at the end of its brief becomes a separate entry."""
     brief, _, rule = doc.brief.partition(" Thread-safety: ")
     header = header_of(cursor)
     return {"name": cursor.spelling, "brief": brief, "header": header, "thread_safety": rule.rstrip(".")}
 
 
 def constant(cursor):
-    """An integer macro; others (include guards, DSC_API) are nobody's business outside C."""
+    """Returns an integer macro. Other macros (include guards, DSC_API) are not needed outside C."""
     tokens = [t.spelling for t in cursor.get_tokens()]
     if len(tokens) < 2 or not re.fullmatch(r"\d+", tokens[1]):
         return []
@@ -171,12 +174,12 @@ def header_of(cursor):
 
 
 def spelling(type_):
-    """The C text of a type, written as in the headers: "const void*", "int32_t[64]"."""
+    """Returns the C text of a type as in the headers, such as "const void*" or "int32_t[64]"."""
     return re.sub(r"\s*(\*+|\[)", r"\1", type_.spelling).replace("*const", "* const")
 
 
 def resolve_threads(api, include):
-    """Puts the rule itself where a comment says "as dsc_x()" or "see the head of this file"."""
+    """Replaces "as dsc_x()" and "see the head of this file" in a comment by the rule itself."""
     by_name = {entry["name"]: entry for entry in api["functions"]}
     for entry in api["functions"]:
         reference = re.match(r"as (dsc_\w+)\(\)", entry["threads"])
@@ -187,7 +190,7 @@ def resolve_threads(api, include):
 
 
 def head_rule(header):
-    """The paragraph "**Threads.** ..." at the head of a header, in one line; empty if there is none."""
+    """Returns the paragraph "**Threads.** ..." at the start of a header as one line; empty if there is none."""
     head = Comment(header.read_text().partition("*/")[0])
     found = [text for text in head.prose if text.startswith("**Threads.** ")]
     text = found[0].removeprefix("**Threads.** ").rstrip(".") if found else ""
@@ -195,7 +198,7 @@ def head_rule(header):
 
 
 def incomplete(api):
-    """Lists what a function's comment must say and does not."""
+    """Returns a list of what a function's comment must contain, but does not."""
     problems = []
     for entry in api["functions"]:
         for key in ("brief", "result", "since", "collective", "blocking", "threads"):
@@ -216,9 +219,9 @@ def incomplete(api):
 
 
 def misplaced(api):
-    """Lists fields that break the rule of dsc/types.h: struct_size, pointers, 64 bits, 32 bits, texts, and no holes.
+    """Lists fields that violate the rules of dsc/types.h: no padding, and the order given in PLACES.
 
-    Fields that a release after 0.1 adds stand at the end in any order; the first of them needs an exception here.
+    Fields that a release after 0.1 adds are at the end, in any order. The first of them will need an exception here.
     """
     callbacks = {entry["name"] for entry in api["callbacks"]}
     return [problem for entry in api["structs"] for problem in misplaced_in(entry, callbacks)]
@@ -241,7 +244,7 @@ def misplaced_in(struct, callbacks):
 
 
 def place(field, callbacks):
-    """The index in PLACES of what a field is."""
+    """Returns the index in PLACES for a field."""
     element, _, is_array = field["type"].partition("[")
     if element == "char" and is_array:
         return PLACES.index("texts")
@@ -252,7 +255,7 @@ def place(field, callbacks):
 
 
 class Comment:
-    """A documentation comment taken apart: brief, parameters, tags, and the labelled sentences."""
+    """A parsed documentation comment: brief, parameters, tags, and the sentences with labels."""
 
     def __init__(self, raw):
         lines = [re.sub(r"^\s*(/\*\*<?|\*/|\*(?!/))\s?", "", line) for line in (raw or "").splitlines()]
@@ -276,7 +279,10 @@ class Comment:
             self.prose.append(block)
 
     def label(self, wanted):
-        """The text after "Collective:" and so on; "Blocking, threads: ..." speaks for each word it lists."""
+        """Returns the text after a label such as "Collective:".
+
+        "Blocking, threads: ..." counts for each of its words.
+        """
         head = r"(?:^|(?<=[.;] ))((?:%s)(?:, [a-z]+)*): " % "|".join(LABELS)
         for block in self.prose:
             parts = re.split(head, block)

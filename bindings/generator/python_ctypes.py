@@ -53,7 +53,7 @@ def emit(api):
 
 
 class Types:
-    """Translates the C text of a type."""
+    """Translates types of C to types of Python."""
 
     def __init__(self, api):
         self.aliases = {entry["name"]: entry["type"] for entry in api["aliases"]}
@@ -62,7 +62,10 @@ class Types:
         self.callbacks = {entry["name"] for entry in api["callbacks"]}
 
     def ctypes(self, c_type):
-        """The ctypes expression for a C type; ValueError for one that this generator does not know."""
+        """Returns the ctypes expression for a C type.
+
+        Raises ValueError for a type that this generator does not know.
+        """
         text = re.sub(r"\bconst\b", "", c_type).replace(" ", "")
         text = self.aliases.get(text, text)
         array = re.fullmatch(r"(\w+)\[(\d+)\]", text)
@@ -84,7 +87,7 @@ class Types:
         raise ValueError(f"no ctypes type for '{c_type}'")
 
     def annotation(self, c_type):
-        """What Python sees when it reads a field of this type."""
+        """Returns the Python type that reading a field of this type gives."""
         found = self.ctypes(c_type)
         if found in SCALARS.values():
             return "int" if found not in ("ctypes.c_float", "ctypes.c_double") else "float"
@@ -94,7 +97,7 @@ class Types:
 
 
 def users_last(entries):
-    """Puts every type after those that its fields or arguments name."""
+    """Orders types so that each comes after the types that its fields or arguments use."""
     placed, waiting = [], list(entries)
     while waiting:
         names = {entry["name"] for entry in waiting}
@@ -105,13 +108,13 @@ def users_last(entries):
 
 
 def named_in(entry):
-    """The words in the types of an entry's fields or arguments."""
+    """Returns all words in the types of an entry's fields or arguments."""
     parts = entry.get("fields") or entry.get("arguments")
     return set(re.findall(r"\w+", " ".join(part["type"] for part in parts)))
 
 
 def class_name(c_name):
-    """dsc_init_options_t becomes InitOptions."""
+    """Returns the class name for a C name: InitOptions for dsc_init_options_t."""
     return "".join(word.capitalize() for word in re.sub(r"^dsc_|_t$", "", c_name).split("_"))
 
 

@@ -39,19 +39,20 @@ def emit(api):
 
 
 class Types:
-    """Translates the C text of a type."""
+    """Translates types of C to types of Rust."""
 
     def __init__(self, api):
         kinds = ("aliases", "handles", "structs", "callbacks")
         self.named = {entry["name"] for kind in kinds for entry in api[kind]}
 
     def rust(self, c_type):
-        """The Rust type for a C type; ValueError for one that this generator does not know."""
+        """Returns the Rust type for a C type. Raises ValueError for a type that this generator does not know."""
         text = c_type.strip()
         array = re.fullmatch(r"(.+)\[(\d+)\]", text)
         if array:
             return f"[{self.rust(array[1])}; {array[2]}]"
-        if text.endswith("* const"):  # a pointer that is itself constant; Rust says that where it is used
+        # A constant pointer. Rust expresses that where the pointer is used.
+        if text.endswith("* const"):
             text = text.removesuffix(" const")
         if text.endswith("*"):
             return self.pointer(text[:-1].strip())
@@ -68,7 +69,7 @@ class Types:
 
 
 def doc(text, indent="", hanging=""):
-    """The lines of a documentation comment."""
+    """Returns the lines of a documentation comment."""
     lines = textwrap.wrap(text.replace("::dsc_", "dsc_"), WIDTH - 4 - len(indent), subsequent_indent=hanging)
     return "".join(f"{indent}/// {line}\n" for line in lines)
 
@@ -78,7 +79,7 @@ def constant(entry):
 
 
 def enum(entry, types):
-    """Integers, never a Rust enum: a newer library may give values that this file does not know."""
+    """Writes integer constants, never a Rust enum, because a newer library may return values that this file lacks."""
     alias = entry["name"] + "_t"
     lines = []
     if alias not in types.named:
@@ -99,7 +100,7 @@ def handle(entry):
 
 
 def signature(entry, types, indent=""):
-    """The arguments in brackets and the result, on one line or one line per argument."""
+    """Returns the arguments in parentheses and the result, on one line or with one line per argument."""
     listed = [f"{safe(argument['name'])}: {types.rust(argument['type'])}" for argument in entry["arguments"]]
     result = "" if entry["returns"] == "void" else f" -> {types.rust(entry['returns'])}"
     line = f"({', '.join(listed)}){result}"
@@ -109,7 +110,7 @@ def signature(entry, types, indent=""):
 
 
 def safe(name):
-    """A C name that is a keyword in Rust."""
+    """Changes a C name that is a keyword in Rust."""
     return f"{name}_" if name in ("type", "in", "ref", "fn", "box", "move") else name
 
 

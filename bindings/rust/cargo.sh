@@ -8,7 +8,7 @@ if ! command -v cargo >/dev/null; then
 fi
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
-# The only external crate, which the feature `half` compiles, is taken from Debian's package if that is installed.
+# The feature `half` needs the only external crate. It is taken from Debian's package, if that is installed.
 crates=/usr/share/cargo/registry
 config=()
 if compgen -G "$crates/half-*" >/dev/null; then

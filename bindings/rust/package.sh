@@ -14,14 +14,14 @@ if [[ $(printf '%s\n' 1.90 "${version:-0}" | sort -V | head -1) != 1.90 ]]; then
   exit 77
 fi
 
-# Cargo writes Cargo.lock, so it works on a copy.
+# Cargo writes Cargo.lock, so this script works on a copy of the tree.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 mkdir -p "$folder"
 tar -C "$here/../.." --dereference --exclude bindings/rust/target -c bindings/rust examples/rust | tar -C "$copy" -x
 
-# Cargo resolves optional crates, too, although it does not compile them. An empty crate replaces `half`, which only the
-# feature of that name uses. The packages name the real one.
+# Cargo also resolves optional crates, although it does not compile them. An empty crate replaces the crate `half`, which
+# only the feature `half` uses. The packages depend on the real crate.
 half=$copy/half
 mkdir -p "$half/src"
 touch "$half/src/lib.rs"

@@ -1,14 +1,14 @@
 /**
  * @file handlers.c
- * @brief libdsc_jax.so: the functions that programs compiled by XLA call for an operation, on its buffers in
- * place.
+ * @brief libdsc_jax.so: the functions that programs compiled by XLA call for operations. They work directly
+ * on XLA's buffers.
  *
- * Each takes arrays and, as the last argument, a token; it gives arrays and, as the last result, a token. A
- * token is a number that is not 0. Programs pass it from call to call, which is what orders the calls. A 0
- * comes from a call that nothing orders, and is refused.
+ * Each function takes arrays and, as the last argument, a token. It returns arrays and, as the last result, a
+ * token. A token is a number other than 0. A program passes the token from call to call, which fixes the
+ * order of the calls. A token of 0 means that nothing fixes the order of the call, so the call is refused.
  *
- * Attributes are 64-bit integers. "comm" is the communicator's handle, which the library checks, so that one
- * that was closed is an error.
+ * Attributes are 64-bit integers. "comm" is the handle of the communicator. The library checks it, so a
+ * closed communicator is an error.
  */
 #include <dsc/dsc.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #define NOBODY (-1)
 #define MAX_TEXT 1024
 
-/** One call: what XLA handed over, and the first thing that was wrong with it. */
+/** One call: what XLA passed, and the first error found in it. */
 typedef struct call {
   const ffi_call_t* frame;
   const char* name;
@@ -29,18 +29,17 @@ typedef struct call {
   char problem[MAX_TEXT];
 } call_t;
 
-/** An array as the library sees it. */
+/** An array in terms of libdsc. */
 typedef struct array {
   void* data;
   size_t count;
-  size_t units; /**< elements of dtype that one element of the array consists of */
+  size_t units; /**< number of dtype elements in one element of the array */
   dsc_dtype_t dtype;
 } array_t;
 
 typedef dsc_result_t operation_t(call_t* call);
 
-// ---- the latest failure, of which Python wants to know more than a text
-// ------------------------------------------------
+// ---- The latest failure, because Python needs more than its text ----
 
 static pthread_mutex_t failure_mutex = PTHREAD_MUTEX_INITIALIZER;
 static dsc_error_info_t latest_failure;
@@ -53,15 +52,14 @@ static void note_failure(void) {
   pthread_mutex_unlock(&failure_mutex);
 }
 
-/** Copies what is known of the latest failure of any handler, of whichever thread. */
+/** Copies the record of the latest failure of any handler on any thread. */
 EXPORTED void dsc_jax_latest_failure(dsc_error_info_t* info) {
   pthread_mutex_lock(&failure_mutex);
   *info = latest_failure;
   pthread_mutex_unlock(&failure_mutex);
 }
 
-// ---- errors
-// -------------------------------------------------------------------------------------------------------------
+// ---- Errors ----
 
 static int32_t code_of(dsc_result_t result) {
   switch (result) {
@@ -90,7 +88,8 @@ static int32_t code_of(dsc_result_t result) {
   }
 }
 
-/** An error of XLA: the result's name, by which Python finds its exception, and the text. */
+/** Returns an error for XLA. It contains the name of the result, from which Python chooses the exception, and
+ * the text. */
 static ffi_error_t* error_of(const call_t* call, dsc_result_t result, const char* text) {
   char message[MAX_TEXT + 128];
   snprintf(message, sizeof message, "%s: %s", dsc_result_name(result), text);
@@ -103,8 +102,7 @@ static dsc_result_t refuse(call_t* call, const char* text) {
   return DSC_ERR_INVALID_ARG;
 }
 
-// ---- reading a call
-// -----------------------------------------------------------------------------------------------------
+// ---- Reading a call ----
 
 static int64_t attribute(call_t* call, const char* name) {
   const ffi_attributes_t* given = &call->frame->attributes;
@@ -121,7 +119,7 @@ static int64_t attribute(call_t* call, const char* name) {
   return 0;
 }
 
-/** How the library sees elements of XLA's type; 0 units: it has no arithmetic on them. */
+/** Returns the dtype for an element type of XLA. If libdsc does not support the type, `units` is 0. */
 static array_t element_of(int32_t type) {
   switch (type) {
     case FFI_PRED:
@@ -180,7 +178,7 @@ static array_t result(call_t* call, int64_t i) { return array_at(call, &call->fr
 static int64_t last_argument(const call_t* call) { return call->frame->args.size - 1; }
 static int64_t last_result(const call_t* call) { return call->frame->results.size - 1; }
 
-/** Checks that something orders the call. vmap may have made the token an array. */
+/** Checks that a token fixes the order of the call. vmap may have turned the token into an array. */
 static dsc_result_t check_token(call_t* call) {
   const array_t token = argument(call, last_argument(call));
   if (call->problem[0] != 0) return DSC_ERR_INVALID_ARG;
@@ -200,8 +198,7 @@ static void give_token(call_t* call) {
   for (size_t i = 0; i < token.count && token.dtype == DSC_DTYPE_F32; i++) values[i] = 1;
 }
 
-// ---- operations
-// ---------------------------------------------------------------------------------------------------------
+// ---- Operations ----
 
 static dsc_result_t reduce_one(call_t* call, int64_t i, dsc_op_t op) {
   const array_t send = argument(call, i), recv = result(call, i);
@@ -219,7 +216,7 @@ static dsc_result_t broadcast_one(call_t* call, int64_t i, int32_t root) {
   return dsc_broadcast(call->comm, send.data, recv.data, send.count, send.dtype, root, NULL, NULL);
 }
 
-/** One operation for each array, in one batch if there are several. */
+/** Runs one operation for each array. If there are several arrays, runs them in one batch. */
 static dsc_result_t for_all(call_t* call, dsc_result_t (*one)(call_t*, int64_t, int32_t), int32_t how) {
   const int64_t n = last_argument(call);
   if (n == 1) return one(call, 0, how);
@@ -227,8 +224,8 @@ static dsc_result_t for_all(call_t* call, dsc_result_t (*one)(call_t*, int64_t, 
   if (code != DSC_OK) return code;
   for (int64_t i = 0; i < n && code == DSC_OK; i++) code = one(call, i, how);
   if (code == DSC_OK) return dsc_batch_end(call->comm, NULL, NULL);
-  // The operations before the one that was refused are made, because other ranks may have made them; this
-  // rank's arguments are wrong on all ranks alike as long as they run one program.
+  // Runs the operations before the refused one, because other ranks may have started them. If all ranks run
+  // the same program, the same operation is refused on all of them.
   char kept[MAX_TEXT];
   snprintf(kept, sizeof kept, "%s", call->problem[0] != 0 ? call->problem : dsc_last_error_message());
   const dsc_result_t ended = dsc_batch_end(call->comm, NULL, NULL);
@@ -245,9 +242,10 @@ static dsc_result_t broadcast(call_t* call) {
   return for_all(call, broadcast_one, (int32_t)attribute(call, "root"));
 }
 
-enum { FORWARD = 1, BACKWARD = 2 }; /* the attribute "direction" */
+enum { FORWARD = 1, BACKWARD = 2 }; /* values of the attribute "direction" */
 
-/** Sizes are those of one call; what vmap has put in front multiplies the outer one. */
+/** The sizes in the attributes are those of one call without vmap. Dimensions that vmap has added in front
+ * multiply the outer size. */
 static dsc_result_t tensor_map(call_t* call) {
   const array_t send = argument(call, 0), recv = result(call, 0);
   const size_t count = (size_t)attribute(call, "count") * send.units;
@@ -268,7 +266,7 @@ static dsc_result_t tensor_map(call_t* call) {
   options.inner = inner;
   if (direction == FORWARD)
     return dsc_tensor_map_forward(call->comm, &options, send.data, recv.data, send.dtype, NULL, NULL);
-  if (direction != BACKWARD) return DSC_ERR_INTERNAL; /* the package sets no other */
+  if (direction != BACKWARD) return DSC_ERR_INTERNAL; /* libdsc.jax passes no other value */
   return dsc_tensor_map_backward(call->comm, &options, send.data, recv.data, send.dtype, NULL, NULL);
 }
 
@@ -286,7 +284,7 @@ static dsc_result_t recv(call_t* call) {
   return dsc_recv(call->comm, x.data, x.count, x.dtype, peer, NULL, NULL);
 }
 
-/** Both directions at once, so that ranks that all send first do not wait for each other. */
+/** Sends and receives at the same time, so that ranks that all send first do not block each other. */
 static dsc_result_t send_recv(call_t* call) {
   const array_t out = argument(call, 0), in = result(call, 0);
   const int32_t dest = (int32_t)attribute(call, "dest"), source = (int32_t)attribute(call, "source");
@@ -305,11 +303,10 @@ static dsc_result_t send_recv(call_t* call) {
 
 static dsc_result_t barrier(call_t* call) { return dsc_barrier(call->comm, NULL, NULL); }
 
-// ---- what XLA calls
-// -----------------------------------------------------------------------------------------------------
+// ---- Functions that XLA calls ----
 
-/** Answers which version of the interface this is. An older XLA is told its own; one that hands over no table
- * is the oldest. */
+/** Reports the version of the interface. For an older XLA this is the version of that XLA. An XLA that passes
+ * no table has the oldest version. */
 static void describe(const ffi_call_t* frame, ffi_metadata_t* metadata) {
   const int theirs = frame->api == NULL ? FFI_OLDEST_MINOR : frame->api->version.minor;
   metadata->version.major = FFI_MAJOR;
@@ -327,7 +324,7 @@ static ffi_error_t* run(const ffi_call_t* frame, const char* name, operation_t* 
   if (frame->stage != FFI_STAGE_EXECUTE) return NULL;
   call_t call = {.frame = frame, .name = name};
   const int64_t handle = attribute(&call, "comm");
-  call.comm = (dsc_comm_t*)(uintptr_t)handle;  // an id and no address, see docs/ownership.md
+  call.comm = (dsc_comm_t*)(uintptr_t)handle;  // an id, not an address; see docs/ownership.md
   dsc_result_t code = call.problem[0] != 0 ? DSC_ERR_INVALID_ARG : check_token(&call);
   if (code == DSC_OK) code = operation(&call);
   if (code == DSC_OK) {

@@ -1,11 +1,10 @@
 /**
  * @file xla_ffi.h
- * @brief What XLA hands to a function that its programs call: the layouts of its FFI, as far as handlers.c
- * reads them.
+ * @brief What XLA passes to a function that its programs call: the part of XLA's FFI that handlers.c uses.
  *
- * XLA promises this binary interface for 12 months at a time. Declared here, the handlers build without
- * jaxlib, and one file serves all versions of it. tests/bindings/test_jax_layout.py compares each offset and
- * number with the header of the jaxlib that is installed.
+ * XLA keeps this binary interface stable for at least 12 months. The declarations in this file let the
+ * handlers build without jaxlib, and one build works with all versions of jaxlib.
+ * tests/bindings/test_jax_layout.py compares each offset and number with the header of the installed jaxlib.
  */
 #ifndef DSC_JAX_XLA_FFI_H
 #define DSC_JAX_XLA_FFI_H
@@ -13,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** The versions whose layouts are these, from jaxlib 0.5 on. */
+/** The versions of the interface that have these layouts, from jaxlib 0.5 on. */
 #define FFI_MAJOR 0
 #define FFI_OLDEST_MINOR 1
 #define FFI_MINOR 3
@@ -51,7 +50,7 @@ enum ffi_type {
   FFI_F8E4M3FN = 20
 };
 
-/** Head of a chain of further structs. */
+/** The head of a linked list of extension structs. */
 typedef struct ffi_extension {
   size_t struct_size;
   int32_t type;
@@ -65,12 +64,12 @@ typedef struct ffi_version {
   int minor;
 } ffi_version_t;
 
-/** What a handler says of itself. XLA asks for it by a call with the extension FFI_EXTENSION_METADATA. */
+/** The description of a handler. XLA requests it by a call with the extension FFI_EXTENSION_METADATA. */
 typedef struct ffi_metadata {
   size_t struct_size;
   ffi_version_t version;
   uint32_t traits;
-  int64_t state_type_id; /**< from minor 2 on, which struct_size tells */
+  int64_t state_type_id; /**< present from minor version 2 on; struct_size shows whether it is */
 } ffi_metadata_t;
 
 typedef struct ffi_metadata_extension {
@@ -87,7 +86,7 @@ typedef struct ffi_error_args {
   int32_t code;
 } ffi_error_args_t;
 
-/** The head of XLA's table of functions. */
+/** The start of XLA's table of functions. */
 typedef struct ffi_api {
   size_t struct_size;
   ffi_extension_t* extension;

@@ -1,5 +1,5 @@
 /*
- * One process alone is a world of one rank: a program needs no second version for it.
+ * A single process is a world of one rank, so a program needs no special version for it.
  *
  *   ./01_one_process
  */
@@ -7,7 +7,7 @@
 
 int main(void) {
   dsc_comm_t* world = NULL;
-  CHECK(dsc_init_distributed(NULL, &world)); /* no launcher has set RANK: this process is alone */
+  CHECK(dsc_init_distributed(NULL, &world)); /* no launcher has set RANK: a world of one rank */
 
   int32_t rank = -1;
   int32_t size = 0;

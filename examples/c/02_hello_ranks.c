@@ -14,21 +14,22 @@ int main(void) {
   CHECK(dsc_comm_rank(world, &rank));
   CHECK(dsc_comm_size(world, &size));
 
-  /* Every rank gives its number; every rank gets the sum of all. */
+  /* All-reduce: every rank contributes its number; every rank gets the sum of all numbers. */
   int32_t sum = -1;
   CHECK(dsc_all_reduce(world, &rank, &sum, 1, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
 
-  /* Every rank gives one number for each rank; rank r gets the sum of those meant for it. */
+  /* Reduce-scatter: every rank contributes one number for each rank; rank r gets the sum of the numbers
+   * for it. */
   int32_t* many = malloc((size_t)size * sizeof *many);
   EXPECT(many != NULL);
   for (int32_t i = 0; i < size; i++) many[i] = rank;
   int32_t part = -1;
   CHECK(dsc_reduce_scatter(world, many, &part, 1, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
 
-  /* Every rank gives its number; every rank gets all of them, in rank order. */
+  /* All-gather: every rank contributes its number; every rank gets all numbers, in rank order. */
   CHECK(dsc_all_gather(world, &rank, many, 1, DSC_DTYPE_I32, NULL, NULL));
 
-  /* Rank 0 tells all the others how many they are. */
+  /* Broadcast: rank 0 sends the number of ranks to all others. */
   int32_t told = rank == 0 ? size : -1;
   CHECK(dsc_broadcast(world, &told, &told, 1, DSC_DTYPE_I32, 0, NULL, NULL));
 

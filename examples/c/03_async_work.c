@@ -27,16 +27,16 @@ int main(void) {
     buffers[i] = malloc(COUNT * sizeof(float));
     EXPECT(buffers[i] != NULL);
     for (size_t k = 0; k < COUNT; k++) buffers[i][k] = (float)(rank + i);
-    /* Returns at once. The buffer belongs to the operation until it has completed. */
+    /* Returns immediately. The buffer belongs to the operation until the operation has completed. */
     CHECK(dsc_all_reduce(world, buffers[i], buffers[i], COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &works[i]));
   }
 
-  const double harmonic = compute_something(); /* the sums are made meanwhile, by a thread of the library */
+  const double harmonic = compute_something(); /* meanwhile a thread of the library computes the sums */
 
   int32_t completed = 0;
   for (int i = 0; i < OPERATIONS; i++) {
     int32_t done = 0;
-    CHECK(dsc_work_test(works[i], &done)); /* a question, not a wait */
+    CHECK(dsc_work_test(works[i], &done)); /* tests without waiting */
     completed += done;
   }
 

@@ -5,7 +5,7 @@
  */
 #include "check.h"
 
-/* Adds up the world's rank numbers over a group. */
+/* Sums the world's rank numbers over a group. */
 static int32_t sum_over(dsc_comm_t* group, int32_t value) {
   CHECK(dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
   return value;
@@ -19,7 +19,7 @@ int main(void) {
   CHECK(dsc_comm_rank(world, &rank));
   CHECK(dsc_comm_size(world, &size));
 
-  /* Ranks of one color form a group: here the even ones and the odd ones. */
+  /* Ranks of one color form a group: here the even ranks and the odd ranks. */
   dsc_comm_t* half = NULL;
   CHECK(dsc_comm_split(world, rank % 2, rank, NULL, &half));
   int32_t half_rank = -1;
@@ -29,7 +29,8 @@ int main(void) {
   printf("rank %d: number %d of %d %s ranks, which sum to %d\n", rank, half_rank, half_size,
          rank % 2 == 0 ? "even" : "odd", sum_over(half, rank));
 
-  /* All ranks of the parent call it with the same list; the list's order is the order in the group. */
+  /* All ranks of the parent make this call with the same list. The order of the list is the order in the
+   * group. */
   const int32_t ends[2] = {size - 1, 0};
   const int32_t n_ends = size > 1 ? 2 : 1;
   dsc_comm_options_t options;

@@ -1,5 +1,6 @@
 /*
- * Memory from dsc_mem_alloc() is reached by all ranks of the host: operations on it copy nothing in between.
+ * Zero-copy memory: all ranks of a host can access memory from dsc_mem_alloc(), so operations on it need no
+ * intermediate copies.
  *
  *   dscrun -n 4 -- ./05_zero_copy
  */
@@ -17,7 +18,7 @@ static double now_ms(void) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Fills the buffer with rank + 1 and adds it up over all ranks, several times; returns the mean time. */
+/* Fills the buffer with rank + 1 and sums it over all ranks, several times. Returns the mean time. */
 static double time_all_reduce(dsc_comm_t* world, float* buffer, int32_t rank, float expected) {
   double spent_ms = 0.0;
   for (int round = 0; round < ROUNDS; round++) {
@@ -52,7 +53,7 @@ int main(void) {
            shared_ms);
   printf("rank %d: every element is %g\n", rank, expected);
 
-  CHECK(dsc_mem_free(shared)); /* local: the other ranks keep theirs */
+  CHECK(dsc_mem_free(shared)); /* local: the other ranks keep their memory */
   free(plain);
   CHECK(dsc_finalize());
   return EXIT_SUCCESS;

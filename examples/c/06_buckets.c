@@ -1,5 +1,5 @@
 /*
- * Gradient buckets: the plan alone, and a reducer that averages gradients while they are being made.
+ * Gradient buckets: the plan alone, and a reducer that averages gradients while they are being computed.
  *
  *   dscrun -n 4 -- ./06_buckets
  */
@@ -50,9 +50,10 @@ int main(void) {
   CHECK(dsc_bucket_reducer_create(world, params, PARAMS, &options, &reducer));
 
   CHECK(dsc_bucket_reducer_begin(reducer, NULL));
-  for (size_t i = PARAMS; i-- > 0;) { /* backward: the last parameter's gradient is known first */
+  for (size_t i = PARAMS; i-- > 0;) { /* backward: the last parameter's gradient is computed first */
     for (size_t k = 0; k < counts[i]; k++) grads[i][k] = (float)(rank + 1) * (float)(i + 1);
-    CHECK(dsc_bucket_reducer_mark_ready(reducer, i, grads[i], NULL)); /* a full bucket starts by itself */
+    /* The reduction of a full bucket starts automatically. */
+    CHECK(dsc_bucket_reducer_mark_ready(reducer, i, grads[i], NULL));
   }
   CHECK(dsc_bucket_reducer_finish(reducer, NULL)); /* now grads hold the mean over all ranks */
 

@@ -1,6 +1,6 @@
 /*
- * Messages around a ring. A send completes when its receiver has come, so both directions are started
- * before either is waited for.
+ * Messages around a ring. A send completes only when its receiver has called dsc_recv(). Therefore both
+ * directions are started before either of them is waited for.
  *
  *   dscrun -n 4 -- ./07_send_recv
  */
@@ -27,7 +27,7 @@ int main(void) {
   for (size_t i = 0; i < COUNT; i++) outgoing[i] = rank;
 
   int64_t seen = 0;
-  for (int32_t hop = 1; hop < size; hop++) { /* what came in goes on to the next rank */
+  for (int32_t hop = 1; hop < size; hop++) { /* the received values are sent on to the next rank */
     dsc_work_t* receiving = NULL;
     dsc_work_t* sending = NULL;
     CHECK(dsc_recv(world, incoming, COUNT, DSC_DTYPE_I64, previous, NULL, &receiving));

@@ -1,6 +1,6 @@
 /*
- * What a failure looks like: every call returns a code, the text says what was expected and what came, and a
- * communicator that failed tells the first cause.
+ * Errors: every call returns a code, and its message says what was expected and what was found. A
+ * communicator that has failed reports the first cause.
  *
  *   dscrun -n 4 -- ./08_errors
  */
@@ -20,21 +20,21 @@ int main(void) {
   float data[4] = {1.0F, 2.0F, 3.0F, 4.0F};
   float sums[4] = {0.0F, 0.0F, 0.0F, 0.0F};
 
-  /* A wrong argument is refused at once; nothing has happened and everything goes on. */
+  /* A wrong argument is refused immediately. Nothing has happened, and the communicator remains usable. */
   const dsc_dtype_t no_dtype = 0;
   dsc_result_t result = dsc_all_reduce(world, data, sums, 4, no_dtype, DSC_OP_SUM, NULL, NULL);
   show(rank, "wrong argument", result);
   EXPECT(result == DSC_ERR_INVALID_ARG);
 
-  /* Ranks that do not agree: rank 0 adds up three numbers, the others four. All ranks see it and nobody's
-   * result is written. The group is lost with it; the world is not. */
+  /* The ranks disagree: rank 0 sums three numbers, the others four. All ranks report this, and no result
+   * is written. The group has failed and cannot be used any more; the world can. */
   dsc_comm_t* group = NULL;
   CHECK(dsc_comm_split(world, 0, rank, NULL, &group));
   result = dsc_all_reduce(group, data, sums, rank == 0 ? 3 : 4, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL);
   show(rank, "ranks disagree", result);
   EXPECT(size == 1 || (result == DSC_ERR_MISMATCH && sums[0] == 0.0F));
 
-  /* Later calls give the first cause again; dsc_comm_error_info() has it in parts. */
+  /* Later calls report the first cause again; dsc_comm_error_info() returns its parts. */
   result = dsc_barrier(group, NULL, NULL);
   show(rank, "afterwards", result);
   EXPECT(size == 1 || result == DSC_ERR_REVOKED);

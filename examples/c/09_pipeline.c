@@ -3,7 +3,7 @@
  *
  *   dscrun -n 4 -- ./09_pipeline
  *
- * Stage 0 prints what its schedule asks for; then all stages carry theirs out.
+ * Stage 0 prints its schedule; then all stages run their schedules.
  */
 #include <string.h>
 
@@ -11,14 +11,14 @@
 
 enum { MICRO_BATCHES = 4 };
 
-/* y = weight x. The loss of a micro-batch is the last stage's y. */
+/* A stage computes y = weight x. The loss of a micro-batch is the last stage's y. */
 typedef struct stage {
   double weight;
   double weight_grad;
-  double x[MICRO_BATCHES]; /* of the first stage */
+  double x[MICRO_BATCHES]; /* inputs of the first stage */
 } stage_t;
 
-/* Called on the first stage, for inputs, and on the last one, for labels, which are not needed here. */
+/* Called on the first stage for inputs, and on the last stage for labels, which are not needed here. */
 static int32_t load(void* context, const dsc_pipe_call_t* call) {
   stage_t* stage = context;
   const int32_t m = call->instruction->micro_batch;
@@ -90,13 +90,14 @@ int main(void) {
   if (rank == 0) print_instructions(schedule);
 
   stage_t stage = {.weight = 2.0};
-  /* The rest is NULL: no weight is shared, there is no other replica, and the weight stays. */
+  /* The other callbacks are NULL, because there are no shared weights, no other replicas, and no
+   * optimizer. */
   const dsc_pipe_callbacks_t callbacks = {.struct_size = sizeof callbacks,
                                           .context = &stage,
                                           .load_micro_batch = load,
                                           .forward = forward,
                                           .backward = backward};
-  const int64_t shape[] = {1}; /* what travels between two stages */
+  const int64_t shape[] = {1}; /* what two stages exchange */
   dsc_tensor_t number = dsc_tensor_on_host(NULL, 1, DSC_DTYPE_F64);
   number.shape = shape;
   number.ndim = 1;

@@ -1,8 +1,8 @@
 /*
- * Two groups per rank: the pipeline that it is a stage of, and its twins in the other replicas.
+ * Two groups per rank: its pipeline, and the ranks with the same stage in all replicas.
  *
  *                stage 0   stage 1
- *   replica 0    rank 0    rank 1      a row passes activations along
+ *   replica 0    rank 0    rank 1      a row passes on activations
  *   replica 1    rank 2    rank 3      a column averages gradients
  *
  *   dscrun -n 4 -- ./10_groups_2x2
@@ -11,7 +11,7 @@
 
 enum { STAGES = 2 };
 
-/* Makes a group of the ranks of one color, ordered by key; the name is shown in errors. */
+/* Makes a group of the ranks of one color, ordered by key. Errors contain the name. */
 static dsc_comm_t* split(dsc_comm_t* world, int32_t color, int32_t key, const char* name) {
   dsc_comm_options_t options;
   CHECK(dsc_comm_options_init(&options, sizeof options));
@@ -21,7 +21,7 @@ static dsc_comm_t* split(dsc_comm_t* world, int32_t color, int32_t key, const ch
   return group;
 }
 
-/* Writes the ranks of a group in the world's numbers, such as "[0, 2]". */
+/* Writes the ranks of a group as ranks of the world, such as "[0, 2]". */
 static void write_members(dsc_comm_t* group, char* text, size_t bytes) {
   int32_t size = 0;
   CHECK(dsc_comm_size(group, &size));
@@ -56,7 +56,7 @@ int main(void) {
   write_members(replicas, column, sizeof column);
   printf("rank %d: stage %d of pipeline %s, replica %d of %s\n", rank, stage, row, replica, column);
 
-  /* Along the row: every stage but the first takes what the one before sends, and adds 10. */
+  /* Along the row: every stage except the first receives from the stage before, and adds 10. */
   double x = replica + 1.0;
   if (stage > 0) {
     CHECK(dsc_recv(pipeline, &x, 1, DSC_DTYPE_F64, stage - 1, NULL, NULL));
@@ -64,7 +64,7 @@ int main(void) {
   }
   if (stage < STAGES - 1) CHECK(dsc_send(pipeline, &x, 1, DSC_DTYPE_F64, stage + 1, NULL, NULL));
 
-  /* Along the column. */
+  /* Along the column: the mean over the replicas. */
   CHECK(dsc_all_reduce(replicas, &x, &x, 1, DSC_DTYPE_F64, DSC_OP_AVG, NULL, NULL));
   const int32_t n_replicas = size / STAGES;
   EXPECT(x == 10.0 * stage + (n_replicas + 1) / 2.0);

@@ -1,6 +1,6 @@
 /*
- * Training that survives a death: rank 2 kills itself, the others make a communicator of themselves and go
- * on.
+ * Training that survives the loss of a rank: rank 2 kills itself, and the others form a new communicator and
+ * continue.
  *
  *   dscrun -n 4 --allow-failures 1 -- ./11_survive examples/data/digits.csv
  */
@@ -16,12 +16,12 @@ enum { STEPS = 300, BATCH = 48, VICTIM = 2, LAST_STEP = 120, RANKS_MAX = 64 };
 
 typedef struct trainer {
   image_set train, test;
-  size_t* order; /* of the images, the same on all ranks */
+  size_t* order; /* order of the images, the same on all ranks */
   network net;
-  int64_t done; /* steps */
+  int64_t done; /* number of completed steps */
 } trainer;
 
-/* Makes a reducer, which copies rank 0's parameters to all. */
+/* Makes a reducer, which copies rank 0's parameters to all ranks. */
 static dsc_result_t make_reducer(trainer* self, dsc_comm_t* comm, dsc_bucket_reducer_t** reducer) {
   dsc_tensor_t params[PARAMS];
   for (size_t i = 0; i < PARAMS; i++)
@@ -29,7 +29,7 @@ static dsc_result_t make_reducer(trainer* self, dsc_comm_t* comm, dsc_bucket_red
   return dsc_bucket_reducer_create(comm, params, PARAMS, NULL, reducer);
 }
 
-/* A marked gradient is averaged in the background; should that fail, finish says so. */
+/* A marked gradient is averaged in the background. If that fails, finish() reports it. */
 typedef struct marking {
   dsc_bucket_reducer_t* reducer;
   const network* net;
@@ -40,7 +40,7 @@ static void mark(void* context, size_t param) {
   dsc_bucket_reducer_mark_ready(self->reducer, param, self->net->grads[param], NULL);
 }
 
-/* One step of all ranks of comm together. */
+/* Runs one step on all ranks of comm together. */
 static dsc_result_t train_step(trainer* self, dsc_comm_t* comm, dsc_bucket_reducer_t* reducer) {
   int32_t rank = 0, size = 1;
   CHECK(dsc_comm_rank(comm, &rank));
@@ -53,18 +53,19 @@ static dsc_result_t train_step(trainer* self, dsc_comm_t* comm, dsc_bucket_reduc
   if (result != DSC_OK) return result;
   marking context = {reducer, &self->net};
   network_backward(&self->net, count, mark, &context);
-  result = dsc_bucket_reducer_finish(reducer, NULL); /* fails on all ranks that live, or on some of them */
+  result = dsc_bucket_reducer_finish(reducer, NULL); /* may succeed on some surviving ranks */
   if (result != DSC_OK) return result;
   network_step(&self->net, 0.05);
   self->done++;
   return DSC_OK;
 }
 
-/* Until all steps are done, or a rank is lost. */
+/* Trains until all steps are done, or a rank is lost. */
 static dsc_result_t train(trainer* self, dsc_comm_t* comm, bool is_victim) {
   dsc_bucket_reducer_t* reducer = NULL;
   dsc_result_t result = make_reducer(self, comm, &reducer);
-  for (size_t i = 0; i < PARAMS && result == DSC_OK; i++) /* what a step needs besides the parameters */
+  /* The velocities are the only other state of a training step. */
+  for (size_t i = 0; i < PARAMS && result == DSC_OK; i++)
     result = dsc_broadcast(comm, self->net.velocities[i], self->net.velocities[i], self->net.counts[i],
                            DSC_DTYPE_F64, 0, NULL, NULL);
   while (result == DSC_OK && self->done < STEPS) {
@@ -75,7 +76,7 @@ static dsc_result_t train(trainer* self, dsc_comm_t* comm, bool is_victim) {
   return result;
 }
 
-/* A communicator of the ranks that live, all at the step of its rank 0. */
+/* Returns a communicator of the surviving ranks, which all continue from the step of its rank 0. */
 static dsc_comm_t* survive(trainer* self, dsc_comm_t* comm) {
   dsc_comm_t* survivors = NULL;
   int32_t before = 0, rank = 0, size = 0, lost = -1;
@@ -89,7 +90,7 @@ static dsc_comm_t* survive(trainer* self, dsc_comm_t* comm) {
   int64_t steps[RANKS_MAX];
   EXPECT(size <= RANKS_MAX);
   if (dsc_all_gather(survivors, &self->done, steps, 1, DSC_DTYPE_I64, NULL, NULL) != DSC_OK)
-    return survivors; /* it has lost a rank meanwhile: the next call tells */
+    return survivors; /* another rank was lost meanwhile: the next call reports it */
   self->done = steps[0];
   if (rank > 0) return survivors;
   printf("steps done were");
@@ -121,14 +122,14 @@ int main(int argc, char** argv) {
   }
 
   const double accuracy = (double)network_correct(&self.net, &self.test, 0, 1) / (double)self.test.count;
-  int32_t good = 0; /* the same on all that live */
+  int32_t good = 0; /* the same answer on all surviving ranks */
   CHECK(dsc_comm_agree(comm, accuracy > 0.9, &good));
   CHECK(dsc_comm_size(comm, &size));
   CHECK(dsc_comm_rank(comm, &rank));
   if (rank == 0)
     printf("test accuracy %.1f%% on %d ranks, at least 90%% wanted: %s\n", 100 * accuracy, size,
            good ? "reached" : "MISSED");
-  CHECK(dsc_finalize()); /* waits for all that live */
+  CHECK(dsc_finalize()); /* waits for all surviving ranks */
   free(self.order);
   network_free(&self.net);
   digits_free(&self.train);

@@ -1,6 +1,6 @@
 /*
- * A program with an event loop of its own, and no thread of the library to move its operations: the loop does
- * it between its events. A descriptor per operation says when that is complete.
+ * A program with its own event loop. The library has no progress thread here: the loop drives its operations
+ * between events. Each operation has a descriptor that becomes readable when the operation completes.
  *
  *   dscrun -n 4 -- ./12_event_loop
  */
@@ -25,7 +25,7 @@ static void watch(int loop, int descriptor, operation_t* operation) {
   EXPECT(epoll_ctl(loop, EPOLL_CTL_ADD, descriptor, &wish) == 0);
 }
 
-/* What else the program does: here, count the ticks of a timer. */
+/* Stands for other work of the program: here, a timer whose ticks are counted. */
 static int start_timer(int loop) {
   const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   EXPECT(timer >= 0);
@@ -46,8 +46,8 @@ static void start(int loop, dsc_comm_t* world, int32_t rank, operation_t* operat
   watch(loop, descriptor, operation);
 }
 
-/* Its descriptor is readable: takes the result, or the failure. Destroying it takes the descriptor out of the
- * loop. */
+/* Called when the operation's descriptor is readable. Takes the result, or reports the failure. Destroying
+ * the operation removes the descriptor from the loop. */
 static float finish(operation_t* operation) {
   CHECK(dsc_work_wait(operation->work, 0, NULL));
   CHECK(dsc_work_destroy(operation->work));
@@ -74,7 +74,7 @@ int main(void) {
   uint64_t ticks = 0;
   float sum = 0;
   for (int running = OPERATIONS; running > 0;) {
-    const dsc_result_t left = dsc_comm_progress(world, 0); /* one step of every operation that can go on */
+    const dsc_result_t left = dsc_comm_progress(world, 0); /* one step of every operation that can continue */
     EXPECT(left == DSC_OK || left == DSC_IN_PROGRESS);
     struct epoll_event events[MOST_EVENTS];
     const int ready = epoll_wait(loop, events, MOST_EVENTS, left == DSC_OK ? -1 : STEP_MS);

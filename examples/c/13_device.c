@@ -1,7 +1,7 @@
 /*
- * Memory of a GPU and a stream. With four ranks each of them prints
+ * Memory of a GPU, and a stream. With four ranks each of them prints
  *   rank 0: every element is 10, on device 0
- * or, where there is no GPU for every rank, "in host memory", after a line that says why.
+ * or, if there is no GPU for every rank, "in host memory" after a line with the reason.
  *
  *   dscrun -n 4 -- ./13_device
  */
@@ -12,7 +12,8 @@
 
 enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
 
-/* NCCL for memory of GPUs, or the host engine alone. What is wrong on one rank is an error on all of them. */
+/* Uses NCCL for memory of GPUs if possible, otherwise only the host engine. An error on one rank is an
+ * error on all ranks. */
 static dsc_comm_t* start(void) {
   dsc_comm_t* world = NULL;
   dsc_init_options_t options;
@@ -31,12 +32,12 @@ static dsc_comm_t* start(void) {
   return world;
 }
 
-/* Nothing here waits before the last line: the stream runs copy, sum and copy one after the other. */
+/* Only the last line waits: the stream runs copy, sum and copy one after another. */
 static void sum_on_device(dsc_comm_t* world, int32_t device, float* values) {
   const cuda_t cuda = cuda_load();
-  cuda_use(&cuda, device); /* libdsc makes no device current for the program */
+  cuda_use(&cuda, device); /* libdsc does not make a device current for the program */
   void* stream = NULL;
-  CHECK_CUDA(cuda.stream_create(&stream, 1, 0)); /* 1: not behind the default stream */
+  CHECK_CUDA(cuda.stream_create(&stream, 1, 0)); /* 1: not ordered after the default stream */
 
   void* memory = NULL;
   CHECK(dsc_mem_alloc(world, BYTES, DSC_MEMORY_KIND_DEVICE, &memory));

@@ -1,6 +1,6 @@
 /*
- * A mesh: axes with names instead of colors and keys. Pairs of ranks share a layer (tp), and there is a
- * pipeline (pp) of such pairs; the last stage tells the others what only it knows.
+ * A mesh: named axes instead of colors and keys. Pairs of ranks share a layer (tp), and such pairs form a
+ * pipeline (pp). The last stage broadcasts a value that only it knows.
  *
  *   dscrun -n 4 -- ./14_mesh
  */
@@ -8,7 +8,7 @@
 
 enum { AXES = 2 };
 
-/* The ranks of this rank's group along some axes, such as "[0, 2]". */
+/* Writes the ranks of this rank's group along some axes, such as "[0, 2]". */
 static void write_group(dsc_mesh_t* mesh, int32_t rank, const char* axes, char* text, size_t bytes) {
   int32_t ranks[64];
   size_t n = 0;
@@ -27,8 +27,8 @@ int main(void) {
   CHECK(dsc_comm_rank(world, &rank));
   CHECK(dsc_comm_size(world, &size));
 
-  /* The first axis of the order is the one along which neighbours in rank stand; -1 is what the world leaves.
-   */
+  /* The first axis of the order varies fastest: neighbors along it have consecutive ranks. -1 stands for
+   * the rest of the world. */
   static const char* const names[AXES] = {"tp", "pp"};
   const int32_t sizes[AXES] = {size % 2 == 0 ? 2 : 1, -1};
   dsc_mesh_options_t options;
@@ -47,7 +47,7 @@ int main(void) {
   write_group(mesh, rank, "pp", pipe, sizeof pipe);
   printf("rank %d is %s: layer of %s, pipeline of %s\n", rank, name, layer, pipe);
 
-  /* All ranks make the communicators of an axis at once; each gets its own. */
+  /* All ranks make the communicators of an axis together; each rank gets its own. */
   dsc_comm_t* pipeline = NULL;
   CHECK(dsc_mesh_comm(mesh, world, "pp", NULL, &pipeline));
   int32_t stages = 0;

@@ -1,6 +1,6 @@
 /*
  * Sharded training: every rank keeps one part of the optimizer's state, of the gradients and of the
- * parameters, and a layer is whole only while it computes.
+ * parameters. A layer is whole only while it computes.
  *
  *   dscrun -n 4 -- ./15_sharding [STAGE]
  */
@@ -12,7 +12,7 @@
 enum { PARAMS = 4, MOST = 100, STEPS = 3 };
 
 static const size_t counts[PARAMS] = {100, 10, 50, 5};
-static const size_t layers[] = {0, 2}; /* the first parameter of each */
+static const size_t layers[] = {0, 2}; /* the first parameter of each layer */
 enum { LAYERS = sizeof layers / sizeof *layers };
 
 static dsc_sharded_t* make(dsc_comm_t* world, int32_t stage) {
@@ -37,7 +37,7 @@ static dsc_sharded_t* make(dsc_comm_t* world, int32_t stage) {
   return sharded;
 }
 
-/* Makes a layer's parameters available for as long as something computes with them. */
+/* Makes a layer's parameters available, computes with them, and releases them. */
 static void use_layer(dsc_sharded_t* sharded, size_t layer, float first_of[PARAMS]) {
   CHECK(dsc_sharded_unshard(sharded, layer));
   CHECK(dsc_sharded_wait(sharded, layer, NULL));
@@ -49,7 +49,7 @@ static void use_layer(dsc_sharded_t* sharded, size_t layer, float first_of[PARAM
   CHECK(dsc_sharded_reshard(sharded, layer, NULL));
 }
 
-/* The optimizer works on this rank's shards alone. */
+/* The optimizer updates only this rank's shards. */
 static void step(const dsc_sharded_shard_t* shard, float* momentum) {
   float* params = shard->params;
   const float* grads = shard->grads;
@@ -83,13 +83,12 @@ int main(int argc, char** argv) {
   for (int number = 0; number < STEPS; number++) {
     for (size_t layer = 0; layer < LAYERS; layer++) use_layer(sharded, layer, first_of); /* forward */
     CHECK(dsc_sharded_begin(sharded, 0, NULL));
-    for (size_t layer = LAYERS; layer-- > 0;) { /* backward: the last layer's gradients are known first */
+    for (size_t layer = LAYERS; layer-- > 0;) { /* backward: the last layer's gradients are computed first */
       use_layer(sharded, layer, first_of);
       for (size_t i = layers[layer] + 2; i-- > layers[layer];) {
         float gradient[MOST];
         for (size_t k = 0; k < counts[i]; k++) gradient[k] = (float)(rank + 1) * (float)(i + 1);
-        CHECK(
-            dsc_sharded_mark_ready(sharded, i, gradient, DSC_DTYPE_F32, NULL)); /* a layer starts by itself */
+        CHECK(dsc_sharded_mark_ready(sharded, i, gradient, DSC_DTYPE_F32, NULL));
       }
     }
     CHECK(dsc_sharded_finish(sharded, NULL)); /* now this rank's shards hold the mean */

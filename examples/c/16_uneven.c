@@ -1,6 +1,6 @@
 /*
- * Ranks with different numbers of batches: a join, micro-batches that communicate nothing, a hook, and a
- * limited norm.
+ * Ranks with different numbers of batches: a join, micro-batches without communication, a hook, and a limited
+ * norm.
  *
  *   dscrun -n 4 -- ./16_uneven
  */
@@ -11,7 +11,7 @@ enum { COUNT = 1000 };
 static float weights[COUNT];
 static float gradient[COUNT];
 
-/* One iteration with the same number in every element. */
+/* Runs one iteration, with the same number in every element of the gradient. */
 static void iterate(dsc_bucket_reducer_t* reducer, float value) {
   for (size_t i = 0; i < COUNT; i++) gradient[i] = value;
   CHECK(dsc_bucket_reducer_begin(reducer, NULL));
@@ -19,12 +19,12 @@ static void iterate(dsc_bucket_reducer_t* reducer, float value) {
   CHECK(dsc_bucket_reducer_finish(reducer, NULL));
 }
 
-/* One training step; returns the norm of the mean gradient. */
+/* Runs one training step. Returns the norm of the mean gradient. */
 static double step(dsc_bucket_reducer_t* reducer) {
   CHECK(dsc_bucket_reducer_set_sync(reducer, 0));
-  iterate(reducer, 1); /* the first micro-batch: nothing is communicated */
+  iterate(reducer, 1); /* the first micro-batch is not communicated */
   CHECK(dsc_bucket_reducer_set_sync(reducer, 1));
-  iterate(reducer, 3); /* the mean of the sums over all ranks, of which some may have no batch */
+  iterate(reducer, 3); /* the mean of the sums over all ranks, some of which may have no batch */
   dsc_clip_options_t options;
   CHECK(dsc_clip_options_init(&options, sizeof options));
   options.max_norm = 1;
@@ -48,10 +48,11 @@ int main(void) {
   CHECK(dsc_bucket_reducer_use_hook(reducer, "bf16"));
   CHECK(dsc_join_create(world, &reducer, 1, NULL, &join));
 
-  const int batches = rank + 1; /* rank 0 runs out of them first */
+  const int batches = rank + 1; /* rank 0 is the first to have no more batches */
   double norm = 0;
   for (int batch = 0; batch < batches; batch++) norm = step(reducer);
-  CHECK(dsc_join_finish(join, &param, 1, &last)); /* takes part in what the others do until all are here */
+  /* Takes part in the reductions of the other ranks until all ranks have finished. */
+  CHECK(dsc_join_finish(join, &param, 1, &last));
 
   printf("rank %d: %d batches, the last one with a norm of %.1f; rank %d came last, weights %.4f\n", rank,
          batches, norm, last, weights[0]);

@@ -3,10 +3,10 @@
  * columns of W1 and the same rows of W2, so it computes a part of the hidden layer and a part of each sum in
  * y.
  *
- * What the ranks exchange are two mappings, one where activations enter the layers and one where they leave:
+ * The ranks exchange data in two mappings: one where activations enter the layers, and one where they leave.
  *
- *   COPY, REDUCE                  all ranks have all tokens in x and y
- *   GATHER_REDUCE, REDUCE_SCATTER each rank has a part of them (sequence parallelism), which takes less
+ *   COPY, REDUCE                   all ranks have all tokens in x and y
+ *   GATHER_REDUCE, REDUCE_SCATTER  each rank has a part of them (sequence parallelism), which takes less
  * memory
  *
  *   dscrun -n 4 -- ./17_tensor_parallel
@@ -15,14 +15,14 @@
 
 enum { TOKENS = 8, WIDTH = 4, HIDDEN = 16 };
 
-/* A matrix, or a part of one, or one seen with rows as columns. */
+/* A matrix, a part of a matrix, or a transposed view of one. */
 typedef struct {
   const double* at;
-  size_t row; /* how far the next row is */
+  size_t row; /* distance to the next row */
   size_t column;
 } view_t;
 
-/* What two passes give: y, and the gradients of x, W1 and W2 for the loss sum(y * y) / 2. */
+/* The results of both passes: y, and the gradients of x, W1 and W2 for the loss sum(y * y) / 2. */
 typedef struct {
   double y[TOKENS * WIDTH];
   double grad_x[TOKENS * WIDTH];
@@ -37,7 +37,7 @@ static double w2[HIDDEN * WIDTH];
 static view_t rows_of(const double* at, size_t columns) { return (view_t){at, columns, 1}; }
 static view_t transposed(view_t a) { return (view_t){a.at, a.column, a.row}; }
 
-/* Small whole numbers, whose products and sums are exact in any order. */
+/* Fills in small whole numbers, whose products and sums are exact in any order. */
 static void fill(double* at, size_t rows, size_t columns, size_t step) {
   for (size_t i = 0; i < rows; i++)
     for (size_t j = 0; j < columns; j++) at[i * columns + j] = (double)((step * i + 3 * j) % 7) - 3;
@@ -53,7 +53,7 @@ static void multiply(view_t a, view_t b, size_t rows, size_t inner, size_t colum
     }
 }
 
-/* A mapping over matrices of WIDTH columns, of which it divides the tokens. */
+/* Returns the options of a mapping over matrices of WIDTH columns, which divides the tokens. */
 static dsc_tensor_map_options_t over_tokens(dsc_tensor_mapping_t mapping) {
   dsc_tensor_map_options_t options;
   CHECK(dsc_tensor_map_options_init(&options, sizeof options));
@@ -74,7 +74,7 @@ static void backward(dsc_comm_t* group, dsc_tensor_mapping_t mapping, const doub
   CHECK(dsc_tensor_map_backward(group, &options, from, to, DSC_DTYPE_F64, NULL, work));
 }
 
-/* Both passes, with the hidden neurons from first on. */
+/* Runs both passes, with the hidden neurons that start at `first`. */
 static void train_step(dsc_comm_t* group, const double* tokens, size_t first, size_t neurons,
                        dsc_tensor_mapping_t enter, dsc_tensor_mapping_t leave, passes_t* passes) {
   double whole[TOKENS * WIDTH];
@@ -91,7 +91,7 @@ static void train_step(dsc_comm_t* group, const double* tokens, size_t first, si
   multiply(rows_of(hidden, neurons), second_layer, TOKENS, neurons, WIDTH, sums);
   forward(group, leave, sums, passes->y);
 
-  backward(group, leave, passes->y, grad_y, NULL); /* the loss has the gradient y */
+  backward(group, leave, passes->y, grad_y, NULL); /* the gradient of the loss is y */
   multiply(rows_of(grad_y, WIDTH), transposed(second_layer), TOKENS, WIDTH, neurons, grad_hidden);
   for (size_t i = 0; i < TOKENS * neurons; i++) grad_hidden[i] = hidden[i] > 0 ? grad_hidden[i] : 0;
   multiply(rows_of(grad_hidden, neurons), transposed(first_layer), TOKENS, neurons, WIDTH, sums);
@@ -106,7 +106,7 @@ static void train_step(dsc_comm_t* group, const double* tokens, size_t first, si
   CHECK(dsc_work_destroy(work));
 }
 
-/* A rank's part, of its tokens and neurons, is that part of the whole. */
+/* Compares a rank's results, for its tokens and neurons, with the same part of the whole results. */
 static void compare(const passes_t* part, const passes_t* whole, size_t first_token, size_t tokens,
                     size_t first, size_t neurons) {
   for (size_t i = 0; i < tokens * WIDTH; i++) {
@@ -141,7 +141,7 @@ int main(void) {
   const size_t first = (size_t)rank * neurons;
   const size_t first_token = (size_t)rank * tokens;
 
-  /* A mapping between one rank does nothing, so this is the whole computation. */
+  /* With one rank a mapping does not exchange anything, so this is the whole computation. */
   static passes_t whole;
   static passes_t parts;
   static passes_t sequence_parts;

@@ -1,7 +1,7 @@
 /*
- * Expert parallelism: a layer with six experts, which the ranks divide. A router has given each token two of
- * them with weights. Each token goes to the ranks of its experts, which compute, and comes back as a weighted
- * sum; the gradients go the same ways.
+ * Expert parallelism: a layer with six experts, which the ranks divide. A router has chosen two weighted
+ * experts for each token. Each token is sent to the ranks of its experts, which compute, and returns as a
+ * weighted sum. The gradients take the same paths.
  *
  *   dscrun -n 4 -- ./18_expert_parallel
  */
@@ -13,10 +13,10 @@ static double tokens[TOKENS * WIDTH];
 static int32_t experts[SLOTS];
 static double weights[SLOTS];
 
-/* An expert multiplies with one number, which is its parameter. */
+/* An expert multiplies by one number, which is its parameter. */
 static double parameter_of(size_t expert) { return (double)expert - 2; }
 
-/* Small whole numbers and quarters, whose products and sums are exact in any order. */
+/* Fills in small whole numbers and quarters, whose products and sums are exact in any order. */
 static void fill(size_t rank) {
   for (size_t t = 0; t < TOKENS; t++) {
     const size_t number = rank * TOKENS + t;
@@ -28,7 +28,7 @@ static void fill(size_t rank) {
   }
 }
 
-/* Multiplies the rows of this rank's experts with their parameters. */
+/* Multiplies the rows of this rank's experts by their parameters. */
 static void apply_experts(const dsc_moe_plan_t* plan, const double* from, double* to) {
   size_t rows[EXPERTS];
   size_t count = 0;
@@ -46,8 +46,8 @@ static double product(const double* a, const double* b, size_t count) {
   return sum;
 }
 
-/* What one process makes of this rank's tokens: each output is a multiple of its token, and for the loss
- * sum(out * out) / 2 so is its gradient. */
+/* Computes the expected result for this rank's tokens: each output is a multiple of its token, and so is
+ * its gradient for the loss sum(out * out) / 2. */
 static void compare(const double* out, const double* token_gradients, const double* weight_gradients) {
   for (size_t t = 0; t < TOKENS; t++) {
     const double* token = tokens + t * WIDTH;
@@ -85,12 +85,12 @@ int main(void) {
   double* rows = calloc(elements + 1, sizeof *rows);
   double* results = calloc(elements + 1, sizeof *results);
   double out[TOKENS * WIDTH];
-  double returned[SLOTS * WIDTH]; /* for the gradients of the weights */
+  double returned[SLOTS * WIDTH]; /* kept for the gradients of the weights */
   CHECK(dsc_moe_dispatch(plan, tokens, WIDTH, DSC_DTYPE_F64, DSC_MOE_PAYLOAD_PLAIN, rows, NULL, NULL));
   apply_experts(plan, rows, results);
   CHECK(dsc_moe_combine(plan, results, weights, WIDTH, DSC_DTYPE_F64, out, returned, NULL, NULL));
 
-  /* Backward: the loss has the gradient out. */
+  /* Backward: the gradient of the loss is out. */
   double* gradients = calloc(elements + 1, sizeof *gradients);
   double token_gradients[TOKENS * WIDTH];
   double weight_gradients[SLOTS];
@@ -99,7 +99,7 @@ int main(void) {
                                  weight_gradients, NULL, NULL));
   apply_experts(plan, gradients, results);
   CHECK(dsc_moe_dispatch_backward(plan, results, WIDTH, DSC_DTYPE_F64, token_gradients, NULL, &work));
-  /* Meanwhile the gradients travel. */
+  /* Computed while the gradients are sent. */
   double sums[2] = {product(rows, gradients, elements), product(out, out, TOKENS * WIDTH) / 2};
   CHECK(dsc_work_wait(work, -1, NULL));
   CHECK(dsc_work_destroy(work));

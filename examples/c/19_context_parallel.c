@@ -1,9 +1,9 @@
 /*
  * Context parallelism: a causal attention, forward and backward, over a sequence that the ranks divide.
  *
- * Ring: each rank keeps its queries, and the keys and values of all ranks come by, one block a step. The
+ * Ring: each rank keeps its queries, and receives the keys and values of all ranks, one block per step. The
  * sequence is in zig-zag order, so that each rank has the same work at each step. Gradients of keys and
- * values travel behind their blocks.
+ * values follow their blocks.
  *
  * Ulysses: an all-to-all turns a part of the tokens with all heads into all tokens with a part of the heads,
  * and back.
@@ -18,8 +18,8 @@
 
 enum { BATCH = 2, TOKENS = 16, HEADS = 4, DIM = 2, MOST = BATCH * TOKENS * HEADS * DIM };
 
-/* Queries, keys, values and the gradient of the output of some tokens and heads; then what comes of them.
- * Arrays are [BATCH, tokens, heads, DIM]; keys and values, and their gradients, are one behind the other. */
+/* Queries, keys, values and the gradient of the output of some tokens and heads; then the results. Arrays
+ * are [BATCH, tokens, heads, DIM]; keys and values are one after the other, as are their gradients. */
 typedef struct {
   size_t tokens;
   size_t heads;
@@ -36,7 +36,7 @@ static double dot(const double* x, const double* y) {
   return sum;
 }
 
-/* Where token t, head h of batch b begins. */
+/* Returns the offset of token t, head h of batch b. */
 static size_t at(const attention_t* a, size_t b, size_t t, size_t h) {
   return ((b * a->tokens + t) * a->heads + h) * DIM;
 }
@@ -67,7 +67,7 @@ static void gradient_pair(attention_t* a, size_t query, const double* k, const d
   }
 }
 
-/* All pairs of one step; `grad` is NULL in the forward pass. */
+/* Processes all pairs of one step; `grad` is NULL in the forward pass. */
 static void take_block(attention_t* a, const dsc_sequence_causal_range_t* work, const double* kv,
                        double* grad) {
   const size_t values = count_of(a);
@@ -95,7 +95,7 @@ static void divide_by_sums(attention_t* a) {
   for (size_t i = 0; i < count_of(a); i++) a->out[i] /= a->total[i / DIM];
 }
 
-/* All of it in one process. */
+/* Computes the whole attention in one process. */
 static void attention(attention_t* a) {
   const dsc_sequence_causal_range_t everything = {
       .struct_size = sizeof everything, .query_count = a->tokens, .key_count = a->tokens, .is_diagonal = 1};
@@ -117,7 +117,7 @@ static void go_around(dsc_ring_t* ring, attention_t* a, int32_t rank, int32_t si
     if (source < 0) return;
     dsc_sequence_causal_range_t work = {.struct_size = sizeof work};
     CHECK(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, TOKENS, size, rank, source, &work));
-    take_block(a, &work, block, grad); /* meanwhile the next block comes */
+    take_block(a, &work, block, grad); /* meanwhile the next block arrives */
   }
 }
 
@@ -156,7 +156,7 @@ static void ulysses_attention(dsc_comm_t* world, attention_t* a, int32_t size) {
   static attention_t heads;
   heads.tokens = TOKENS;
   heads.heads = HEADS / (size_t)size;
-  const size_t values = count_of(a); /* as many elements in both forms */
+  const size_t values = count_of(a); /* the number of elements is the same in both forms */
   to_heads(world, a->q, heads.q);
   to_heads(world, a->kv, heads.kv);
   to_heads(world, a->kv + values, heads.kv + values);
@@ -170,7 +170,7 @@ static void ulysses_attention(dsc_comm_t* world, attention_t* a, int32_t size) {
 
 /* ---- the tokens of a rank */
 
-/* Copies the rank's tokens out of the whole, or compares them with it. */
+/* Copies the rank's tokens out of the whole array, or compares them with it. */
 static void visit(const double* whole, double* part, dsc_sequence_order_t order, int32_t rank, int32_t size,
                   bool compares) {
   size_t begins[2];

@@ -1,4 +1,4 @@
-/* What the examples share: every call into libdsc is checked, and a failure says what happened. */
+/* Helpers of the examples: every call into libdsc is checked, and a failure is explained. */
 #ifndef EXAMPLES_CHECK_H
 #define EXAMPLES_CHECK_H
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Ends the program with the library's own words when a call fails. */
+/* Ends the program with the library's error message if a call fails. */
 #define CHECK(call)                                                                                      \
   do {                                                                                                   \
     const dsc_result_t check_result = (call);                                                            \
@@ -17,7 +17,7 @@
     }                                                                                                    \
   } while (0)
 
-/* Ends the program when a result is not what the example promises; works with NDEBUG too. */
+/* Ends the program if a result is wrong; works with NDEBUG too. */
 #define EXPECT(condition)                                                      \
   do {                                                                         \
     if (!(condition)) {                                                        \

@@ -1,5 +1,5 @@
-/* What 13_device needs of CUDA, from the driver itself: no toolkit is needed to compile it. A program that
- * has cuda_runtime.h uses that instead. */
+/* The functions of CUDA that 13_device needs, from the driver itself, so that no toolkit is needed to
+ * compile it. A program that has cuda_runtime.h uses that instead. */
 #ifndef EXAMPLES_DEVICE_H
 #define EXAMPLES_DEVICE_H
 
@@ -19,7 +19,7 @@ typedef struct cuda {
   int (*copy)(unsigned long long to, unsigned long long from, size_t bytes, void* stream);
 } cuda_t;
 
-/* Ends the program when a call of CUDA's fails. */
+/* Ends the program if a call of CUDA fails. */
 #define CHECK_CUDA(call)                                                             \
   do {                                                                               \
     const int check_cuda = (call);                                                   \
@@ -38,7 +38,7 @@ static void* cuda_symbol(void* library, const char* name) {
   return found;
 }
 
-/* The driver that libdsc has loaded and initialised. */
+/* Loads the driver, which libdsc has already loaded and initialized. */
 static cuda_t cuda_load(void) {
   const char* const named = getenv("DSC_CUDA_LIBRARY");
   void* const library = dlopen(named != NULL ? named : "libcuda.so.1", RTLD_NOW);
@@ -53,7 +53,7 @@ static cuda_t cuda_load(void) {
   return cuda;
 }
 
-/* The calling thread works on this device from now on, as with cudaSetDevice(). */
+/* From now on, the calling thread works on this device, as with cudaSetDevice(). */
 static void cuda_use(const cuda_t* cuda, int32_t number) {
   int device = 0;
   void* context = NULL;

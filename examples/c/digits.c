@@ -47,7 +47,7 @@ bool digits_load(const char* path, image_set* train, image_set* test) {
   return line == IMAGES;
 }
 
-/* The n-th number, from 1, of SplitMix64 started with seed: uniform in [0, 1). */
+/* Returns the n-th number (from 1) of SplitMix64 that starts with seed: uniform in [0, 1). */
 static double uniform(uint64_t seed, uint64_t n) {
   uint64_t z = seed + n * UINT64_C(0x9E3779B97F4A7C15);
   z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -56,7 +56,7 @@ static double uniform(uint64_t seed, uint64_t n) {
   return (double)(z >> 11) * 0x1.0p-53;
 }
 
-/* Cuts the next piece off the storage. */
+/* Takes the next piece from the storage. */
 static double* take(double** storage, size_t count) {
   double* piece = *storage;
   *storage += count;
@@ -97,7 +97,7 @@ void network_free(network* net) {
   *net = (network){0};
 }
 
-/* Fills values of the layers after the first from those of the first. */
+/* Computes the values of all layers after the first one. */
 static void forward(network* net, size_t count) {
   for (size_t layer = 0; layer < LAYERS; layer++) {
     const size_t inputs = widths[layer];
@@ -114,7 +114,7 @@ static void forward(network* net, size_t count) {
   }
 }
 
-/* Returns the cross entropy of one row of scores; delta receives its gradient divided by count. */
+/* Returns the cross entropy of one row of scores. Writes its gradient, divided by count, to delta. */
 static double cross_entropy(const double* scores, size_t label, size_t count, double* delta) {
   double highest = scores[0];
   for (size_t c = 1; c < CLASSES; c++) highest = fmax(highest, scores[c]);
@@ -157,7 +157,7 @@ static void weight_gradient(network* net, size_t layer, size_t count) {
   }
 }
 
-/* Fills the deltas of a layer's inputs, which came out of tanh. */
+/* Computes the deltas of a layer's inputs, which are outputs of tanh. */
 static void input_gradient(network* net, size_t layer, size_t count) {
   const size_t inputs = widths[layer];
   const size_t outputs = widths[layer + 1];

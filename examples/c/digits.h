@@ -1,8 +1,8 @@
 /*
- * The data and the network of train_digits.c: plain C, nothing in here knows of other processes.
+ * The data and the network of train_digits.c, in plain C without communication.
  *
  * Fully connected layers with tanh between them and softmax cross entropy at the end, in double precision:
- * the same network, with the same first weights, as in examples/python/digits.py.
+ * the same network, with the same initial weights, as in examples/python/digits.py.
  */
 #ifndef EXAMPLES_DIGITS_H
 #define EXAMPLES_DIGITS_H
@@ -22,8 +22,8 @@ typedef struct image_set {
   size_t* labels;
 } image_set;
 
-/* Reads the file; every fifth image goes to the test set. Says on stderr what is wrong if it returns false.
- */
+/* Reads the file. Every fifth image belongs to the test set. If it returns false, it has printed the error
+ * to stderr. */
 bool digits_load(const char* path, image_set* train, image_set* test);
 void digits_free(image_set* set);
 
@@ -32,8 +32,8 @@ typedef struct network {
   double* params[PARAMS];
   double* grads[PARAMS]; /* network_backward() writes here; the caller may point them elsewhere */
   double* velocities[PARAMS];
-  double* values[LAYERS + 1]; /* what each layer gets, one row per image */
-  double* deltas[LAYERS + 1]; /* the loss's gradient with respect to values */
+  double* values[LAYERS + 1]; /* inputs of each layer, one row per image */
+  double* deltas[LAYERS + 1]; /* gradient of the loss with respect to `values` */
   double* storage;            /* owns all of the above */
 } network;
 
@@ -44,14 +44,15 @@ void network_free(network* net);
 /* Returns the mean loss over the picked images, and keeps what network_backward() needs. */
 double network_loss(network* net, const image_set* set, const size_t* picked, size_t count);
 
-/* Computes the gradients from the last parameter to the first, and tells each as soon as it is known. */
+/* Computes the gradients from the last parameter to the first, and calls `ready` for each as soon as it is
+ * computed. */
 typedef void (*gradient_ready)(void* context, size_t param);
 void network_backward(network* net, size_t count, gradient_ready ready, void* context);
 
-/* One step of gradient descent with momentum. */
+/* Runs one step of gradient descent with momentum. */
 void network_step(network* net, double rate);
 
-/* Returns how many of the images first, first + stride, ... are recognised. */
+/* Returns how many of the images first, first + stride, ... are recognized. */
 size_t network_correct(network* net, const image_set* set, size_t first, size_t stride);
 
 #endif /* EXAMPLES_DIGITS_H */

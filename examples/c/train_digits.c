@@ -1,11 +1,10 @@
 /*
- * Trains a digit classifier on several data-parallel ranks; all they share goes through libdsc.
+ * Trains a digit classifier on several data-parallel ranks, which communicate through libdsc.
  *
  *   dscrun -n 4 -- ./train_digits --compare
  *
- * Every rank holds the whole network and a shard of the images. The gradients are computed right inside the
- * reducer's buckets, so nothing is copied, and a full bucket is averaged while the next one is being
- * computed.
+ * Every rank has the whole network and a shard of the images. The gradients are computed directly in the
+ * reducer's buckets, so nothing is copied. A full bucket is averaged while the next one is being computed.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 
@@ -26,11 +25,11 @@ typedef struct trainer {
   image_set train, test;
   size_t batch;   /* images of this rank per step */
   size_t steps;   /* per epoch */
-  double* losses; /* of every step; of all ranks together after the epoch */
+  double* losses; /* of every step; after the epoch, of all ranks together */
   double accuracy;
   network net;
   dsc_bucket_reducer_t* reducer;
-  double in_libdsc_ms; /* how long the calls took */
+  double in_libdsc_ms; /* time in calls of libdsc */
 } trainer;
 
 static double now_ms(void) {
@@ -39,7 +38,7 @@ static double now_ms(void) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Adds the time of a call to the trainer's account. */
+/* Adds the time of a call to the trainer's total. */
 #define TIMED(self, call)                          \
   do {                                             \
     const double timed_from = now_ms();            \
@@ -47,8 +46,8 @@ static double now_ms(void) {
     (self)->in_libdsc_ms += now_ms() - timed_from; \
   } while (0)
 
-/* Fills in a shard's order of an epoch: position p of the shuffled order belongs to shard p % shards, so
- * equal parts of all shards make up one whole batch. */
+/* Computes a shard's order for an epoch. Position p of the shuffled order belongs to shard p % shards, so
+ * equal parts of all shards form one whole batch. */
 static void epoch_order(const trainer* self, int32_t shards, int32_t shard, size_t epoch, size_t* order) {
   const uint64_t seed = self->opt->seed + epoch;
   size_t count = 0;
@@ -71,7 +70,7 @@ static void create_reducer(trainer* self) {
   for (size_t i = 0; i < PARAMS; i++) {
     void* view = NULL;
     CHECK(dsc_bucket_reducer_grad_view(self->reducer, i, &view));
-    self->net.grads[i] = view; /* the network writes its gradients where they are reduced */
+    self->net.grads[i] = view; /* the network writes its gradients into the reducer's buckets */
   }
 }
 
@@ -110,7 +109,7 @@ static void show_epoch(const trainer* self, size_t epoch) {
 
 enum { TIMES = 5, MOST_STATS = 256 };
 
-/* Adds up records: waiting for other ranks in times[0], moving data in times[1], in ms. */
+/* Adds up records in ms: time waiting for other ranks in times[0], and time moving data in times[1]. */
 static void add_records(const dsc_op_stats_t* records, size_t count, double* times) {
   for (size_t i = 0; i < count && i < MOST_STATS; i++) {
     times[0] += (double)records[i].waiting_ns * 1e-6;
@@ -118,7 +117,7 @@ static void add_records(const dsc_op_stats_t* records, size_t count, double* tim
   }
 }
 
-/* The library's own totals since the start, of the world and of the reducer. */
+/* Reads the library's own totals since the start, for the world and the reducer. */
 static void read_records(const trainer* self, double* times) {
   static dsc_op_stats_t records[MOST_STATS];
   size_t count = 0;
@@ -155,7 +154,7 @@ static void print_times(const trainer* self, double total_ms, const double* befo
   free(table);
 }
 
-/* Trains in this process alone on the same batches; returns the largest relative difference of a loss. */
+/* Trains in this process alone on the same batches. Returns the largest relative difference of a loss. */
 static double compare_alone(const trainer* self, size_t* order) {
   const size_t batch = self->opt->batch;
   network net;
@@ -168,7 +167,7 @@ static double compare_alone(const trainer* self, size_t* order) {
       network_backward(&net, batch, NULL, NULL);
       network_step(&net, self->opt->rate);
       const double difference = fabs(self->losses[epoch * self->steps + step] - loss) / fabs(loss);
-      worst = difference <= worst ? worst : difference; /* a NaN stays */
+      worst = difference <= worst ? worst : difference; /* NaN stays NaN */
     }
   }
   network_free(&net);
@@ -188,7 +187,7 @@ static double compare(trainer* self, size_t* order) {
   return worst;
 }
 
-/* Says what does not fit together, once, and ends the program on all ranks. */
+/* If options do not fit together, explains it once and ends the program on all ranks. */
 static void check_options(const trainer* self) {
   const size_t batch = self->opt->batch;
   const bool divides = batch % (size_t)self->size == 0;
@@ -235,7 +234,8 @@ int main(int argc, char** argv) {
   size_t* order = malloc(self.train.count * sizeof *order);
   EXPECT(order != NULL);
 
-  CHECK(dsc_barrier(self.world, NULL, NULL)); /* all begin together, so that the times can be compared */
+  /* All ranks begin together, so that the times can be compared. */
+  CHECK(dsc_barrier(self.world, NULL, NULL));
   double before[2];
   read_records(&self, before);
   const double started_ms = now_ms();

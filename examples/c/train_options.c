@@ -13,7 +13,7 @@ static void usage(FILE* out) {
       "                    [--data examples/data/digits.csv]\n");
 }
 
-/* Explains a wrong option once, not once per rank. */
+/* Explains a wrong option once, instead of once per rank. */
 static void refuse(const char* name, const char* expected, const char* came) {
   const char* rank = getenv("RANK");
   if (rank == NULL || strcmp(rank, "0") == 0) {

@@ -8,14 +8,14 @@
 typedef struct train_options {
   size_t epochs;     /* passes over the images */
   size_t batch;      /* images per step, all ranks together */
-  size_t seed;       /* of the weights and of the order */
+  size_t seed;       /* seed of the weights and of the order of images */
   size_t bucket_kib; /* size of a gradient bucket */
   double rate;       /* learning rate */
-  bool compare;      /* train in one process too and compare the losses */
+  bool compare;      /* also train in one process, and compare the losses */
   const char* data;  /* file of the images */
 } train_options;
 
-/* Reads the command line; says what is wrong with it and ends the program with code 2. */
+/* Reads the command line. If it is wrong, prints the error and ends the program with code 2. */
 train_options train_options_parse(int argc, char** argv);
 
 #endif /* EXAMPLES_TRAIN_OPTIONS_H */

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the layers of a decoder-only transformer as CSV for `dscctl plan`, from counts of operations.
+"""Prints the layers of a decoder-only transformer as CSV for `dscctl plan`, computed from numbers of operations.
 
-Nothing here is measured: a matrix product of n x k and k x m numbers is counted as 2 n k m operations, and divided by
-the rate that a device is said to keep up. Both halves of a backward pass count as many as the forward pass. Weights and
-activations take 2 bytes each. What a block holds for its backward pass is counted as 34 bytes per token and channel and 5
-per pair of tokens and head (Korthikanti et al. 2022, arXiv:2205.05198); with --recompute it holds its input alone,
-and computes forward once more in the first half of the backward pass.
+Nothing is measured. A product of an n x k matrix and a k x m matrix counts as 2 n k m operations. The time is this
+number divided by the device's rate, which is an option. Each half of a backward pass counts as many operations as the
+forward pass. Weights and activations take 2 bytes each. A block holds 34 bytes per token and channel, and 5 per pair of
+tokens and head, for its backward pass (Korthikanti et al. 2022, arXiv:2205.05198). With --recompute, it holds only its
+input, and computes its forward pass once more in the first half of the backward pass.
 """
 
 import argparse
@@ -15,7 +15,9 @@ BYTES = 2
 
 
 def block_operations(tokens: int, channels: int) -> tuple[int, int]:
-    """With weights (query, key, value, output, and two of four times the channels), and of attention without them."""
+    """Returns operations with weights (query, key, value, output, and two with four times the channels), and of
+    attention without weights.
+    """
     return 2 * tokens * 12 * channels * channels, 4 * tokens * tokens * channels
 
 
@@ -34,7 +36,7 @@ def row(name: str, forward: float, backward_input: float, backward_weight: float
 
 
 def layers(it: argparse.Namespace) -> list[str]:
-    us = 1e6 / (it.tflops * 1e12)  # of an operation
+    us = 1e6 / (it.tflops * 1e12)  # per operation
     width = it.tokens * it.channels * BYTES
     table = it.words * it.channels * BYTES
     last = 2 * it.tokens * it.channels * it.words * us

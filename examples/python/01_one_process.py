@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One process alone is a world of one rank: a program needs no second version for it.
+"""A single process is a world of one rank, so a program needs no special version for it.
 
     python3 01_one_process.py
 """
@@ -8,7 +8,7 @@ import numpy as np
 
 import libdsc as dsc
 
-world = dsc.init_distributed()  # no launcher has set RANK: this process is alone
+world = dsc.init_distributed()  # no launcher has set RANK: a world of one rank
 print(f"rank {world.rank} of {world.size}")
 
 x = np.array([1.0, 2.0, 3.0])

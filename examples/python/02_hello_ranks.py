@@ -12,19 +12,19 @@ import libdsc as dsc
 
 world = dsc.init_distributed()
 
-# Every rank gives its number; every rank gets the sum of all.
+# All-reduce: every rank contributes its number; every rank gets the sum of all numbers.
 total = np.array([world.rank])
 world.all_reduce(total, op="sum")
 
-# Every rank gives one number for each rank; rank r gets the sum of those meant for it.
+# Reduce-scatter: every rank contributes one number for each rank; rank r gets the sum of the numbers for it.
 part = np.empty(1, dtype=int)
 world.reduce_scatter(part, np.full(world.size, world.rank), op="sum")
 
-# Every rank gives its number; every rank gets all of them, in rank order.
+# All-gather: every rank contributes its number; every rank gets all numbers, in rank order.
 numbers = np.empty(world.size, dtype=int)
 world.all_gather(numbers, np.array([world.rank]))
 
-# Rank 0 tells all the others how many they are.
+# Broadcast: rank 0 sends the number of ranks to all others.
 told = np.array([world.size if world.rank == 0 else -1])
 world.broadcast(told, root=0)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Operations that run while the program computes: async_op=True gives a work object to wait for later.
+"""Operations that run while the program computes: async_op=True returns a work object to wait for later.
 
     dscrun -n 4 -- python3 03_async_work.py
 """
@@ -12,13 +12,13 @@ COUNT, OPERATIONS = 1 << 18, 4
 
 world = dsc.init_distributed()
 
-# Each call returns at once. The array belongs to the operation until it has completed.
+# Each call returns immediately. The array belongs to the operation until the operation has completed.
 buffers = [np.full(COUNT, world.rank + i, dtype=np.float32) for i in range(OPERATIONS)]
 works = [world.all_reduce(buffer, op="sum", async_op=True) for buffer in buffers]
 
-harmonic = (1.0 / np.arange(1, 5_000_001)).sum()  # the sums are made meanwhile, by a thread of the library
+harmonic = (1.0 / np.arange(1, 5_000_001)).sum()  # meanwhile a thread of the library computes the sums
 
-completed = sum(work.test() for work in works)  # a question, not a wait
+completed = sum(work.test() for work in works)  # tests without waiting
 for work in reversed(works):  # waiting in any order is fine
     work.wait()
 

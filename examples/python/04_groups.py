@@ -18,14 +18,14 @@ def sum_over(group, value):
 
 world = dsc.init_distributed()
 
-# Ranks of one color form a group: here the even ones and the odd ones.
+# Ranks of one color form a group: here the even ranks and the odd ranks.
 half = world.split(color=world.rank % 2, key=world.rank)
 kind = "odd" if world.rank % 2 else "even"
 print(
     f"rank {world.rank}: number {half.rank} of {half.size} {kind} ranks, which sum to {sum_over(half, world.rank)}"
 )
 
-# All ranks of the parent call it with the same list; the list's order is the order in the group.
+# All ranks of the parent make this call with the same list. The order of the list is the order in the group.
 ends = world.create_group([world.size - 1, 0] if world.size > 1 else [0])
 if ends is not None:  # ranks that are not listed get None
     first = ends.global_rank(0)

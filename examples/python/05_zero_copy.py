@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Memory from world.empty() is reached by all ranks of the host: operations on it copy nothing in between.
+"""Zero-copy memory: all ranks of a host can access memory from world.empty(), so operations on it need no intermediate
+copies.
 
     dscrun -n 4 -- python3 05_zero_copy.py
 """
@@ -14,7 +15,7 @@ COUNT, ROUNDS = 1 << 20, 20
 
 
 def time_all_reduce(world, array):
-    """Fills the array with rank + 1 and adds it up over all ranks, several times; returns the mean time in ms."""
+    """Fills the array with rank + 1 and sums it over all ranks, several times. Returns the mean time in ms."""
     spent = 0.0
     for _ in range(ROUNDS):
         array[:] = world.rank + 1

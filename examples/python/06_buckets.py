@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gradient buckets: the plan alone, and a reducer that averages gradients while they are being made.
+"""Gradient buckets: the plan alone, and a reducer that averages gradients while they are being computed.
 
     dscrun -n 4 -- python3 06_buckets.py
 """
@@ -20,9 +20,9 @@ reducer = dsc.BucketReducer(world, params, bucket_bytes=200, first_bucket_bytes=
 
 reducer.begin()
 grads = {}
-for index in reversed(range(len(params))):  # backward: the last parameter's gradient is known first
+for index in reversed(range(len(params))):  # backward: the last parameter's gradient is computed first
     grads[index] = np.full_like(params[index], (world.rank + 1) * (index + 1))
-    reducer.mark_ready(index, grads[index])  # a full bucket starts by itself
+    reducer.mark_ready(index, grads[index])  # the reduction of a full bucket starts automatically
 reducer.finish()  # now grads hold the mean over all ranks
 
 for index, grad in grads.items():

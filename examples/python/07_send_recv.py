@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Messages around a ring. A send completes when its receiver has come, so both directions are started
-before either is waited for.
+"""Messages around a ring. A send completes only when its receiver has called recv. Therefore both directions are
+started before either of them is waited for.
 
     dscrun -n 4 -- python3 07_send_recv.py
 """
@@ -19,7 +19,7 @@ following, previous = (world.rank + 1) % world.size, (world.rank - 1) % world.si
 outgoing = np.full(1000, world.rank)
 incoming = np.empty_like(outgoing)
 seen = 0
-for hop in range(1, world.size):  # what came in goes on to the next rank
+for hop in range(1, world.size):  # the received values are sent on to the next rank
     receiving = world.irecv(incoming, previous)
     sending = world.isend(outgoing, following)
     receiving.wait()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a failure looks like: an exception per kind of error, whose text says what was expected and what came.
+"""Errors: each kind of error is an exception, whose text says what was expected and what was found.
 
     dscrun -n 4 -- python3 08_errors.py
 """
@@ -10,7 +10,7 @@ import libdsc as dsc
 
 
 def show(what, function, *arguments):
-    """Calls a function that is expected to fail, and prints how."""
+    """Calls a function that must fail, and prints the error."""
     try:
         function(*arguments)
     except (dsc.Error, ValueError) as error:
@@ -21,17 +21,17 @@ def show(what, function, *arguments):
 
 world = dsc.init_distributed()
 
-# A wrong argument is refused at once; nothing has happened and everything goes on.
+# A wrong argument is refused immediately. Nothing has happened, and the communicator remains usable.
 show("wrong argument", world.all_reduce, np.zeros((4, 4))[:, 0])
 
-# Ranks that do not agree: rank 0 adds up three numbers, the others four. All ranks see it and nobody's array is
-# written. The group is lost with it; the world is not.
+# The ranks disagree: rank 0 sums three numbers, the others four. All ranks report this, and no array is written. The
+# group has failed and cannot be used any more; the world can.
 if world.size > 1:
     group = world.split(color=0, key=world.rank)
     x = np.ones(3 if world.rank == 0 else 4)
     error = show("ranks disagree", group.all_reduce, x)
     assert isinstance(error, dsc.MismatchError) and (x == 1.0).all()
-    # Later calls give the first cause again.
+    # Later calls report the first cause again.
     assert isinstance(show("afterwards", group.barrier), dsc.RevokedError)
 
 x = np.ones(4)

@@ -3,7 +3,7 @@
 
     dscrun -n 4 -- python3 09_pipeline.py
 
-Stage 0 prints what its schedule asks for; then all stages carry theirs out.
+Stage 0 prints its schedule; then all stages run their schedules.
 """
 
 import itertools
@@ -16,14 +16,14 @@ MICRO_BATCHES = 4
 
 
 class Stage:
-    """y = weight x. The loss of a micro-batch is the last stage's y."""
+    """A stage computes y = weight x. The loss of a micro-batch is the last stage's y."""
 
     def __init__(self):
         self.weight, self.weight_grad = np.array([2.0]), np.zeros(1)
-        self.x = {}  # of the micro-batches under way
+        self.x = {}  # inputs of the micro-batches that are in progress
 
     def load(self, instruction):
-        """Called on the first stage, for inputs, and on the last one, for labels, which are not needed here."""
+        """Called on the first stage for inputs, and on the last stage for labels, which are not needed here."""
         self.x[instruction.micro_batch] = np.array([instruction.micro_batch + 1.0])
 
     def forward(self, instruction, inputs, outputs):
@@ -43,7 +43,7 @@ class Stage:
 
 
 def describe(instruction):
-    """Returns such as "send_activation 0 to 1"."""
+    """Returns text such as "send_activation 0 to 1"."""
     words = [instruction.op]
     if instruction.micro_batch is not None:
         words.append(str(instruction.micro_batch))
@@ -59,8 +59,8 @@ if world.rank == 0:
         print(f"step {step}:", ", ".join(map(describe, instructions)))
 
 stage = Stage()
-number = [((1,), "float64")]  # what travels between two stages
-mean_loss = world.pipe_run(  # with no weight that is shared, no other replica, and a weight that stays
+number = [((1,), "float64")]  # what two stages exchange
+mean_loss = world.pipe_run(  # no shared weights, no other replicas, and no optimizer
     schedule,
     load_micro_batch=stage.load,
     forward=stage.forward,

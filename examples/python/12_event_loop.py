@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Operations in an asyncio program: a work object can be awaited, beside anything else that the loop does.
+"""Operations in an asyncio program: a work object can be awaited together with anything else in the event loop.
 
     dscrun -n 4 -- python3 12_event_loop.py
 """
@@ -14,7 +14,7 @@ COUNT, OPERATIONS = 1 << 16, 8
 
 
 async def tick(ticks):
-    """Whatever else the program does meanwhile: answering requests, drawing, writing files."""
+    """Stands for other work of the program, such as answering requests, drawing, or writing files."""
     while True:
         ticks.append(1)
         await asyncio.sleep(0.0005)
@@ -27,10 +27,11 @@ async def train(world):
     total = 0.0
     for _ in range(5):
         arrays = [np.full(COUNT, float(world.rank + i)) for i in range(OPERATIONS)]
-        # All of them run at once, half of them on each group. Failures are raised here, as by any other call.
+        # All of them run at the same time, half of them on each group. As in any other call, failures are raised
+        # here.
         await asyncio.gather(*(groups[i % 2].all_reduce(x, async_op=True) for i, x in enumerate(arrays)))
         total += sum(x[-1] for x in arrays)
-        # A wait that gives up, or a task that is cancelled, leaves the operation running.
+        # If a wait times out, or its task is canceled, the operation continues.
         work = world.barrier(async_op=True)
         try:
             await asyncio.wait_for(work, timeout=0.00001)
@@ -49,8 +50,8 @@ def run(progress_thread):
     return rank, total, ticks
 
 
-# The library's own thread makes descriptors readable, for any loop. Without it (progress_thread=False) an await asks
-# the library every millisecond, and other loops call world.progress().
+# The library's own thread makes the descriptors readable, for any event loop. Without it (progress_thread=False), an
+# await asks the library every millisecond. Other event loops then call world.progress().
 rank, with_thread, ticks = run(progress_thread=True)
 _, without_thread, more_ticks = run(progress_thread=False)
 print(

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains on GPUs, with arrays of CuPy or torch where they lie; without a GPU for every rank the same on the host.
+"""Trains on GPUs, with arrays of CuPy or torch in device memory. If there is no GPU for every rank, it does the same on
+the host.
 
     dscrun -n 2 -- python3 13_device.py
 """
@@ -14,7 +15,7 @@ ROWS, WEIGHTS, STEPS, RATE = 256, 8, 60, 0.5
 
 
 def find_library():
-    """Returns CuPy or torch if one is there and sees a GPU, or None and why not."""
+    """Returns CuPy or torch if it is installed and finds a GPU. Otherwise returns None and the reason."""
     seen = []
     for name, count in ("cupy", lambda m: m.cuda.runtime.getDeviceCount()), ("torch", lambda m: m.cuda.device_count()):
         try:
@@ -28,10 +29,10 @@ def find_library():
 
 
 def start_world():
-    """Returns the world, and what makes arrays where it works."""
+    """Returns the world, and a function that makes arrays in the world's memory."""
     module, reason = find_library()
     try:
-        # Whether there is a GPU for every rank is not to be counted here: each may see its own as device 0.
+        # The ranks cannot count the GPUs themselves, because each may see its own GPU as device 0.
         world = dsc.init_distributed(backend="device")
     except dsc.DscError as error:  # on all ranks
         reason = reason or str(error)
@@ -47,13 +48,13 @@ def start_world():
         dsc.finalize()
     world = dsc.init_distributed(backend="host")
     if world.rank == 0:
-        print("falls back to the host engine:", " ".join(reason.split()))  # one line
+        print("falls back to the host engine:", " ".join(reason.split()))  # in one line
     return world, np.asarray
 
 
 world, array = start_world()
 
-# Every rank has its own rows of one linear problem, and all look for the same weights.
+# Every rank has its own rows of one linear problem, and all ranks search the same weights.
 wanted = np.arange(WEIGHTS) / WEIGHTS
 rows = np.random.default_rng(world.rank).standard_normal((ROWS, WEIGHTS))
 x, y, weights = array(rows), array(rows @ wanted), array(np.zeros(WEIGHTS))
@@ -61,10 +62,11 @@ x, y, weights = array(rows), array(rows @ wanted), array(np.zeros(WEIGHTS))
 for step in range(STEPS):
     error = x @ weights - y
     gradient = x.T @ error / ROWS
-    # On a GPU this goes behind the product on the current stream, and nothing here waits for the device.
+    # On a GPU, the all-reduce is ordered after the product on the current stream, and the program does not wait for
+    # the device.
     work = world.all_reduce(gradient, op="avg", async_op=True)
-    squares = (error * error).sum()  # meanwhile
-    work.wait()  # on a GPU: the current stream waits
+    squares = (error * error).sum()  # computed meanwhile
+    work.wait()  # on a GPU, only the current stream waits
     weights = weights - RATE * gradient
 
 off = max(abs(float(weight) - right) for weight, right in zip(weights, wanted))  # float() waits for the device

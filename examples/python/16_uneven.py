@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks with different numbers of batches: a join, micro-batches that communicate nothing, a hook, and a limited norm.
+"""Ranks with different numbers of batches: a join, micro-batches without communication, a hook, and a limited norm.
 
     dscrun -n 4 -- python3 16_uneven.py
 """
@@ -19,13 +19,13 @@ def iterate(gradient):
     reducer.finish()
 
 
-batches = world.rank + 1  # rank 0 runs out of them first
+batches = world.rank + 1  # rank 0 is the first to have no more batches
 with dsc.Join(reducer, [weights]) as join:
     for batch in range(batches):
         with reducer.no_sync():
-            iterate(np.full_like(weights, 1))  # the first micro-batch: nothing is communicated
+            iterate(np.full_like(weights, 1))  # the first micro-batch is not communicated
         gradient = np.full_like(weights, 3)
-        iterate(gradient)  # the mean of the sums over all ranks, of which some may have no batch
+        iterate(gradient)  # the mean of the sums over all ranks, some of which may have no batch
         active = world.size - batch
         assert np.allclose(gradient, 4 * active / world.size, rtol=0.01)  # sent as bfloat16
         norm = reducer.clip(max_norm=1.0)

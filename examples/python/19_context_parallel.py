@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Context parallelism: a causal attention, forward and backward, over a sequence that the ranks divide.
 
-Ring: each rank keeps its queries, and the keys and values of all ranks come by, one block a step. The sequence is in zig-zag
-order, so that each rank has the same work at each step. Gradients of keys and values travel behind their blocks.
+Ring: each rank keeps its queries, and receives the keys and values of all ranks, one block per step. The sequence is in
+zig-zag order, so that each rank has the same work at each step. Gradients of keys and values follow their blocks.
 
 Ulysses: an all-to-all turns a part of the tokens with all heads into all tokens with a part of the heads, and back.
 
@@ -25,7 +25,7 @@ def pattern(step):
 
 
 def exponentials(q, k, work, row):
-    """exp(scores - row) of the queries and keys of one step, [batch, heads, queries, keys]."""
+    """Returns exp(scores - row) for the queries and keys of one step, as [batch, heads, queries, keys]."""
     scores = np.einsum("bqhd,bkhd->bhqk", q[:, work.queries], k[:, work.keys]) * SCALE
     if work.is_diagonal:
         scores = np.where(np.tril(np.ones(scores.shape[2:], bool)), scores, -np.inf)
@@ -33,7 +33,7 @@ def exponentials(q, k, work, row):
 
 
 def attend(q, blocks):
-    """Combines (work, k, v) of all steps; returns the output, and the logarithm of each row's sum of exponentials."""
+    """Combines (work, k, v) of all steps. Returns the output, and the logarithm of each row's sum of exponentials."""
     rows = (q.shape[0], q.shape[2], q.shape[1])
     top, total, out = np.full(rows, -np.inf), np.zeros(rows), np.zeros(rows + (DIM,))
     for work, k, v in blocks:
@@ -48,7 +48,7 @@ def attend(q, blocks):
 
 
 def gradients(q, out, row, upstream, blocks):
-    """Adds to (dk, dv) of (work, k, v, dk, dv) of all steps; returns the gradient of q."""
+    """Adds the gradients of all steps to (dk, dv) in (work, k, v, dk, dv). Returns the gradient of q."""
     dq, inner = np.zeros_like(q), np.einsum("bqhd,bqhd->bhq", upstream, out)
     for work, k, v, dk, dv in blocks:
         at, keys = work.queries, work.keys
@@ -61,7 +61,7 @@ def gradients(q, out, row, upstream, blocks):
 
 
 def attention(q, k, v, upstream):
-    """All of it in one process."""
+    """Computes the whole attention in one process."""
     everything = dsc.CausalWork(slice(0, TOKENS), slice(0, TOKENS), True)
     out, row = attend(q, [(everything, k, v)])
     dk, dv = np.zeros_like(k), np.zeros_like(v)
@@ -70,7 +70,7 @@ def attention(q, k, v, upstream):
 
 
 def ring_attention(world, q, k, v, upstream):
-    """q, k, v and upstream are this rank's tokens in zig-zag order."""
+    """q, k, v and upstream contain this rank's tokens in zig-zag order."""
     work = [dsc.causal_work(TOKENS, world.size, world.rank, source) for source in range(world.size)]
     kv = np.stack([k, v])
     grad = np.empty_like(kv)
@@ -81,7 +81,7 @@ def ring_attention(world, q, k, v, upstream):
 
 
 def ulysses_attention(world, q, k, v, upstream):
-    """q, k, v and upstream are this rank's tokens in contiguous order."""
+    """q, k, v and upstream contain this rank's tokens in contiguous order."""
     results = attention(*(world.sequence_to_heads(x) for x in (q, k, v, upstream)))
     return [world.sequence_to_heads(x, direction="backward") for x in results]
 

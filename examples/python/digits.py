@@ -1,6 +1,6 @@
-"""The data and the network of the trainings: numpy alone, nothing in this file knows of other processes.
+"""The data and the network of the training examples, in plain numpy without communication.
 
-train_alone() is an ordinary training loop; the programs compare their own losses with the ones found here.
+train_alone() is an ordinary training loop. The programs compare their losses with its losses.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ CLASSES = 10
 
 
 def load(path=DATA):
-    """Returns ((images, labels), (test_images, test_labels)); every fifth image is held out for the test."""
+    """Returns ((images, labels), (test_images, test_labels)). Every fifth image belongs to the test set."""
     table = np.loadtxt(path, delimiter=",", dtype=np.int64)
     images, labels = table[:, :-1] / 8.0 - 1.0, table[:, -1]
     test = np.arange(len(table)) % 5 == 0
@@ -20,7 +20,7 @@ def load(path=DATA):
 
 
 def uniform(count, seed):
-    """Returns count numbers in [0, 1) from SplitMix64: the C example draws the very same ones."""
+    """Returns `count` numbers in [0, 1) from SplitMix64. The C example draws exactly the same numbers."""
     z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -29,7 +29,7 @@ def uniform(count, seed):
 
 
 def cross_entropy(scores, labels):
-    """Returns the mean cross entropy of softmax, and its gradient by the scores."""
+    """Returns the mean cross entropy of softmax, and its gradient with respect to the scores."""
     scores = scores - scores.max(axis=1, keepdims=True)
     sums = np.exp(scores).sum(axis=1, keepdims=True)
     rows = np.arange(len(labels))
@@ -50,7 +50,7 @@ class Network:
             self.params += [weight.reshape(inputs, outputs), np.zeros(outputs)]
 
     def forward(self, images):
-        """Returns the class scores, and keeps what backward() needs."""
+        """Returns the class scores, and keeps the values that backward() needs."""
         self.inputs = [images]
         for weight, bias in zip(self.params[:-2:2], self.params[1:-2:2]):
             self.inputs.append(np.tanh(self.inputs[-1] @ weight + bias))
@@ -62,7 +62,7 @@ class Network:
         return loss
 
     def backward(self):
-        """Yields (parameter index, gradient) from the last parameter to the first, each as soon as it is known."""
+        """Yields (parameter index, gradient) from the last parameter to the first, each as soon as it is computed."""
         delta = self.delta
         for index in range(len(self.params) - 1, 0, -2):
             source = self.inputs[index // 2]
@@ -72,19 +72,19 @@ class Network:
                 delta = (delta @ self.params[index - 1].T) * (1.0 - source * source)
 
     def correct(self, images, labels):
-        """Returns how many of the images are recognised."""
+        """Returns how many of the images are recognized."""
         return int((self.forward(images).argmax(axis=1) == labels).sum())
 
 
 class Momentum:
-    """Stochastic gradient descent with momentum; changes the parameters in place."""
+    """Stochastic gradient descent with momentum. It changes the parameters in place."""
 
     def __init__(self, params, rate, momentum=0.9):
         self.params, self.rate, self.momentum = params, rate, momentum
         self.velocities = [np.zeros_like(param) for param in params]
 
     def step(self, grads):
-        """Moves every parameter against its gradient; grads are in forward order."""
+        """Updates every parameter. `grads` are in forward order."""
         for param, velocity, grad in zip(self.params, self.velocities, grads):
             velocity *= self.momentum
             velocity += grad
@@ -92,7 +92,7 @@ class Momentum:
 
 
 def train_alone(sizes, train, epoch_orders, batch, rate, seed):
-    """Trains in this process alone on the batches that epoch_orders spell out; returns the loss of every step."""
+    """Trains in this process alone on the batches of epoch_orders. Returns the loss of every step."""
     images, labels = train
     network = Network(sizes, seed)
     optimizer = Momentum(network.params, rate)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Megatron-LM's groups with eight ranks: two share each layer (tensor), there are two stages (pipeline) and two copies of
-the model (data). Seven checks show who belongs together, and what each group is for.
+"""Megatron-LM's groups with eight ranks: two ranks share each layer (tensor), there are two stages (pipeline), and
+there are two copies of the model (data). Seven checks show which ranks form each group, and its purpose.
 
-                       stage 0           stage 1
+                           stage 0           stage 1
     copy 0 of the model    ranks 0, 1        ranks 4, 5
     copy 1 of the model    ranks 2, 3        ranks 6, 7
 
@@ -21,18 +21,19 @@ world = dsc.init_distributed()
 if world.size != 8:
     sys.exit(f"eight ranks, please, not {world.size}: dscrun -n 8 -- python3 megatron_groups.py")
 rank = world.rank
-tensor_rank, copy, stage = rank % 2, rank // 2 % 2, rank // 4  # neighbours share a layer, stages are farthest apart
+# Consecutive ranks share a layer; ranks of different stages are farthest apart.
+tensor_rank, copy, stage = rank % 2, rank // 2 % 2, rank // 4
 
 
 def members(group):
-    """The ranks of a group as the world counts, which each of them tells the others."""
+    """Returns the ranks of a group as ranks of the world. Each member sends its own rank to the others."""
     gathered = np.empty(group.size, np.int64)
     group.all_gather(gathered, np.array([rank]))
     return gathered.tolist()
 
 
 def in_tensor_group(value):
-    """A number of each rank of the tensor-parallel group."""
+    """Returns a number from each rank of the tensor-parallel group."""
     group = mpu.get_tensor_model_parallel_group()
     gathered = np.empty(group.size)
     group.all_gather(gathered, np.array([value]))
@@ -60,20 +61,24 @@ def stages():
 
 
 def a_sum():
-    """Each rank of a layer has a part of every sum, as after a matrix product whose rows are divided."""
+    """Each rank of a layer has a part of every sum, as after a matrix product with divided rows."""
     part = np.full(3, rank, np.float32)
     assert (mpu.reduce_from_tensor_model_parallel_region(part) == 2 * (rank - tensor_rank) + 1).all()
 
 
 def a_batch():
-    """The first rank of a layer loads the samples of its copy of the model; the others know only what they are called."""
+    """The first rank of a layer loads the samples of its copy of the model. The other ranks know only the names of the
+    fields.
+    """
     loaded = {"text": np.arange(6).reshape(2, 3) + 100 * copy} if tensor_rank == 0 else None
     batch = mpu.broadcast_data(["text"], loaded, "int64")
     assert batch["text"].tolist() == [[100 * copy, 100 * copy + 1, 100 * copy + 2], [100 * copy + 3, 100 * copy + 4, 100 * copy + 5]]
 
 
 def seeds():
-    """Random numbers of divided activations differ between the ranks of a layer, those of whole ones are the same."""
+    """Random numbers for divided activations differ between the ranks of a layer. Those for whole activations are the
+    same.
+    """
     mpu.model_parallel_cuda_manual_seed(SEED + 100 * stage)
     with mpu.get_rng_tracker().fork() as rng:
         divided = in_tensor_group(rng.random())

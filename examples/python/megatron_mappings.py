@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Megatron-LM's mappings with eight ranks in four tensor-parallel groups, [0, 1] to [6, 7]: seven checks of what comes out
-forward, and of the gradients that come out backward.
+"""Megatron-LM's mappings with eight ranks in four tensor-parallel groups, [0, 1] to [6, 7]. Seven checks show the
+results of forward passes and the gradients of backward passes.
 
     dscrun -n 8 -- python3 megatron_mappings.py
 """
@@ -22,7 +22,7 @@ own = np.array([float(rank)])
 
 
 def gradient(mapping, of_output):
-    """What an automatic differentiation calls backward: the same mapping in the other direction."""
+    """Returns a gradient as automatic differentiation does: by the same mapping in the other direction."""
     return group.tensor_map(of_output, mapping, direction="backward")
 
 
@@ -43,7 +43,7 @@ def copy_backward():
 
 
 def reduce_backward():
-    """Forward sums twice, backward does nothing: the loss is 2 (6 * 6 + 7 * 7) = 170 on ranks 6 and 7."""
+    """Forward sums twice, and backward does nothing. On ranks 6 and 7 the loss is 2 (6 * 6 + 7 * 7) = 170."""
     loss = own * own
     for _ in range(2):
         loss = mpu.reduce_from_tensor_model_parallel_region(loss)

@@ -1,4 +1,4 @@
-"""How idle the stages of a pipeline were, beside what the simulator makes of the times of their passes."""
+"""Compares how idle the stages of a pipeline were with a simulation that uses the measured times of their passes."""
 
 import os
 from collections import namedtuple
@@ -10,13 +10,13 @@ import pipeline_options
 
 PASSES = ("forward", "backward", "backward_input", "backward_weight")
 
-# Shares of time in which a stage computes no pass: of its own window, which is from its first pass to its last, and
-# of the step, which is from the pipeline's first pass to its last.
+# Shares of time in which a stage computes no pass. The stage's own window is from its first pass to its last one. The
+# step is from the pipeline's first pass to its last one.
 Idle = namedtuple("Idle", "own_window step")
 
 
 def measured(rows):
-    """rows has a list of boxes per stage; returns an Idle for each."""
+    """Returns an Idle for each stage. `rows` has a list of boxes per stage."""
     rows = [[box for box in row if box.kind in PASSES] for row in rows]
     starts, ends = [min(box.start_ms for box in row) for row in rows], [max(box.end_ms for box in row) for row in rows]
     busy = [sum(box.end_ms - box.start_ms for box in row) for row in rows]
@@ -25,13 +25,13 @@ def measured(rows):
 
 
 def mean_ms(boxes, kinds, chunk):
-    """The mean time of some kinds of passes; None if there was none of them."""
+    """Returns the mean time of passes of these kinds; None if there were none."""
     times = [box.end_ms - box.start_ms for box in boxes if box.kind in kinds and box.chunk == chunk]
     return float(np.mean(times)) if times else None
 
 
 def costs_of(rows, schedule):
-    """The mean times of the passes of every part of the model, as the simulator takes them."""
+    """Returns the mean times of the passes of every part of the model, in the form that the simulator takes."""
     parts = schedule.stages * schedule.chunks
     costs = {kind: [0.0] * parts for kind in ("forward", "backward_input", "backward_weight")}
     for stage, row in enumerate(rows):
@@ -39,14 +39,17 @@ def costs_of(rows, schedule):
             part = pipeline_options.part_of(schedule, stage, chunk)
             costs["forward"][part] = mean_ms(row, ["forward"], chunk)
             halves = [mean_ms(row, [kind], chunk) for kind in ("backward_input", "backward_weight")]
-            if None in halves:  # a schedule of whole passes only, for which it does not matter where they are cut
+            # A schedule that has only whole backward passes, so how they are split does not matter.
+            if None in halves:
                 halves = [mean_ms(row, ["backward"], chunk) / 2] * 2
             costs["backward_input"][part], costs["backward_weight"][part] = halves
     return costs
 
 
 def simulated(rows, schedule):
-    """The same as measured() for a simulation with the mean times of these passes, and messages that take none."""
+    """Returns the same as measured(), for a simulation with the mean times of these passes and messages that take no
+    time.
+    """
     report = dsc.simulate_pipeline(schedule, **costs_of(rows, schedule))
     windows = [busy + idle for busy, idle in zip(report.busy, report.own_window_idle)]
     own = [idle / window for idle, window in zip(report.own_window_idle, windows)]
@@ -54,7 +57,7 @@ def simulated(rows, schedule):
 
 
 def lines(boxes, layout, schedule):
-    """A line per stage of every replica; boxes has a list per rank."""
+    """Returns a line per stage of every replica. `boxes` has a list per rank."""
     text = ["idle in the last step, and in a simulation with its mean time of every pass and without messages"]
     text.append(f"{'replica  stage':14}   of its own window       of the step")
     text.append(f"{'':14}   measured  simulated  measured  simulated")

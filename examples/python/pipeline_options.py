@@ -1,4 +1,4 @@
-"""The command line of train_pipeline.py, and which options fit together."""
+"""The command line of train_pipeline.py, and the checks whether options fit together."""
 
 import os
 import re
@@ -11,7 +11,7 @@ DEFAULT_HIDDEN = [160] * 5
 
 
 class Layout:
-    """Which replica and stage each rank is: the stages of a replica are neighbours."""
+    """The replica and the stage of each rank. The stages of a replica have consecutive ranks."""
 
     def __init__(self, replicas, stages):
         self.replicas, self.stages, self.ranks = replicas, stages, replicas * stages
@@ -20,12 +20,12 @@ class Layout:
         return f"{self.replicas}x{self.stages}"
 
     def describe(self):
-        """Words such as "2 replicas x 2 stages"."""
+        """Returns text such as "2 replicas x 2 stages"."""
         count = lambda number, what: f"{number} {what}{'s' if number > 1 else ''}"
         return f"{count(self.replicas, 'replica')} x {count(self.stages, 'stage')}"
 
     def place(self, rank):
-        """Returns (replica, stage)."""
+        """Returns (replica, stage) of a rank."""
         return divmod(rank, self.stages)
 
     def groups(self):
@@ -44,7 +44,7 @@ def layout(text):
 
 
 def default_layout(ranks):
-    """Two stages where that comes out even, or one."""
+    """Returns a layout with two stages if the number of ranks is even, otherwise with one stage."""
     return Layout(ranks // 2, 2) if ranks % 2 == 0 else Layout(ranks, 1)
 
 
@@ -81,20 +81,22 @@ def parse_options(description):
 
 
 def schedule_of(options, stage=None):
-    """The schedule of a stage, or of the whole pipeline."""
+    """Returns the schedule of a stage, or of the whole pipeline."""
     return dsc.PipeSchedule(
         options.schedule, options.layout.stages, stage, micro_batches=options.micro_batches, chunks=options.chunks
     )
 
 
 def part_of(schedule, stage, chunk):
-    """Which part of the model a chunk of a stage is; a zigzag goes back through the stages in every other chunk."""
+    """Returns which part of the model a chunk of a stage is. With a zigzag, every other chunk goes back through the
+    stages.
+    """
     back = schedule.placement == "zigzag" and chunk % 2 == 1
     return chunk * schedule.stages + (schedule.stages - 1 - stage if back else stage)
 
 
 def test_schedule(schedule, micro_batches):
-    """Forward passes only, with the parts of the model where the schedule has them."""
+    """Returns a schedule of forward passes only, in which the parts of the model are on the same stages."""
     if schedule.chunks == 1:
         return dsc.PipeSchedule("deepspeed_inference", schedule.stages, schedule.stage, micro_batches)
     order = [("forward", chunk, m) for chunk in range(schedule.chunks) for m in range(micro_batches)]
@@ -109,18 +111,18 @@ def test_schedule(schedule, micro_batches):
 
 
 def hidden_of(options):
-    """The widths of the hidden layers: as they were given, or as many as there are parts of the model to fill."""
+    """Returns the widths of the hidden layers: those given, or as many default ones as there are parts of the model."""
     if options.hidden is not DEFAULT_HIDDEN:
         return options.hidden
     parts = options.layout.stages * schedule_of(options).chunks
     return DEFAULT_HIDDEN[:1] * max(len(DEFAULT_HIDDEN), parts - 1)
 
 
-# ---- what does not fit together ----------------------------------------------------------------------------------
+# ---- options that do not fit together -----------------------------------------------------------------------------
 
 
 def problem_of(options, ranks, images):
-    """Says what does not fit together, or returns None."""
+    """Returns a message if options do not fit together, otherwise None."""
     layout_, micro_batches = options.layout, options.layout.replicas * options.micro_batches
     if layout_.ranks != ranks:
         fitting = ", ".join(f"{n}x{ranks // n}" for n in range(1, ranks + 1) if ranks % n == 0)
@@ -134,7 +136,7 @@ def problem_of(options, ranks, images):
 
 
 def schedule_problem(options):
-    """The same for the schedule, whose names the library knows."""
+    """Returns the same for the schedule, whose names the library knows."""
     stages = options.layout.stages
     try:
         schedule = schedule_of(options)
@@ -148,7 +150,7 @@ def schedule_problem(options):
 
 
 def network_problem(hidden, schedule):
-    """The same for the network, whose layers are cut into parts."""
+    """Returns the same for the network, whose layers are cut into parts."""
     layers, parts = len(hidden) + 1, schedule.stages * schedule.chunks
     if layers < parts:
         chunks = f" x {schedule.chunks} chunks" if schedule.chunks > 1 else ""

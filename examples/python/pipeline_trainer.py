@@ -1,4 +1,4 @@
-"""One rank's part of a training on replicas of a pipeline: what it computes when the schedule says so."""
+"""One rank's part of the training on replicas of a pipeline: the work for each instruction of the schedule."""
 
 import numpy as np
 
@@ -10,15 +10,15 @@ import timeline
 
 
 class Trainer:
-    """A stage of a replica. The callbacks are called by Communicator.pipe_run() with one instruction each.
+    """A stage of a replica. Communicator.pipe_run() calls each callback with one instruction.
 
-    The stage holds a part of the model for every chunk of the schedule.
+    The stage has a part of the model for every chunk of the schedule.
     """
 
     def __init__(self, world, options, sizes):
         self.layout, self.micro_batches = options.layout, options.micro_batches
         self.replica, self.number = self.layout.place(world.rank)
-        # A row of the layout is a pipeline; a column has the same stage of all replicas.
+        # A row of the layout is a pipeline. A column contains the same stage of all replicas.
         self.pipeline = world.split(self.replica, key=self.number, name=f"pipeline {self.replica}")
         self.replicas = world.split(self.number, key=self.replica, name=f"stage {self.number}")
 
@@ -36,9 +36,9 @@ class Trainer:
             self.replicas, self.params, bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes // 4
         )
 
-        self.size = options.batch // self.layout.replicas // self.micro_batches  # images of a micro-batch
+        self.size = options.batch // self.layout.replicas // self.micro_batches  # number of images in a micro-batch
         shape = lambda layer: ((self.size, sizes[layer]), "float64")
-        # Where chunks differ from each other in neither, one shape is that of all.
+        # If all chunks exchange arrays of the same shape, the shape is given only once.
         self.inputs = [shape(first) for first, _ in bounds if first > 0][:1]
         self.outputs = [shape(end) for _, end in bounds if end < len(sizes) - 1][:1]
         self.test_schedule = None
@@ -47,7 +47,7 @@ class Trainer:
     # ---- a training step ---------------------------------------------------------------------------------------
 
     def step(self, images, labels):
-        """Trains on this replica's part of one batch and returns its loss."""
+        """Trains on this replica's part of one batch. Returns its loss."""
         self.images = images.reshape(self.micro_batches, self.size, -1)
         self.labels = labels.reshape(self.micro_batches, self.size)
         self.x, self.targets, self.sources, self.scores_grads, self.deltas = {}, {}, {}, {}, {}
@@ -61,7 +61,7 @@ class Trainer:
             backward=self.recorder.timed("backward", self.backward),
             backward_input=self.recorder.timed("backward_input", self.backward_input),
             backward_weight=self.recorder.timed("backward_weight", self.backward_weight),
-            reduce_tied_grads=lambda instruction: None,  # no weight is on two stages
+            reduce_tied_grads=lambda instruction: None,  # no weight is shared between stages
             reduce_grads=self.recorder.timed("reduce", self.reduce),
             optimizer_step=self.recorder.timed("update", self.update),
             inputs=self.inputs,
@@ -69,7 +69,7 @@ class Trainer:
         )
 
     def load(self, instruction):
-        """The first part of the model needs the images, the last one the labels."""
+        """The first part of the model needs the images, and the last part needs the labels."""
         m, part = instruction.micro_batch, self.parts[instruction.chunk]
         if part.is_first:
             self.x[m] = self.images[m]
@@ -83,7 +83,8 @@ class Trainer:
             outputs[0][...] = y
             return None
         loss, grad = digits.cross_entropy(y, self.targets.pop(m))
-        self.scores_grads[m] = grad / self.micro_batches  # the loss of a batch is the mean of theirs
+        # The loss of a batch is the mean of the micro-batches' losses.
+        self.scores_grads[m] = grad / self.micro_batches
         return loss
 
     def backward(self, instruction, inputs, outputs, output_grads, input_grads):
@@ -108,7 +109,9 @@ class Trainer:
         part.backward_weight(self.sources.pop(key), self.deltas.pop(key), self.taker(instruction.chunk))
 
     def taker(self, chunk):
-        """Begins to add a micro-batch to a chunk's gradients; the last one lets the reducer start on them."""
+        """Begins to add a micro-batch to a chunk's gradients. With the last micro-batch, the reducer can start with
+        them.
+        """
         self.backward_passes_left[chunk] -= 1
         first, is_last = self.first_param[chunk], self.backward_passes_left[chunk] == 0
 
@@ -122,7 +125,7 @@ class Trainer:
         return take
 
     def reduce(self, instruction):
-        self.reducer.finish()  # now grads hold the mean over the replicas
+        self.reducer.finish()  # now `grads` hold the mean over the replicas
 
     def update(self, instruction):
         self.optimizer.step(self.grads)
@@ -130,11 +133,12 @@ class Trainer:
     # ---- a test ------------------------------------------------------------------------------------------------
 
     def correct(self, images, labels):
-        """Returns on all stages how many of the images this replica's pipeline recognises."""
+        """Returns, on all stages, how many of the images this replica's pipeline recognizes."""
         count = -(-len(labels) // self.size)
         if self.test_schedule is None:
             self.test_schedule = pipeline_options.test_schedule(self.schedule, count)
-        rows = np.resize(np.arange(len(labels)), (count, self.size))  # the last micro-batch is filled up
+        # The last micro-batch is filled with other images.
+        rows = np.resize(np.arange(len(labels)), (count, self.size))
         real = np.arange(rows.size).reshape(rows.shape) < len(labels)
         self.images, self.labels, self.x, self.targets = images[rows], np.where(real, labels[rows], -1), {}, {}
         mean = self.pipeline.pipe_run(
@@ -147,7 +151,7 @@ class Trainer:
         return round(mean * count)
 
     def recognise(self, instruction, inputs, outputs):
-        """The forward pass of a test; instead of a loss the last stage returns how many it recognised."""
+        """The forward pass of a test. Instead of a loss, the last stage returns how many images it recognized."""
         m = instruction.micro_batch
         y, _ = self.parts[instruction.chunk].forward(inputs[0] if inputs else self.x.pop(m))
         if outputs:

@@ -1,4 +1,4 @@
-"""What every rank of a pipeline did when: recorded in callbacks, gathered, and drawn in the terminal.
+"""The timeline of a pipeline's ranks: recorded in callbacks, gathered, and drawn in the terminal.
 
 The clock is CLOCK_MONOTONIC, which all processes of a host share.
 """
@@ -12,12 +12,12 @@ import numpy as np
 
 KINDS = ("forward", "backward", "backward_input", "backward_weight", "reduce", "update")
 
-# One piece of work of one rank; times are in milliseconds from the first one of any rank.
+# One pass or other work of a rank. Times are in milliseconds since the first one on any rank.
 Box = namedtuple("Box", "kind micro_batch start_ms end_ms chunk", defaults=[0])
 
 
 class Recorder:
-    """Notes when callbacks begin and end."""
+    """Records when callbacks begin and end."""
 
     def __init__(self):
         self.spans = []
@@ -55,7 +55,7 @@ def gather(world, spans):
 
 
 class Glyphs:
-    """How boxes look in the terminal: text first, so that nothing depends on color."""
+    """The look of boxes in the terminal. It works as plain text, so that nothing depends on color."""
 
     COLORS = {
         "forward": "30;46",
@@ -75,7 +75,9 @@ class Glyphs:
         self.colored = (stream.isatty() or forced) and not environment.get("NO_COLOR")
 
     def text(self, kind, micro_batch, width):
-        """A box of so many columns: a forward pass begins with its number, a backward pass never does."""
+        """Returns a box with this number of columns. A forward pass begins with its number, and a backward pass never
+        does.
+        """
         if kind in ("reduce", "update"):
             return (kind[0].upper() + "=" * width)[:width]
         fill, number = self.fill[kind], str(micro_batch)
@@ -88,7 +90,7 @@ class Glyphs:
 
 
 def row(boxes, columns, column_ms, glyphs):
-    """One rank's line. Every box has at least a column, so that short ones move the next a little to the right."""
+    """Returns one rank's line. Every box has at least one column, so short boxes may shift later ones to the right."""
     cells, column = [], 0
     for box in sorted(boxes, key=lambda box: box.start_ms):
         start = max(column, min(columns - 1, round(box.start_ms / column_ms)))
@@ -100,13 +102,13 @@ def row(boxes, columns, column_ms, glyphs):
 
 
 def tick_ms(span_ms, wanted):
-    """A round distance of about so many ticks: 1, 2 or 5 times a power of ten."""
+    """Returns a round distance for about this number of ticks: 1, 2 or 5 times a power of ten."""
     power = 10.0 ** np.floor(np.log10(span_ms / wanted))
     return next(power * step for step in (1, 2, 5, 10) if power * step * wanted >= span_ms)
 
 
 def axis(columns, column_ms):
-    """The line of times below the rows; the unit stands at the last one."""
+    """Returns the line of times below the rows. Only the last time has a unit."""
     step, line, tick = tick_ms(columns * column_ms, 5), "", 0
     while (at := round(tick * step / column_ms)) + len(f"|{tick * step:g} ms") <= columns:
         line = line.ljust(at) + f"|{tick * step:g}"
@@ -115,7 +117,7 @@ def axis(columns, column_ms):
 
 
 def labels(groups):
-    """Returns the text before each rank's row; the name of a group stands before its first one."""
+    """Returns the text before each rank's row. Only the first row of a group has the group's name."""
     return [
         f"{name if not index else ' ' * len(name)}  {label}"
         for name, members in groups
@@ -126,7 +128,7 @@ def labels(groups):
 def lines(boxes, groups, title, width=96, stream=sys.stdout, environment=os.environ):
     """Returns the timeline as lines of text.
 
-    boxes has a list per rank; groups is a list of (name, [(rank, label), ...]) with all ranks in order.
+    `boxes` has a list per rank. `groups` is a list of (name, [(rank, label), ...]) with all ranks in order.
     """
     glyphs, names = Glyphs(stream, environment), labels(groups)
     label = max(map(len, names)) + 2

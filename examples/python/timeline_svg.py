@@ -1,4 +1,4 @@
-"""The timeline of timeline.py as a picture: one SVG file that needs nothing else."""
+"""Draws the timeline of timeline.py as a self-contained SVG file."""
 
 import html
 
@@ -36,7 +36,7 @@ def rectangle(x, y, width, height, color, inside=""):
 
 
 def legend(y, kinds):
-    """The colors of these kinds and what they mean, in one line, or in two where they are many."""
+    """Returns the colors of these kinds and their meanings, in one line, or in two if there are many."""
     parts, x = [], MARGIN
     meanings = [(kind, meaning) for kind, meaning in MEANING.items() if kind in kinds]
     for number, (kind, meaning) in enumerate(meanings):
@@ -48,7 +48,7 @@ def legend(y, kinds):
 
 
 def axis(y, scale, span_ms):
-    """Lines for round times behind the rows, and their numbers below."""
+    """Returns vertical lines for round times behind the rows, and the times below."""
     parts, step = [], tick_ms(span_ms, 10)
     for tick in range(int(span_ms / step) + 1):
         x = LABEL + tick * step * scale
@@ -59,7 +59,7 @@ def axis(y, scale, span_ms):
 
 
 def box_parts(box, y, scale):
-    """One box: its micro-batch inside where there is room, and its times when pointed at."""
+    """Returns one box, with its micro-batch inside if there is room, and its times as a tooltip."""
     x, width = LABEL + box.start_ms * scale, (box.end_ms - box.start_ms) * scale
     number = "" if box.micro_batch < 0 else str(box.micro_batch)
     name = f"{box.kind.replace('_', ' ')} {number}".strip() + (f" in chunk {box.chunk}" if box.chunk else "")

@@ -1,10 +1,10 @@
-"""How long the other ranks of a PyTorch job wait when one is killed, or stops: "dsc" beside gloo.
+"""Measures how long the other ranks of a PyTorch job wait when one is killed or stopped, with "dsc" and with gloo.
 
     python torch_failures.py [--timeout SECONDS]
 
-Three ranks sum a tensor again and again. Then rank 1 is killed, or stopped as a debugger or a full disk stops a process.
-Each line says after how long the others got an error, and which. The time-out is that of the group: 30 minutes in torch
-if nobody sets it, 20 seconds here.
+Three ranks sum a tensor repeatedly. Then rank 1 is killed, or it is stopped, as a debugger or a full disk might stop
+it. Each line says after what time the others got an error, and which error. The time-out is that of the group: by
+default 30 minutes in torch, and 20 seconds in this script.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
-import libdsc.torch  # noqa: F401  # not needed where libdsc is installed, with torch 2.14 or newer
+import libdsc.torch  # noqa: F401  # not needed if libdsc is installed, with torch 2.14 or newer
 
 RANKS = 3
 
@@ -33,9 +33,9 @@ def train(rank, backend, store, timeout_s, started, results):
         while True:
             dist.all_reduce(gradient)
             started.set()
-    except RuntimeError as error:  # torch's DistBackendError is one
+    except RuntimeError as error:  # torch's DistBackendError is a RuntimeError
         results.put((time.time(), rank, str(error).splitlines()[0]))
-    os._exit(0)  # as a trainer that starts again from its checkpoint
+    os._exit(0)  # like a trainer that is started again from its checkpoint
 
 
 def run(backend, name, number, timeout_s):

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Trains a digit classifier on several data-parallel ranks; all they share goes through libdsc.
+"""Trains a digit classifier on several data-parallel ranks, which communicate through libdsc.
 
     dscrun -n 4 -- python3 examples/python/train_digits.py --compare
 
-Every rank holds the whole network and a shard of the images. Each step it computes the gradient of its part of the
-batch; the bucket reducer averages the gradients of all ranks while the rest is still being computed.
+Every rank has the whole network and a shard of the images. In each step it computes the gradient of its part of the
+batch. The bucket reducer averages the gradients of all ranks while the remaining gradients are computed.
 """
 
 import os
 import sys
 import time
 
-# Four ranks with a thread pool each would fight for the cores; the matrices are far too small for threads anyway.
+# Four ranks that each have a thread pool would compete for the cores. The matrices are too small for threads anyway.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -46,25 +46,26 @@ class Trainer:
         self.in_libdsc = 0.0
 
     def call(self, function, *arguments, **keywords):
-        """Calls into libdsc and adds up how long this thread was away."""
+        """Calls into libdsc and adds up the time that this thread spends there."""
         started = time.perf_counter()
         result = function(*arguments, **keywords)
         self.in_libdsc += time.perf_counter() - started
         return result
 
     def step(self, images, labels):
-        """Trains on this rank's part of one batch and returns the loss of that part."""
+        """Trains on this rank's part of one batch. Returns the loss of that part."""
         self.call(self.reducer.begin)
         loss = self.network.loss(self.network.forward(images), labels)
         grads = {}
         for index, grads[index] in self.network.backward():
-            self.call(self.reducer.mark_ready, index, grads[index])  # a full bucket starts by itself
-        self.call(self.reducer.finish)  # now grads hold the mean over all ranks
+            # The reduction of a full bucket starts automatically.
+            self.call(self.reducer.mark_ready, index, grads[index])
+        self.call(self.reducer.finish)  # now `grads` hold the mean over all ranks
         self.optimizer.step([grads[index] for index in range(len(grads))])
         return loss
 
     def epoch(self, number, progress):
-        """Trains on this rank's shard once; returns the loss of every whole batch and the test accuracy."""
+        """Trains on this rank's shard once. Returns the loss of every whole batch, and the test accuracy."""
         images, labels = self.train
         shard = training.epoch_order(self.world.size, self.world.rank, len(labels), self.options.seed + number)
         losses = np.empty(self.steps)
@@ -114,7 +115,7 @@ def print_times(world, times):
 
 
 def run(world, options):
-    """Trains, reports, and returns the exit code: the same on all ranks."""
+    """Trains and reports. Returns the exit code, which is the same on all ranks."""
     train, test = digits.load()
     problem = None
     if options.batch % world.size:

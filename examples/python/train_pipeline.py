@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Trains a digit classifier on data-parallel replicas of a pipeline; all they share goes through libdsc.
+"""Trains a digit classifier on data-parallel replicas of a pipeline, which communicate through libdsc.
 
     dscrun -n 4 -- python3 examples/python/train_pipeline.py --layout 2x2 --compare
 
-The network's layers are cut into stages, a rank per stage, and that pipeline stands there several times (replicas).
-With schedules that have chunks a stage holds several parts of the network.
-Every replica takes its part of a batch in micro-batches: the schedule says when which stage computes what,
-Communicator.pipe_run() moves activations and gradients between stages, and a bucket reducer per stage averages the
-gradients over the replicas.
+The network's layers are cut into stages, with one rank per stage. There are several copies of this pipeline (replicas).
+In schedules with chunks, a stage has several parts of the network. Every replica trains on its part of a batch in
+micro-batches. The schedule says when a stage computes what, and Communicator.pipe_run() moves activations and gradients
+between stages. Each stage has a bucket reducer, which averages its gradients over the replicas.
 """
 
 import os
 import sys
 import time
 
-# Four ranks with a thread pool each would fight for the cores.
+# Four ranks that each have a thread pool would compete for the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,7 +30,7 @@ from pipeline_trainer import Trainer
 
 
 def train_epoch(trainer, options, train, number, progress):
-    """Trains on this replica's shard once; returns the loss of every whole batch."""
+    """Trains on this replica's shard once. Returns the loss of every whole batch."""
     images, labels = train
     part = options.batch // trainer.layout.replicas
     shard = training.epoch_order(trainer.layout.replicas, trainer.replica, len(labels), options.seed + number)
@@ -45,7 +44,7 @@ def train_epoch(trainer, options, train, number, progress):
 
 
 def test_accuracy(trainer, test):
-    """Every replica tests its part of the images; returns the accuracy of all."""
+    """Every replica tests its part of the images. Returns the accuracy for all images."""
     own = slice(trainer.replica, None, trainer.layout.replicas)
     correct = np.array([float(trainer.correct(test[0][own], test[1][own]))])
     trainer.replicas.all_reduce(correct, op="sum")
@@ -67,7 +66,7 @@ def train_together(world, options, trainer, train, test):
 
 
 def print_times(world, layout, recorder, in_training_ms):
-    """Rank 0 prints where the time of all ranks went."""
+    """Rank 0 prints how all ranks spent their time."""
     total_ms = {kind: recorder.total_ns[kind] / 1e6 for kind in timeline.KINDS}
     total_ms["backward"] += total_ms.pop("backward_input") + total_ms.pop("backward_weight")
     own = np.array([in_training_ms, *total_ms.values(), in_training_ms - sum(total_ms.values())])
@@ -82,13 +81,13 @@ def print_times(world, layout, recorder, in_training_ms):
 
 
 def describe(options, schedule):
-    """Words such as "1 replica x 4 stages, zb_v, 2 chunks"."""
+    """Returns text such as "1 replica x 4 stages, zb_v, 2 chunks"."""
     chunks = f", {schedule.chunks} chunks" if schedule.chunks > 1 else ""
     return f"{options.layout.describe()}, {options.schedule}{chunks}"
 
 
 def print_timeline(options, boxes):
-    """Draws the last step in the terminal and, if asked for, into a file; then how idle the stages were."""
+    """Draws the last step in the terminal and, if requested, into a file. Then prints how idle the stages were."""
     layout = options.layout
     schedule = pipeline_options.schedule_of(options)
     title = f"timeline of the last step: {describe(options, schedule)}"
@@ -104,7 +103,7 @@ def print_timeline(options, boxes):
 
 
 def run(world, options):
-    """Trains, reports, and returns the exit code: the same on all ranks."""
+    """Trains and reports. Returns the exit code, which is the same on all ranks."""
     train, test = digits.load()
     options.layout = options.layout or pipeline_options.default_layout(world.size)
     problem = pipeline_options.problem_of(options, world.size, len(train[1]))

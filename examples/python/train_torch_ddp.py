@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A torch module trained on all ranks, on images of handwritten digits: the same lines as with torch's DDP.
+"""Trains a torch module on all ranks, on images of handwritten digits, with the same code as for torch's DDP.
 
     dscrun -n 4 -- python3 train_torch_ddp.py
 """
@@ -34,7 +34,7 @@ for epoch in range(EPOCHS):
     for batch in mine.split(BATCH // world.size):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
-        loss.backward()  # p.grad has the average of all ranks when this returns
+        loss.backward()  # afterwards p.grad has the mean over all ranks
         optimizer.step()
 
 weights = torch.cat([p.detach().flatten() for p in model.parameters()])

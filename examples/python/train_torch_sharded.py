@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A torch module in shards on all ranks, on images of handwritten digits; in the middle a checkpoint goes into a new one.
+"""Trains a torch module in shards on all ranks, on images of handwritten digits. A checkpoint continues in a new
+module.
 
     dscrun -n 4 -- python3 train_torch_sharded.py [STAGE]
 """
@@ -30,7 +31,9 @@ stage = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 
 
 def make():
-    """A model of which each rank keeps a part, gathered layer by layer, and an optimizer of that part."""
+    """Returns a model whose layers are gathered one by one, because each rank keeps a part of it, and an optimizer for
+    that part.
+    """
     module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
     model = ShardedDataParallel(module, units=[nn.Linear], stage=stage)
     return model, torch.optim.AdamW(model.parameters(), lr=0.003)
@@ -43,18 +46,18 @@ def train(model, optimizer, epochs):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
             model.clip_grad_norm_(1.0)  # the norm over all ranks
-            optimizer.step()  # on this rank's parts
+            optimizer.step()  # updates only this rank's parts
 
 
 torch.manual_seed(world.rank)  # the wrapper takes rank 0's weights
 model, optimizer = make()
 train(model, optimizer, range(EPOCHS // 2))
 folder = dsc.broadcast_object(world, tempfile.mkdtemp() if world.rank == 0 else None)
-model.save(folder, optimizer)  # by all ranks, each its part
+model.save(folder, optimizer)  # each rank saves its part
 model.close()
 
 model, optimizer = make()
-model.load(folder, optimizer)  # by any number of ranks, in any stage
+model.load(folder, optimizer)  # possible with any number of ranks and any stage
 train(model, optimizer, range(EPOCHS // 2, EPOCHS))
 
 whole = sum(value.numel() for value in model.state_dict().values())

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Trains a small transformer on text on tensor, pipeline and data-parallel ranks; all they share goes through libdsc.
+"""Trains a small transformer on text with tensor, pipeline and data parallelism; the ranks communicate through libdsc.
 
     dscrun -n 8 -- python3 examples/python/train_transformer.py --tp 2 --pp 2 --sequence-parallel --compare
 
 The weights of every layer are divided among --tp ranks, the blocks among --pp stages, and the batches among --dp
-replicas of all that. transformer_parallel.py has what a rank does, transformer_model.py the layers.
+replicas of all this. transformer_parallel.py contains the work of a rank, and transformer_model.py contains the layers.
 """
 
 import hashlib
 import sys
 
-import transformer  # before numpy, whose threads it limits
+import transformer  # before numpy, because it limits numpy's threads
 
 import numpy as np
 
@@ -24,7 +24,7 @@ ALLOWED_DIFFERENCE = {"float64": 1e-9, "float32": 1e-4}  # of losses
 
 
 def train_together(world, trainer, text, options):
-    """Trains on all batches; returns the loss of every step."""
+    """Trains on all batches. Returns the loss of every step."""
     losses = []
     for step in range(options.steps):
         loss = trainer.step(alone.batch_of(text, step, options))
@@ -35,7 +35,7 @@ def train_together(world, trainer, text, options):
 
 
 def print_digest(world, params):
-    """Rank 0 prints a hash of the parameters of all ranks; two runs of a layout give the same bits."""
+    """Rank 0 prints a hash of the parameters of all ranks. Two runs of the same layout give the same hash."""
     own = hashlib.sha256(b"".join(param.tobytes() for param in params)).hexdigest()
     digests = world.all_gather_object(own)
     if world.rank == 0:
@@ -43,7 +43,7 @@ def print_digest(world, params):
 
 
 def compare(world, text, options, losses):
-    """Rank 0 trains again, alone; returns the exit code of all ranks."""
+    """Rank 0 trains again, alone. Returns the exit code of all ranks."""
     if world.rank != 0:
         return transformer.exit_code(world)
     _, expected = alone.train_alone(text, options)
@@ -72,7 +72,7 @@ def parse_options():
 
 
 def derive_sizes(options, ranks):
-    """Fills in the sizes that were not given: the first of dp, tp and pp among them takes what the others leave."""
+    """Computes the sizes that were not given. The first missing one of dp, tp and pp takes all remaining ranks."""
     rest = ranks // ((options.tp or 1) * (options.pp or 1) * (options.dp or 1))
     for name in ("dp", "tp", "pp"):
         if getattr(options, name) is None:
@@ -81,7 +81,7 @@ def derive_sizes(options, ranks):
 
 
 def layout_problem(options, ranks):
-    """Says how the sizes of the layout do not fit, or returns None."""
+    """Returns a message if the sizes of the layout do not fit, otherwise None."""
     sizes = f"--tp {options.tp} x --pp {options.pp} x --dp {options.dp}"
     if options.tp * options.pp * options.dp != ranks:
         return f"{sizes} is for {options.tp * options.pp * options.dp} ranks; this job has {ranks}"
@@ -98,7 +98,7 @@ def layout_problem(options, ranks):
 
 
 def schedule_problem(options):
-    """The same for the schedule, whose rules the library knows."""
+    """Returns the same for the schedule, whose rules the library knows."""
     try:
         chunks = schedule_of(options).chunks
     except (dsc.InvalidArgError, dsc.UnsupportedError) as error:
@@ -110,7 +110,7 @@ def schedule_problem(options):
 
 
 def run(world, options):
-    """Trains, reports, and returns the exit code: the same on all ranks."""
+    """Trains and reports. Returns the exit code, which is the same on all ranks."""
     text = alone.load()
     derive_sizes(options, world.size)
     problem = transformer.model_problem(options, len(text)) or layout_problem(options, world.size)

@@ -1,4 +1,6 @@
-"""What train_digits.py and train_pipeline.py share: options, progress, the order of the images, the comparison."""
+"""The common part of train_digits.py and train_pipeline.py: options, progress, the order of the images, and the
+comparison.
+"""
 
 import argparse
 import os
@@ -14,7 +16,7 @@ ALLOWED_DIFFERENCE = 1e-9
 
 
 def wrong(expected, text):
-    """The complaint of an argparse type."""
+    """Returns the error of an argparse type."""
     return argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
 
 
@@ -50,7 +52,7 @@ def layer_widths(text):
 
 
 class OptionParser(argparse.ArgumentParser):
-    """Explains a wrong option once, not once per rank."""
+    """Explains a wrong option once, instead of once per rank."""
 
     def error(self, message):
         if os.environ.get("RANK", "0") != "0":
@@ -59,7 +61,7 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def option_parser(description, batch, hidden):
-    """Returns a parser with the options of every training, given the defaults that differ."""
+    """Returns a parser with the options of every training example. Defaults that differ are arguments."""
     parser = OptionParser(description=description)
     widths = ",".join(map(str, hidden))
     parser.add_argument("--epochs", type=whole_number(1), default=12, help="passes over the images (%(default)s)")
@@ -73,19 +75,21 @@ def option_parser(description, batch, hidden):
 
 
 def refuse(world, program, problem):
-    """Explains once what is wrong with the options, and returns the exit code that goes with it."""
+    """Explains once which options are wrong. Returns the exit code for that."""
     if world.rank == 0:
         print(f"{program}: {problem}", file=sys.stderr)
     return 2
 
 
 def epoch_order(shards, shard, count, seed):
-    """Position p of the shuffled order belongs to shard p % shards, so equal parts make up one whole batch."""
+    """Position p of the shuffled order belongs to shard p % shards. Equal parts of all shards therefore form one whole
+    batch.
+    """
     return np.asarray(dsc.shard_indices(count, shards, shard, shuffle=True, seed=seed, drop_last=True))
 
 
 class Progress:
-    """Rank 0 prints a line per epoch, and a moving bar if there is a terminal to show it on."""
+    """Rank 0 prints a line per epoch and, on a terminal, a moving bar."""
 
     def __init__(self, rank, epochs):
         self.shown, self.moving, self.epochs = rank == 0, sys.stdout.isatty(), epochs
@@ -105,7 +109,7 @@ class Progress:
 
 
 def compare(world, options, sizes, train, losses):
-    """Rank 0 trains alone on the same batches; returns on all ranks the largest relative difference of a loss."""
+    """Rank 0 trains alone on the same batches. Returns, on all ranks, the largest relative difference of a loss."""
     worst = np.zeros(1)
     if world.rank == 0:
         count = len(train[1])
@@ -122,9 +126,9 @@ def compare(world, options, sizes, train, losses):
 
 
 def judge(world, options, sizes, train, losses, accuracy):
-    """Prints whether the accuracy was reached and, if asked for, the comparison; returns the exit code.
+    """Prints whether the accuracy was reached and, if requested, the comparison. Returns the exit code.
 
-    With accuracy None none is wanted.
+    If `accuracy` is None, it is not checked.
     """
     is_reached = accuracy is None or accuracy >= WANTED_ACCURACY
     if world.rank == 0 and accuracy is not None:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a small transformer on text, byte by byte, on data-parallel ranks; all they share goes through libdsc.
+"""Trains a small transformer on text, byte by byte, on data-parallel ranks, which communicate through libdsc.
 
     dscrun -n 4 -- python3 examples/python/transformer.py --mode plain
 
-Every rank holds the whole model and takes its part of each batch. The bucket reducer averages the gradients of all
-ranks while the rest of the backward pass still runs. MODES has what can be done with that.
+Every rank has the whole model and trains on its part of each batch. The bucket reducer averages the gradients of all
+ranks while the backward pass continues. MODES lists the variants.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import hashlib
 import os
 import sys
 
-# Four ranks with a thread pool each would fight for the cores; the matrices are far too small for threads anyway.
+# Four ranks that each have a thread pool would compete for the cores. The matrices are too small for threads anyway.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -23,9 +23,9 @@ import training
 import transformer_training as alone
 from pipeline_options import writable_file
 
-SHOWN_STEPS = 10  # every so many steps the loss is printed
-ALLOWED_DIFFERENCE = 1e-5  # relative, of losses, where only the order of sums in float32 differs
-ALLOWED_PARAMETER_DIFFERENCE = 1e-4  # absolute; Adam makes more of the rounding of small gradients
+SHOWN_STEPS = 10  # the loss is printed after this number of steps
+ALLOWED_DIFFERENCE = 1e-5  # relative difference of losses if only the order of sums in float32 differs
+ALLOWED_PARAMETER_DIFFERENCE = 1e-4  # absolute; Adam amplifies the rounding of small gradients
 ALLOWED_DIFFERENCE_BF16 = 0.02
 
 
@@ -41,7 +41,8 @@ class Trainer:
 
     def __init__(self, world, text, options, hook=None):
         self.world, self.text, self.options = world, text, options
-        self.model = alone.model_of(options, options.seed + world.rank)  # the reducer copies rank 0's to all
+        # The reducer copies rank 0's parameters to all ranks.
+        self.model = alone.model_of(options, options.seed + world.rank)
         self.optimizer = alone.Adam(self.model.params, options.lr)
         bucket_bytes = options.bucket_kib << 10
         self.reducer = dsc.BucketReducer(
@@ -54,13 +55,13 @@ class Trainer:
         )
 
     def gradients(self, step):
-        """Returns the loss of this rank's part of a batch, and the gradients, averaged over all ranks."""
+        """Returns the loss of this rank's part of a batch, and the gradients averaged over all ranks."""
         windows = alone.batch_of(self.text, step, self.options)[self.world.rank :: self.world.size]
         self.reducer.begin()
         loss = self.model.loss(windows)
         grads = {}
         for index, grads[index] in self.model.gradients():
-            self.reducer.mark_ready(index, grads[index])  # a full bucket starts by itself
+            self.reducer.mark_ready(index, grads[index])  # the reduction of a full bucket starts automatically
         self.reducer.finish()
         return loss, [grads[index] for index in range(len(grads))]
 
@@ -70,7 +71,7 @@ class Trainer:
             print(f"step {step:3d}  loss {loss:.4f}", flush=True)
 
     def draw(self):
-        """Rank 0 draws its last iteration into a file, if that is wanted."""
+        """Rank 0 draws its last iteration into a file if that was requested."""
         if self.options.svg and self.world.rank == 0:
             with open(self.options.svg, "w", encoding="utf-8") as file:
                 file.write(self.reducer.draw())
@@ -78,7 +79,7 @@ class Trainer:
 
 
 def train_together(world, text, options, hook):
-    """Trains on all batches; returns the model and the loss of every step."""
+    """Trains on all batches. Returns the model and the loss of every step."""
     trainer = Trainer(world, text, options, hook)
     losses, clipped = [], 0
     for step in range(options.steps):
@@ -94,21 +95,21 @@ def train_together(world, text, options, hook):
 
 
 def is_within(what, difference, allowed):
-    """Prints how far something is from what was wanted, and returns whether that is near enough."""
-    is_near = bool(difference <= allowed)  # false for NaN, too
+    """Prints how far a result is from the expected one. Returns whether the difference is small enough."""
+    is_near = bool(difference <= allowed)  # false for NaN too
     print(f"{what}: {difference:.2e} apart, at most {allowed:g} wanted: {'equal' if is_near else 'DIFFERENT'}")
     return is_near
 
 
 def exit_code(world, is_right=True):
-    """The exit code of all ranks, where rank 0 knows it."""
+    """Returns the exit code, which rank 0 sends to all ranks."""
     code = np.array([int(not is_right)])
     world.broadcast(code, root=0)
     return int(code[0])
 
 
 def compare_with_one_process(world, text, options, model, losses):
-    """Rank 0 trains again, alone; returns the exit code of all ranks."""
+    """Rank 0 trains again, alone. Returns the exit code of all ranks."""
     if world.rank != 0:
         return exit_code(world)
     expected_model, expected = alone.train_alone(text, options)
@@ -119,8 +120,8 @@ def compare_with_one_process(world, text, options, model, losses):
 
 
 # ---- modes -------------------------------------------------------------------------------------------------------
-# Each takes the world, the text and the options, and returns the exit code, the same on all ranks. The first line of
-# its description is its help.
+# Each mode takes the world, the text and the options. It returns the exit code, which is the same on all ranks. The
+# first line of its docstring is its help.
 
 
 def plain(world, text, options):
@@ -149,14 +150,14 @@ def sharded(world, text, options):
     losses = []
     for step in range(options.steps):
         for unit in range(len(shards.units)):
-            shards.wait(unit)  # parameters are gathered while other things are done
+            shards.wait(unit)  # parameters are gathered in the background until they are needed
         loss = model.loss(alone.batch_of(text, step, options)[world.rank :: world.size])
         shards.begin()
         for index, grad in model.gradients():
             shards.mark_ready(index, grad)
         shards.finish()
         shards.clip(options.clip)
-        optimizer.step([shard.grads for shard in shards.shards])  # of this rank's part alone
+        optimizer.step([shard.grads for shard in shards.shards])  # only this rank's part
         shards.step_done()
         losses.append(mean_over_ranks(world, [loss])[0])
         if step % SHOWN_STEPS == 0 and world.rank == 0:
@@ -229,7 +230,9 @@ def parse_options():
 
 
 def model_problem(options, size):
-    """Says what of the model does not fit together, or returns None; size is that of the text."""
+    """Returns a message if the options of the model do not fit together, otherwise None. `size` is the size of the
+    text.
+    """
     if options.width % options.heads:
         return f"--width {options.width} cannot be divided among {options.heads} heads"
     if options.context >= size:
@@ -238,7 +241,7 @@ def model_problem(options, size):
 
 
 def problem_of(options, ranks, size):
-    """The same for all options."""
+    """Returns the same for all options."""
     if options.check_gradients and ranks > 1:
         return f"--check-gradients is for one process; this job has {ranks} ranks"
     if options.batch % ranks:
@@ -251,7 +254,7 @@ def problem_of(options, ranks, size):
 
 
 def run(world, options):
-    """Trains, or checks gradients; returns the exit code, the same on all ranks."""
+    """Trains, or checks gradients. Returns the exit code, which is the same on all ranks."""
     text = alone.load()
     problem = problem_of(options, world.size, len(text))
     if problem:

@@ -1,11 +1,12 @@
-"""A small transformer of numpy alone; nothing in this file knows of other processes.
+"""A small transformer in plain numpy; nothing in this file communicates.
 
-Every layer has forward(), which keeps what the backward pass needs, and backward(delta), a generator: it takes the
-gradient of its output, yields (parameter index, gradient) from the last parameter to the first, each as soon as it is
-known, and returns the gradient of its input.
+Every layer has forward(), which keeps the values for the backward pass, and backward(delta), a generator. backward()
+takes the gradient of the layer's output, and yields (parameter index, gradient) from the last parameter to the first,
+each as soon as it is computed. It returns the gradient of the layer's input.
 
-Layers can be divided among a group of ranks that each hold a part of the large weights. What such ranks do together is
-in the methods of Alone, which stands for a group of one; transformer_parallel.py has a class for more.
+Layers can be divided among a group of ranks, each of which has a part of the large weights. The methods of Alone
+contain the communication of such a group; Alone is a group of one rank. transformer_parallel.py has a class for larger
+groups.
 """
 
 import math
@@ -17,32 +18,34 @@ import numpy as np
 import digits
 
 BYTES = 256
-NOT_SEEN = -1e9  # the score of a position that comes later
+NOT_SEEN = -1e9  # the score of a later position, which must not be seen
 
-TABLE = "symbols"  # the name of the table that embedding and output share
+TABLE = "symbols"  # the name of the table that the embedding and the output share
 
 Sizes = namedtuple("Sizes", "context width heads blocks symbols")
 
 
 class Alone:
-    """A group of one rank, which holds all layers whole."""
+    """A group of one rank, which has all layers whole."""
 
     rank, size = 0, 1
 
     def enter(self):
-        """Layers before a weight whose columns are divided."""
+        """Returns the layers before a weight with divided columns."""
         return []
 
     def leave(self):
-        """Layers behind a weight whose rows are divided: each rank has a part of a sum."""
+        """Returns the layers after a weight with divided rows, where each rank has a part of a sum."""
         return []
 
     def positions(self, context):
-        """The positions of a sequence that are here between leave() and enter()."""
+        """Returns the positions of a sequence that this rank has between leave() and enter()."""
         return slice(0, context)
 
     def cross_entropy(self, scores, symbols):
-        """The mean cross entropy of softmax, and its gradient by the scores; their last dimension is divided."""
+        """Returns the mean cross entropy of softmax, and its gradient with respect to the scores, whose last dimension
+        is divided.
+        """
         loss, delta = digits.cross_entropy(scores.reshape(-1, scores.shape[-1]), symbols.reshape(-1))
         return loss, delta.reshape(scores.shape)
 
@@ -50,8 +53,8 @@ class Alone:
 class Parameters:
     """The arrays of a model in forward order, with names.
 
-    A name stands for the same first values in every model of a seed, whatever other parameters there are. Layers that
-    ask for a name again share the array.
+    A parameter's initial values depend only on its name and the seed, not on other parameters. Layers that request the
+    same name share the array.
     """
 
     def __init__(self, seed, dtype, group=Alone()):
@@ -59,7 +62,9 @@ class Parameters:
         self.arrays, self.names, self.is_divided = [], [], []
 
     def add(self, name, make, axis=None):
-        """Makes a parameter by make(random), takes this rank's part of it along an axis, and returns its index."""
+        """Makes a parameter with make(random), takes this rank's part of it along an axis, and returns the parameter's
+        index.
+        """
         if name in self.names:
             return self.names.index(name)
         whole = make(np.random.default_rng([self.seed, zlib.crc32(name.encode())]))
@@ -70,7 +75,7 @@ class Parameters:
         return len(self.arrays) - 1
 
     def normal(self, name, shape, deviation, axis=None):
-        """The same, for a parameter of random numbers."""
+        """Does the same for a parameter of random numbers."""
         return self.add(name, lambda random: deviation * random.standard_normal(shape), axis)
 
 
@@ -106,7 +111,7 @@ class Bias:
 
 
 class Norm:
-    """Layer normalisation: mean 0 and variance 1 over the last axis, times a gain, plus a bias."""
+    """Layer normalization: mean 0 and variance 1 over the last axis, times a gain, plus a bias."""
 
     def __init__(self, params, name, width):
         self.arrays = params.arrays
@@ -129,7 +134,7 @@ class Norm:
 
 
 class Gelu:
-    """The smooth rectifier x * P(X < x) of a normal X, in its usual form with tanh."""
+    """The smooth rectifier x * P(X < x) for a normally distributed X, in the usual form with tanh."""
 
     FACTOR, CUBE = math.sqrt(2.0 / math.pi), 0.044715
 
@@ -146,25 +151,25 @@ class Gelu:
 
 
 class Attention:
-    """Causal attention with several heads, which are divided: what is here are those of one rank.
+    """Causal attention with several heads, which are divided. This object has the heads of one rank.
 
-    Queries, keys and values have no bias: that of the keys would change no output, and its gradient would be nothing
-    but rounding, which Adam turns into steps of full size. They come from one weight, whose columns are in the order
-    (head, query or key or value), so that neighbouring columns belong to whole heads.
+    Queries, keys and values have no bias. A bias of the keys would change no output. Its gradient would be only
+    rounding errors, which Adam would turn into full steps. Queries, keys and values come from one weight. Its columns
+    have the order (head, query or key or value), so that neighboring columns belong to whole heads.
     """
 
     def __init__(self, params, name, sizes, gain):
-        self.size = sizes.width // sizes.heads  # of a head
+        self.size = sizes.width // sizes.heads  # of one head
         self.inner = Linear(params, name + ".inner", sizes.width, 3 * sizes.width, axis=1)
         self.outer = Linear(params, name + ".outer", sizes.width, sizes.width, axis=0, gain=gain)
 
     def split(self, x, count):
-        """(batch, context, heads * count * size) becomes count arrays (batch, head, context, size)."""
+        """Converts (batch, context, heads * count * size) to `count` arrays (batch, head, context, size)."""
         return x.reshape(*x.shape[:2], -1, count, self.size).transpose(3, 0, 2, 1, 4)
 
     @staticmethod
     def merge(*parts):
-        """The reverse."""
+        """Does the reverse of split()."""
         x = np.stack(parts).transpose(1, 3, 2, 0, 4)
         return x.reshape(*x.shape[:2], -1)
 
@@ -186,7 +191,7 @@ class Attention:
 
 
 class Residual:
-    """Adds what some layers make of x to x."""
+    """Adds the output of some layers to their input x."""
 
     def __init__(self, *layers):
         self.layers = layers
@@ -205,7 +210,7 @@ class Residual:
 
 
 class Tokens:
-    """A vector for each symbol; has no gradient of its input. The rows of the table are divided."""
+    """Looks up a vector for each symbol. It returns no gradient of its input. The rows of the table are divided."""
 
     def __init__(self, params, sizes):
         self.arrays, group = params.arrays, params.group
@@ -245,7 +250,9 @@ class Positions:
 
 
 class Scores:
-    """A score for each symbol: the product with its vector in the table of Tokens. The symbols are divided."""
+    """Computes a score for each symbol: the product with the symbol's vector in the table of Tokens. The symbols are
+    divided.
+    """
 
     def __init__(self, params, sizes):
         self.arrays, self.table = params.arrays, table_of(params, sizes)
@@ -260,19 +267,19 @@ class Scores:
 
 
 def table_of(params, sizes):
-    """The table of symbols, which is tied: Tokens and Scores share it."""
+    """Returns the table of symbols, which Tokens and Scores share."""
     return params.normal(TABLE, (sizes.symbols, sizes.width), 0.1, axis=0)
 
 
 def rows(x):
-    """All vectors along the last axis, one under the other."""
+    """Returns all vectors along the last axis as the rows of a matrix."""
     return x.reshape(-1, x.shape[-1])
 
 
 def block_layers(params, name, sizes):
-    """The layers of a block: attention, then a perceptron."""
+    """Returns the layers of a block: attention, then a perceptron."""
     group, width = params.group, sizes.width
-    gain = 1.0 / math.sqrt(2.0 * sizes.blocks)  # the sum of all blocks then has the size of one
+    gain = 1.0 / math.sqrt(2.0 * sizes.blocks)  # so that the sum over all blocks has the size of a single one
     attention = Attention(params, name + ".attention", sizes, gain)
     up, up_bias = Linear(params, name + ".up", width, 4 * width, axis=1), Bias(params, name + ".up", 4 * width, axis=0)
     down = Linear(params, name + ".down", 4 * width, width, axis=0, gain=gain)
@@ -285,7 +292,9 @@ def block_layers(params, name, sizes):
 
 
 class Part:
-    """Some blocks of the model; the first part begins with the embedding, the last one ends with a norm and scores."""
+    """Some blocks of the model. The first part begins with the embedding, and the last part ends with a norm and
+    scores.
+    """
 
     def __init__(self, params, sizes, blocks):
         self.group, self.layers = params.group, []
@@ -317,12 +326,14 @@ class Transformer(Part):
         super().__init__(params, Sizes(context, width, heads, blocks, symbols), range(blocks))
 
     def loss(self, windows):
-        """Returns the mean cross entropy of each symbol after those before it, and keeps what gradients() needs."""
+        """Returns the mean cross entropy of each symbol given the symbols before it, and keeps the values for
+        gradients().
+        """
         loss, self.delta = self.group.cross_entropy(self.forward(windows[:, :-1]), windows[:, 1:])
         return float(loss)
 
     def gradients(self):
-        """Yields (parameter index, gradient) as backward() does, but the two gradients of the tied table as one."""
+        """Yields (parameter index, gradient) as backward() does, but combines the two gradients of the tied table."""
         table, of_scores = self.names.index(TABLE), None
         for index, grad in self.backward(self.delta):
             if index != table:

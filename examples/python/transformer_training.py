@@ -1,4 +1,4 @@
-"""The text, the optimizer and the plain training of transformer.py; nothing in this file knows of other processes."""
+"""The text, the optimizer and the plain training of transformer.py; nothing in this file communicates."""
 
 import math
 import pathlib
@@ -8,7 +8,7 @@ import numpy as np
 from transformer_model import Transformer
 
 TEXT = pathlib.Path(__file__).resolve().parent.parent / "data" / "declaration.txt"
-CHECKED = {"context": 5, "width": 6, "heads": 2, "blocks": 2, "symbols": 16}  # the model of check_gradients()
+CHECKED = {"context": 5, "width": 6, "heads": 2, "blocks": 2, "symbols": 16}  # the model in check_gradients()
 ALLOWED_GRADIENT_DIFFERENCE = 1e-7
 
 
@@ -18,31 +18,31 @@ def load(path=TEXT):
 
 
 def windows_at(text, starts, context):
-    """Returns a row for each start: context bytes, and one more to be foretold."""
+    """Returns a row for each start: `context` bytes, and one more to be predicted."""
     return text[np.asarray(starts)[:, None] + np.arange(context + 1)]
 
 
 def batch_of(text, step, options):
-    """The windows of one step, for all ranks together: the same ones, however many ranks there are."""
+    """Returns the windows of one step for all ranks together. They do not depend on the number of ranks."""
     random = np.random.default_rng([options.seed, step])
     return windows_at(text, random.integers(len(text) - options.context, size=options.batch), options.context)
 
 
 def text_windows(text, context):
-    """The whole text in windows that follow each other, without what is left at its end."""
+    """Returns the whole text in consecutive windows, without the rest at its end."""
     return windows_at(text, range(0, len(text) - context, context), context)
 
 
 def model_of(options, seed):
-    """The model that the command line asks for."""
+    """Returns the model for the options of the command line."""
     return Transformer(options.context, options.width, options.heads, options.blocks, seed, options.dtype)
 
 
 class Adam:
-    """The optimizer of Kingma and Ba (2015); changes the parameters in place.
+    """The optimizer of Kingma and Ba (2015). It changes the parameters in place.
 
-    epsilon is larger than usual: gradients that are little more than rounding then do not become steps of full size, in
-    which runs on one rank and on several would differ.
+    epsilon is larger than usual. Otherwise gradients that are mostly rounding errors would become full steps, in which
+    runs on one rank and on several ranks would differ.
     """
 
     def __init__(self, params, rate, betas=(0.9, 0.99), epsilon=1e-5):
@@ -52,7 +52,7 @@ class Adam:
         self.steps = 0
 
     def step(self, grads):
-        """Moves every parameter against its gradient; grads are in forward order."""
+        """Updates every parameter. `grads` are in forward order."""
         self.steps += 1
         first, second = self.betas
         rate = self.rate / (1.0 - first**self.steps)
@@ -64,14 +64,14 @@ class Adam:
 
 
 def squares_of(grads):
-    """The sum of the squares of all elements."""
+    """Returns the sum of the squares of all elements."""
     return sum(float(np.square(grad, dtype=np.float64).sum()) for grad in grads)
 
 
 def clip(grads, max_norm, squares=None):
-    """Scales gradients down to a norm, as BucketReducer.clip() does, and returns the norm that they had.
+    """Scales gradients down to a norm, as BucketReducer.clip() does, and returns their original norm.
 
-    squares is that of all gradients, if grads are a part of them.
+    If `grads` are only a part of all gradients, `squares` is the sum of squares of all of them.
     """
     norm = math.sqrt(squares_of(grads) if squares is None else squares)
     factor = min(1.0, max_norm / (norm + 1e-6))
@@ -81,7 +81,7 @@ def clip(grads, max_norm, squares=None):
 
 
 def train_alone(text, options):
-    """Trains in this process alone on whole batches; returns the model and the loss of every step."""
+    """Trains in this process alone on whole batches. Returns the model and the loss of every step."""
     model = model_of(options, options.seed)
     optimizer = Adam(model.params, options.lr)
     losses = []
@@ -95,7 +95,8 @@ def train_alone(text, options):
 
 
 def by_differences(model, array, windows, distance=1e-5):
-    """The gradient by one parameter, element by element: a little more and a little less, and the loss of both."""
+    """Returns the gradient of one parameter, element by element, from the loss with slightly larger and smaller values.
+    """
     grad = np.empty_like(array)
     for place in np.ndindex(array.shape):
         middle = array[place]
@@ -109,7 +110,7 @@ def by_differences(model, array, windows, distance=1e-5):
 
 
 def check_gradients(text, seed):
-    """Compares backward() with finite differences, in float64 and for all elements; returns the largest difference."""
+    """Compares backward() with finite differences, in float64 and for all elements. Returns the largest difference."""
     model = Transformer(**CHECKED, seed=seed, dtype=np.float64)
     random = np.random.default_rng(seed)
     for array in model.params:  # gains of one and biases of zero could hide a mistake

@@ -22,7 +22,7 @@ fn main() -> dsc::Result<()> {
     let (completed, harmonic) = world.scope(|scope| -> dsc::Result<(usize, f64)> {
         let mut works = Vec::new();
         for buffer in &mut buffers {
-            works.push(scope.start(request::all_reduce(buffer, Op::Sum))?); // returns at once
+            works.push(scope.start(request::all_reduce(buffer, Op::Sum))?); // returns immediately
         }
         let harmonic = compute_something(); // meanwhile a thread of the library computes the sums
         let mut completed = 0;

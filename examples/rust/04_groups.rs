@@ -14,7 +14,7 @@ fn main() -> dsc::Result<()> {
     let world = dsc::init()?;
     let (rank, size) = (world.rank(), world.size());
 
-    // Ranks of one color form a group: here the even ones and the odd ones.
+    // Ranks of one color form a group: here the even ranks and the odd ranks.
     let half = world
         .split(Some(rank % 2), 0)?
         .expect("every rank has a color");
@@ -29,7 +29,7 @@ fn main() -> dsc::Result<()> {
         sum
     );
 
-    // All ranks of the parent call it with the same list; the list's order is the order in the group.
+    // All ranks of the parent make this call with the same list. The order of the list is the order in the group.
     let listed = if size > 1 { vec![size - 1, 0] } else { vec![0] };
     let options = GroupOptions::new().name("ends"); // shown in errors
     if let Some(ends) = world.create_group_with(&listed, &options)? {

@@ -32,8 +32,8 @@ fn main() -> dsc::Result<()> {
     let mut grads = COUNTS.map(|count| vec![0.0f32; count]);
     let iteration = reducer.begin()?;
     for (index, grad) in grads.iter_mut().enumerate().rev() {
-        grad.fill(((world.rank() + 1) * (index + 1)) as f32); // backward: the last gradient is known first
-        iteration.mark_ready(index, grad)?; // a full bucket starts by itself
+        grad.fill(((world.rank() + 1) * (index + 1)) as f32); // backward: the last gradient is computed first
+        iteration.mark_ready(index, grad)?; // the reduction of a full bucket starts automatically
     }
     iteration.finish()?; // now grads hold the mean over all ranks
 

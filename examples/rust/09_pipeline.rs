@@ -10,7 +10,7 @@ use dsc::{
 
 const MICRO_BATCHES: usize = 4;
 
-/// y = weight x. The loss of a micro-batch is the last stage's y.
+/// A stage computes y = weight x. The loss of a micro-batch is the last stage's y.
 struct Stage {
     weight: f64,
     weight_grad: f64,
@@ -19,7 +19,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Called on the first stage, for inputs, and on the last one, for labels, which are not needed here.
+    /// Called on the first stage for inputs, and on the last stage for labels, which are not needed here.
     fn load(&mut self, call: &mut PipeCall) -> PipeResult {
         let m = call
             .instruction

@@ -6,7 +6,7 @@ use dsc::{Comm, GroupOptions, Op};
 
 const STAGES: usize = 2;
 
-/// The world's ranks of a group, such as "[0, 1]".
+/// Returns the ranks of a group as ranks of the world, such as "[0, 1]".
 fn members(group: &Comm) -> dsc::Result<String> {
     let ranks = (0..group.size())
         .map(|rank| group.global_rank(rank))

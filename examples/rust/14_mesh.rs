@@ -9,7 +9,7 @@ fn main() -> dsc::Result<()> {
     let world = dsc::init()?;
     let (rank, tp) = (world.rank(), if world.size() % 2 == 0 { 2 } else { 1 });
 
-    // The first axis of the order varies fastest: neighbours along it have consecutive ranks.
+    // The first axis of the order varies fastest: neighbors along it have consecutive ranks.
     let mesh = Mesh::with_order(&[("tp", tp), ("pp", world.size() / tp)], "tp-pp")?;
     let (name, layer, pipe) = (
         mesh.rank_name(rank, &[])?,

@@ -6,7 +6,7 @@
 use dsc::{ShardRules, Sharded, ShardedOptions, Tensor};
 
 const COUNTS: [usize; 4] = [100, 10, 50, 5];
-const LAYERS: [usize; 2] = [0, 2]; // the first parameter of each
+const LAYERS: [usize; 2] = [0, 2]; // the first parameter of each layer
 const STEPS: usize = 3;
 
 /// Makes a layer's parameters available, computes with them, and releases them.
@@ -47,16 +47,16 @@ fn main() -> dsc::Result<()> {
         }
         sharded.begin(false)?;
         for layer in (0..LAYERS.len()).rev() {
-            use_layer(&mut sharded, layer)?; // backward: the last layer's gradients are known first
+            use_layer(&mut sharded, layer)?; // backward: the last layer's gradients are computed first
             for index in [LAYERS[layer] + 1, LAYERS[layer]] {
                 let value = ((world.rank() + 1) * (index + 1)) as f32;
-                sharded.mark_ready(index, &vec![value; COUNTS[index]])?; // a complete layer starts by itself
+                sharded.mark_ready(index, &vec![value; COUNTS[index]])?; // the last gradient of a layer starts its reduction
             }
         }
         sharded.finish()?; // now this rank's shards hold the mean
         norm = sharded.clip(&dsc::ClipOptions::new().max_norm(1000.0))?;
         for (bucket, own) in momentum.iter_mut().enumerate() {
-            let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // the optimizer's part
+            let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // the optimizer updates only this rank's shards
             for ((param, grad), own) in params.iter_mut().zip(grads).zip(own) {
                 *own = 0.9 * *own + grad;
                 *param -= 0.1 * *own;

@@ -92,7 +92,7 @@ fn main() -> dsc::Result<()> {
     let mut reducer = BucketReducer::new(&world, &mut learner.params(), &ReducerOptions::new())?;
     reducer.set_hook("mean", mean)?;
 
-    let mut limited = 0; // at first all ranks have batches
+    let mut limited = 0; // steps whose norm was limited; here all ranks have batches
     for _ in 0..20 {
         let norm = learner.step(&mut reducer, Some(1.0))?;
         limited += usize::from(norm > Some(1.0));

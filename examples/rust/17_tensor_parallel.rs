@@ -51,7 +51,7 @@ impl Matrix {
         Matrix::new(self.0.len(), other.0[0].len(), sum)
     }
 
-    /// The elements where those of another matrix are positive, else 0.
+    /// Returns the elements where those of another matrix are positive, and 0 elsewhere.
     fn where_positive(&self, other: &Matrix) -> Self {
         let keep = |i: usize, j: usize| {
             if other.0[i][j] > 0.0 {
@@ -81,7 +81,7 @@ struct Passes {
     grad_w2: Matrix,
 }
 
-/// Both passes, with this rank's parts of the weights, with all tokens on each rank or a part of them.
+/// Runs both passes with this rank's parts of the weights. Each rank has all tokens or a part of them.
 fn train_step(
     group: &Comm,
     x: &Matrix,
@@ -106,12 +106,12 @@ fn train_step(
     leave.forward(group, &hidden.times(w2).flat(), &mut y)?;
 
     let mut grad_y = vec![0.0; TOKENS * WIDTH];
-    leave.backward(group, &y, &mut grad_y)?; // the loss has the gradient y
+    leave.backward(group, &y, &mut grad_y)?; // the gradient of the loss is y
     let grad_y = Matrix::from_flat(&grad_y, WIDTH);
     let grad_hidden = grad_y.times(&w2.transposed()).where_positive(&hidden);
     let partial = grad_hidden.times(&w1.transposed()).flat();
     let mut grad_x = vec![0.0; x.0.len() * WIDTH];
-    // As enter.backward(), but in the background: meanwhile the gradients of the weights are computed.
+    // Does the same as enter.backward(), but in the background: meanwhile the gradients of the weights are computed.
     let (grad_w1, grad_w2) = group.scope(|scope| -> dsc::Result<(Matrix, Matrix)> {
         let work = scope.start(if divides_tokens {
             request::reduce_scatter(&partial, &mut grad_x, Op::Sum)

@@ -11,12 +11,12 @@ const WIDTH: usize = 4;
 const EXPERTS: usize = 6;
 const TOP_K: usize = 2;
 
-/// An expert multiplies with one number, which is its parameter.
+/// An expert multiplies by one number, which is its parameter.
 fn parameter_of(expert: usize) -> f64 {
     expert as f64 - 2.0
 }
 
-/// The rows of this rank's experts, multiplied with their parameters.
+/// Returns the rows of this rank's experts, multiplied by their parameters.
 fn apply_experts(plan: &MoePlan<'_>, rows: &[f64]) -> dsc::Result<Vec<f64>> {
     let mut parameters = Vec::new();
     for (expert, count) in plan.experts().zip(plan.expert_rows()?) {
@@ -61,7 +61,7 @@ fn main() -> dsc::Result<()> {
         Some(&mut returned),
     )?;
 
-    // Backward: the loss sum(out * out) / 2 has the gradient out.
+    // Backward: the gradient of the loss sum(out * out) / 2 is out.
     let (mut grad_results, mut grad_weights) = (vec![0.0; rows.len()], vec![0.0; weights.len()]);
     let of_weights = Some((&returned, &mut grad_weights));
     plan.combine_backward(&out, Some(&weights), WIDTH, &mut grad_results, of_weights)?;
@@ -69,7 +69,7 @@ fn main() -> dsc::Result<()> {
     let mut grad_tokens = vec![0.0; tokens.len()];
     plan.dispatch_backward(&grad_rows, WIDTH, &mut grad_tokens)?;
 
-    // The result of one process for this rank's tokens: each output is a multiple of its token, and so is its gradient.
+    // The expected result for this rank's tokens: each output is a multiple of its token, and so is its gradient.
     for (t, token) in tokens.chunks(WIDTH).enumerate() {
         let slots = t * TOP_K..(t + 1) * TOP_K;
         let parameter = |slot: usize| parameter_of(experts[slot] as usize);

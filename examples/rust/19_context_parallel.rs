@@ -86,7 +86,7 @@ impl Attention {
         }
     }
 
-    /// All pairs of one step; no gradients in the forward pass.
+    /// Processes all pairs of one step; `grad` is None in the forward pass.
     fn take_block(&mut self, work: &CausalWork, kv: &[f64], mut grad: Option<&mut [f64]>) {
         let at = |b: usize, t: usize, h: usize| ((b * self.tokens + t) * self.heads + h) * DIM;
         let mut pairs = Vec::new();
@@ -114,7 +114,7 @@ impl Attention {
         }
     }
 
-    /// All of it in one process.
+    /// Computes the whole attention in one process.
     fn run(&mut self) {
         let everything = CausalWork {
             queries: 0..self.tokens,
@@ -128,7 +128,7 @@ impl Attention {
         self.dkv = grad;
     }
 
-    /// This rank's tokens of the whole.
+    /// Returns this rank's tokens of the whole arrays.
     fn tokens_of(&self, order: SequenceOrder, world: &Comm) -> dsc::Result<Attention> {
         let take = |whole: &[f64]| part_of(whole, order, world);
         let mut kv = take(&self.kv[..self.kv.len() / 2])?;
@@ -196,7 +196,7 @@ fn ring_attention(world: &Comm, part: &mut Attention) -> dsc::Result<()> {
 
 fn ulysses_attention(world: &Comm, part: &mut Attention) -> dsc::Result<()> {
     let exchange = SequenceHeads::new(BATCH, TOKENS, HEADS, DIM);
-    let count = part.q.len(); // as many elements in both forms
+    let count = part.q.len(); // the number of elements is the same in both forms
     let there = |x: &[f64]| {
         let mut heads = vec![0.0; count];
         exchange.forward(world, x, &mut heads).map(|()| heads)

@@ -16,7 +16,7 @@ const MICRO_BATCHES: usize = 4;
 const STEPS: usize = 3;
 const LEARNING_RATE: f64 = 0.01;
 
-/// Input and label of a micro-batch; all replicas together have the inputs 0.1, 0.2 and so on.
+/// Returns input and label of a micro-batch. All replicas together have the inputs 0.1, 0.2 and so on.
 fn sample(replica: usize, micro_batch: usize) -> (f64, f64) {
     let x = (replica * MICRO_BATCHES + micro_batch + 1) as f64 / 10.0;
     (x, 6.0 * x + 1.0)
@@ -60,7 +60,7 @@ impl Step<'_> {
         Ok(call.inputs.get::<f64>(0)?[0])
     }
 
-    /// The prediction of the last stage minus the label.
+    /// Returns the prediction of the last stage minus the label.
     fn excess(&self, call: &PipeCall) -> dsc::Result<f64> {
         let label = sample(self.replica, Self::micro_batch(call)).1;
         Ok(apply(self.params, self.input(call)?) - label)
@@ -90,7 +90,7 @@ impl Step<'_> {
         self.gradients[1] += grad;
         if Self::micro_batch(call) + 1 == MICRO_BATCHES {
             for index in [1, 0] {
-                iteration.mark_ready_copy(index, &self.gradients[index])?; // the last one of a bucket starts it
+                iteration.mark_ready_copy(index, &self.gradients[index])?; // the last gradient of a bucket starts its reduction
             }
         }
         Ok(())
@@ -137,7 +137,7 @@ fn step(
     Ok(loss)
 }
 
-/// The same training in one process: the parameters of a stage afterwards.
+/// Runs the same training in one process. Returns the final parameters of a stage.
 fn train_alone(stage: usize, replicas: usize) -> Params {
     let mut stages = [start(0), start(1)];
     let n = (replicas * MICRO_BATCHES) as f64;

@@ -20,14 +20,14 @@ bool kernel_trusts_tsc() noexcept {
   return read && std::strncmp(name, "tsc", 3) == 0;
 }
 
-// A reading of both clocks at nearly the same time.
+// The monotonic clock and the time-stamp counter (TSC), read at nearly the same time.
 struct Sample {
   int64_t ns;
   uint64_t tsc;
 };
 
-// Takes several samples and keeps the one with the shortest interval: a thread that is preempted between the
-// two clock reads spoils only that sample.
+// Takes several samples and keeps the one whose reads took the shortest time. A thread that is preempted
+// between the two clock reads spoils only that sample.
 Sample take_sample() noexcept {
   Sample best{};
   uint64_t least = UINT64_MAX;
@@ -46,10 +46,10 @@ double rate_between(const Sample& start, const Sample& end) noexcept {
   return static_cast<double>(end.ns - start.ns) / static_cast<double>(end.tsc - start.tsc);
 }
 
-// The first sample, and the rate that was measured after it.
+// The first sample that the process took, and the rate measured from it and a second one.
 struct Calibration {
   Sample start;
-  double ns_per_tick;  // 0 if the counter is not used
+  double ns_per_tick;  // 0 if the time-stamp counter is not used
 };
 
 Calibration calibrate() noexcept {
@@ -60,7 +60,7 @@ Calibration calibrate() noexcept {
   return {start, rate_between(start, take_sample())};
 }
 
-// The first call measures for 2 ms; the result is kept for the life of the process.
+// The first call measures for 2 ms. The result is kept until the process ends.
 const Calibration& calibration() noexcept {
   static const Calibration measured = [] {
     const Calibration calibration = calibrate();

@@ -64,8 +64,8 @@ inline int64_t ticks_to_ns(int64_t ticks) noexcept {
                    : clock_detail::other_ticks_to_ns(ticks);
 }
 
-// Converts earlier time stamps to CLOCK_MONOTONIC. The rate is measured over the whole time since the process
-// first took a time stamp, so the error is only the drift between the two clocks.
+// Converts earlier time stamps to CLOCK_MONOTONIC. The rate is measured over the whole time since the first
+// time stamp of the process, so that the error stays small.
 struct TickScale {
   int64_t ticks;
   int64_t ns;

@@ -15,7 +15,7 @@ size_t open_descriptors() {
   size_t entries = 0;
   while (::readdir(folder) != nullptr) ++entries;
   ::closedir(folder);
-  constexpr size_t kNotOurs = 3;  // ".", "..", and the folder itself
+  constexpr size_t kNotOurs = 3;  // ".", ".." and the descriptor of the open folder are not counted
   return entries < kNotOurs ? 0 : entries - kNotOurs;
 }
 

@@ -13,13 +13,14 @@
 namespace dsc {
 namespace {
 
-// The function of a duty, and whether it has been requested.
+// The function for one kind of work (a Duty), and whether it has been requested.
 struct Work {
   std::atomic<void (*)()> run{nullptr};
   std::atomic<bool> wanted{false};
 };
 
-// Owns the thread, which sleeps on a semaphore because posting one is async-signal-safe.
+// Owns the background thread. The thread sleeps on a semaphore, because posting a semaphore is
+// async-signal-safe.
 class Dispatcher {
  public:
   Dispatcher() { sem_init(&calls_, 0, 0); }
@@ -45,7 +46,8 @@ class Dispatcher {
       }
       for (Work& work : works_)
         if (auto* const run = work.run.load(); run && work.wanted.exchange(false))
-          // a run that fails for lack of memory leaves its records for the next dispatch()
+          // If the function runs out of memory, its records stay queued, and the next dispatch() delivers
+          // them.
           guard_thread(run, [](const char*) {});
     }
   }

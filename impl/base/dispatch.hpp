@@ -7,11 +7,12 @@ namespace dsc {
 
 enum class Duty : size_t { kLog, kTrace };
 
-// Sets the function of a duty, and starts the thread if necessary. Any thread may call it. Throws without
-// memory or threads.
+// Sets the function for one kind of work, and starts the thread if necessary. Any thread may call this.
+// Throws if memory or threads run out.
 void start_dispatch(Duty duty, void (*run)());
 
-// Asks the thread to run the duty soon. Async-signal-safe. It has no effect before start_dispatch().
+// Requests that the thread soon runs the function for this kind of work. Async-signal-safe. Has no effect
+// before start_dispatch().
 void dispatch(Duty duty) noexcept;
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// How different two names are, for proposals such as "did you mean ...?".
+// Measures how different two names are, to suggest a correction such as "did you mean ...?".
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace dsc {
 
-// Returns the Levenshtein distance: the fewest letters to insert, remove or replace that make `a` into `b`.
+// Returns the Levenshtein distance: the smallest number of letters to insert, remove or replace so that `a`
+// becomes `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace dsc

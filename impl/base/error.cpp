@@ -80,7 +80,8 @@ void fail_errno(int error, const char* format, ...) {
   failure.text.add_list(format, args);
   va_end(args);
   char reason[128];
-  const char* words = strerror_r(error, reason, sizeof reason);  // GNU form: may return a static string
+  // The GNU version may return a static string instead of filling `reason`.
+  const char* words = strerror_r(error, reason, sizeof reason);
   failure.text.add(": %s (errno %d)", words, error);
   throw Error(failure);
 }

@@ -1,4 +1,5 @@
-// Keeps a second call out of an object that takes one call at a time. It does not wait.
+// Marks an object as in use for the duration of a call. A second call at the same time fails with BUSY
+// instead of waiting.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The record of an error: one structure from the code that detects it to dsc_error_info_t. The same structure
-// is used in shared memory and between hosts.
+// The record of an error. The same structure is used by the code that detects the error, in shared memory and
+// between hosts; dsc_error_info_t is filled from it.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline constexpr int kNoRank = -1;
 
 constexpr bool is_error(dsc_result_t code) noexcept { return code < DSC_OK && code >= DSC_ERR_INTERNAL; }
 
-// At most 64 ranks in fixed storage; it keeps the first ones.
+// A list of at most 64 ranks in fixed storage. Ranks that do not fit are dropped.
 class RankList {
  public:
   static constexpr size_t kMost = 64;
@@ -32,9 +32,9 @@ class RankList {
     for (const int32_t rank : std::span<const int32_t>(ranks)) push_back(rank);
   }
 
-  // Bounds a list that another process may have written.
+  // Corrects the length if it is invalid, because another process may have written the list.
   void bound() noexcept { count_ = std::clamp(count_, 0, static_cast<int32_t>(kMost)); }
-  // The same for ranks of a group of `size`: others are removed.
+  // Like bound(), and also removes ranks outside a group of `size` ranks.
   void bound_to(int32_t size) noexcept {
     bound();
     count_ = static_cast<int32_t>(
@@ -58,14 +58,14 @@ class RankList {
   int32_t ranks_[kMost] = {};
 };
 
-// Why an operation, a group or a call failed. Copying and changing it needs no memory, so a failure can be
-// reported even when memory is short. The record is large. On the path of a small operation, an optional
-// failure is therefore initialised with std::nullopt: GCC 12 clears the storage of an optional that is
-// default-initialised.
+// Why an operation, a group or a call failed. The record can be copied and changed without allocating, so a
+// failure can be reported even when memory is short. The record is large. On the path of a small operation,
+// an optional failure is therefore initialized with std::nullopt, because GCC 12 clears the whole storage of
+// a default-initialized optional.
 struct Failure {
   uint64_t group = 0;
   uint64_t sequence = 0;  // sequence number of the operation in the group, from 1; 0 if there is none
-  uint64_t index = 0;     // index of the non-finite element, with NONFINITE
+  uint64_t index = 0;     // with NONFINITE: index of the first non-finite element
   int64_t elapsed_ns = 0;
   dsc_result_t code = DSC_OK;
   int32_t system_error = 0;  // errno value
@@ -74,12 +74,12 @@ struct Failure {
   FixedText<32> operation;
   FixedText<32> group_name;
   FixedText<512> text;
-  bool revoked = false;  // the group no longer works
-  // The ranks are those of the program's communicator, not those of the internal group or connections in
+  bool revoked = false;  // the group no longer works, so all its later operations fail
+  // The ranks are numbered as in the program's communicator, not as in the internal group or connection in
   // which the failure was found.
   bool has_user_ranks = false;
-  bool is_published = false;  // the communicator of the program has failed, and all its hosts learn of it
-  char unused[5] = {};        // no hidden bytes: the record is sent as it is in memory
+  bool is_published = false;  // the failure concerns the program's communicator and is sent to all its hosts
+  char unused[5] = {};  // explicit padding without hidden bytes, because the record is sent byte by byte
 
   void set_group(uint64_t id, std::string_view name) noexcept {
     group = id;
@@ -89,7 +89,8 @@ struct Failure {
   // The first rank at fault.
   int32_t rank() const noexcept { return ranks.empty() ? kNoRank : *ranks.begin(); }
 
-  // Bounds a record that another process may have written. A code that does not exist becomes PROTOCOL.
+  // Corrects invalid fields, because another process may have written the record. An unknown code becomes
+  // PROTOCOL.
   void bound() noexcept {
     if (code != DSC_OK && !is_error(code)) code = DSC_ERR_PROTOCOL;
     for (bool* flag : {&revoked, &has_user_ranks, &is_published}) {
@@ -105,7 +106,7 @@ struct Failure {
 };
 static_assert(std::is_trivially_copyable_v<Failure> && std::has_unique_object_representations_v<Failure>);
 
-// Returns whether a failure concerns all ranks of a group and keeps its code on all of them. After any other
+// Returns whether a failure concerns all ranks of a group, so that all of them get its code. After any other
 // failure, ranks that did not cause it get REVOKED.
 constexpr bool is_group_fatal(dsc_result_t code) noexcept {
   return code == DSC_ERR_TIMEOUT || code == DSC_ERR_CALLBACK ||

@@ -21,7 +21,8 @@ std::string temporary_name(const std::string& path) {
   return path + "." + std::to_string(getpid()) + "." + std::to_string(latest.fetch_add(1)) + ".part";
 }
 
-// A rename would replace a device node or a link by a regular file, which as root could damage the system.
+// Refuses paths that are not regular files. Renaming over a device node or a link would replace it by a
+// regular file, which could damage the system if done as root.
 void check_replaceable(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))

@@ -1,4 +1,4 @@
-// Atomic replacement of files.
+// Replaces the content of files atomically.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace dsc {
 
-// Writes a file that only the current user may read, and makes its folder if necessary. Readers of the path
-// see either the old content or the new one. Throws INVALID_ARG if the path exists and is not a regular file,
-// SYSTEM with the path if it cannot be written.
+// Writes a file that only the current user may read, and creates its folder if necessary. A reader sees
+// either the old content or the new content. Throws INVALID_ARG if the path exists and is not a regular file.
+// Throws SYSTEM if the file cannot be written.
 void replace_file(const std::string& path, std::string_view content);
 
 }  // namespace dsc

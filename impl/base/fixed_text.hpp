@@ -1,4 +1,4 @@
-// Text in arrays of fixed size, as records in shared memory and messages hold it.
+// Text in arrays of fixed size, for records in shared memory and for messages.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 
 namespace dsc {
 
-// Returns the text up to its zero, or the whole array if it has none, as another process may have written it.
+// Returns the text up to its terminating zero. If another process has written no zero, returns the whole
+// array.
 template <size_t N>
 std::string bounded_text(const char (&source)[N]) {
   return std::string(source, ::strnlen(source, N));
@@ -22,7 +23,7 @@ std::string bounded_text(const std::array<char, N>& source) {
   return std::string(source.data(), ::strnlen(source.data(), N));
 }
 
-// Append to the text in `to`. What does not fit is cut off, never inside a UTF-8 character.
+// These append to the text in `to`. Text that does not fit is cut off, but never inside a UTF-8 character.
 void append_text(char* to, size_t capacity, std::string_view text) noexcept;
 void append_format(char* to, size_t capacity, const char* format, va_list args) noexcept;
 
@@ -51,7 +52,7 @@ class FixedText {
   }
   void add_list(const char* format, va_list args) noexcept { append_format(bytes_, N, format, args); }
 
-  // Bounds a text that another process may have written.
+  // Terminates a text that another process may have written without a zero.
   void bound() noexcept { bytes_[N - 1] = '\0'; }
 
   const char* c_str() const noexcept { return bytes_; }

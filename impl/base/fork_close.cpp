@@ -12,10 +12,11 @@
 namespace dsc {
 namespace {
 
-constexpr int kMostDescriptors = 1 << 20;  // default of Linux for the highest limit of open files
+constexpr int kMostDescriptors = 1 << 20;  // default of Linux for the largest possible limit on open files
 constexpr int kBits = 64;
 
-// One bit per descriptor, which a child can read without a lock. Pages that are never written take no memory.
+// One bit per descriptor. A forked child can read the bits without a lock. Pages of the array that are never
+// written take no memory.
 std::atomic<uint64_t> marked[kMostDescriptors / kBits];
 
 void close_marked() {

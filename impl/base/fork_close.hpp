@@ -1,5 +1,5 @@
-// Descriptors that forked children must not keep open: as long as a child holds a copy, peers do not see the
-// parent's connection end, and locks are not released.
+// Closes descriptors in forked children. While a child holds a copy of a descriptor, peers do not notice that
+// the parent's connection has ended, and file locks are not released.
 #pragma once
 
 #include <utility>
@@ -8,13 +8,13 @@
 
 namespace dsc {
 
-// Marks a descriptor to be closed in children: at once after fork(), otherwise at exec(). Any thread may call
-// it. Descriptors above about a million are only closed at exec().
+// Marks a descriptor to be closed in child processes right after fork(). Any thread may call this.
+// Descriptors above about a million are closed only at exec().
 void close_in_child(int fd) noexcept;
-// Removes the mark; must be called before the descriptor is closed in this process.
+// Removes the mark. Must be called before this process closes the descriptor.
 void keep_in_child(int fd) noexcept;
 
-// Owns a descriptor that children do not inherit.
+// Owns a descriptor that child processes do not inherit.
 class ParentFd {
  public:
   ParentFd() noexcept = default;

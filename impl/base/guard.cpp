@@ -16,7 +16,7 @@
 namespace dsc {
 namespace {
 
-// Storage of a thread's last error.
+// Storage for the last error of a thread.
 struct Kept {
   char message[1024] = {};
   Failure failure;
@@ -24,8 +24,8 @@ struct Kept {
 constinit thread_local Kept kept;
 thread_local int callback_depth = 0;
 
-// This word lies in a page that the kernel clears in a forked child, so that detecting a fork needs no system
-// call.
+// Points to a word in a page that the kernel clears in a forked child. Reading the word detects a fork
+// without a system call.
 std::atomic<const volatile int*> alive_word{nullptr};
 
 constexpr size_t kForkActions = 4;
@@ -104,7 +104,7 @@ dsc_result_t check_entry(const char* function) noexcept {
 dsc_result_t keep_error(const char* function, const Failure& failure) noexcept {
   kept.failure = failure;
   std::snprintf(kept.message, sizeof kept.message, "%s: %s", function, failure.text.c_str());
-  make_utf8(kept.message);  // the text may quote bytes of the caller
+  make_utf8(kept.message);  // the text may quote arguments of the caller that are not valid UTF-8
   return failure.code;
 }
 
@@ -115,7 +115,8 @@ void name_exception(void (*report)(void* context, const Error& error), void* con
     report(context, error);
   } catch (const std::bad_alloc&) {
     report(context, Error(DSC_ERR_NOMEM, "out of memory"));
-  } catch (const std::system_error& error) {  // thrown when a thread cannot be started
+  } catch (const std::system_error& error) {
+    // The standard library throws this if a thread cannot be started.
     report(context, Error(DSC_ERR_SYSTEM, error.what()));
   } catch (const std::exception& error) {
     report(context, Error(DSC_ERR_INTERNAL, error.what()));

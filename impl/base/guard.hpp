@@ -1,5 +1,5 @@
-// Every call into the library runs inside guard(). It turns exceptions into result codes and keeps the text
-// of the thread's last error. Only this folder contains try and catch.
+// Every call into the library runs inside guard(), which turns exceptions into result codes and keeps the
+// text of the thread's last error. All try and catch blocks of the library are in this folder.
 #pragma once
 
 #include <type_traits>
@@ -11,11 +11,12 @@
 
 namespace dsc {
 
-// Returns DSC_OK, or the reason why the call is refused, with its text set as the last error.
+// Returns DSC_OK if the call may proceed. Otherwise returns the reason for the refusal and sets it as the
+// thread's last error.
 dsc_result_t check_entry(const char* function) noexcept;
 
-// Must be called inside a catch block. Returns the code of the exception and keeps its text, prefixed with
-// the function's name.
+// Must be called inside a catch block. Returns the result code of the exception and keeps its text, prefixed
+// with the function's name.
 dsc_result_t keep_exception(const char* function) noexcept;
 
 // Sets this thread's last error and returns the code.
@@ -38,13 +39,13 @@ dsc_result_t guard_pure(const char* function, Body&& body) {
       return body();
     }
   } catch (const abi::__forced_unwind&) {
-    throw;  // a cancelled thread has to unwind completely
+    throw;  // cancellation of a thread must unwind the whole stack
   } catch (...) {
     return keep_exception(function);
   }
 }
 
-// Like guard_pure(), for calls that are refused in a forked child and inside a callback.
+// Like guard_pure(), but also refuses calls in a forked child and inside a callback.
 template <typename Body>
 dsc_result_t guard(const char* function, Body&& body) {
   const dsc_result_t refused = check_entry(function);
@@ -55,7 +56,7 @@ dsc_result_t guard(const char* function, Body&& body) {
 void name_exception(void (*report)(void* context, const Error& error), void* context);
 
 // Runs code whose failure is not reported by an exception. If the code throws, calls `on_error(code, text)`
-// or `on_error(error)` and returns false. Only the second form gets the whole record.
+// or `on_error(error)` and returns false. Only `on_error(error)` receives the whole record.
 template <typename Body, typename OnError>
 bool capture(Body&& body, OnError&& on_error) {
   try {

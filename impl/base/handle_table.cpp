@@ -7,9 +7,10 @@
 
 namespace dsc::handles {
 
-// The word holds generation (36 bits) | vacant (1) | closing (1) | pins (26). The thread that changes
-// {closing, no pins} to {vacant, next generation} releases the object. A stale pin may appear and disappear
-// at any time without effect.
+// One entry of the table. The word holds the generation (36 bits), a vacant bit, a closing bit and the number
+// of pins (26 bits). A closing slot without pins becomes vacant in its next generation, and the thread that
+// makes this change releases the object. A stale handle may add a pin and remove it again at any time without
+// effect.
 struct Slot {
   std::atomic<uint64_t> word{0};
   uint32_t index = 0;
@@ -36,13 +37,13 @@ constexpr uint64_t vacant_word(uint64_t generation) {
   return (generation & kGenerationMask) << kGenerationShift | kVacant;
 }
 
-// The slots of all handles. They are allocated in chunks that never move, so that a lookup needs no lock.
+// The slots of all handles. They are allocated in chunks that never move, so a lookup needs no lock.
 class Table {
  public:
   Slot& acquire() {
     MutexLock lock(mutex_);
-    // Slots are reused in order of release, and only when many are free, so that an id that was just released
-    // stays detectably stale for long.
+    // Slots are reused in order of release, and only when many are free. An id that was just released is
+    // therefore detected as stale for a long time.
     if (free_count_ >= kChunkSlots || size_ == kChunkSlots * kChunks) {
       if (free_count_ == 0) fail(DSC_ERR_NOMEM, "all %zu handles are in use", size_);
       Slot& slot = *std::exchange(first_free_, first_free_->next_free);
@@ -107,7 +108,8 @@ uint64_t open(HandleKind kind, std::shared_ptr<void> object) {
          slot.index;
 }
 
-// The pin is counted first and checked afterwards; a stale one is taken back.
+// Counts the pin first and then checks the id, so that the object cannot be released in between. If the id is
+// stale, removes the pin again.
 Slot* pin(HandleKind kind, uint64_t id) {
   if (id == 0) fail(DSC_ERR_BAD_HANDLE, "the handle is NULL");
   const auto id_kind = id >> (kIndexBits + kGenerationBits);

@@ -1,5 +1,6 @@
-// Handles are ids, not addresses: kind (4 bits), generation (36 bits), index (24 bits). A stale, foreign or
-// wrong-kind handle is detected in constant time, and an object stays alive while a call uses it.
+// Handles are ids, not addresses: kind (4 bits), generation (36 bits), index (24 bits). A handle that is
+// stale, not from this library or of the wrong kind is detected in constant time. An object is not freed
+// while a call uses it.
 #pragma once
 
 #include <atomic>
@@ -33,12 +34,13 @@ struct Slot;
 // Registers an object and returns its id, which is never 0.
 uint64_t open(HandleKind kind, std::shared_ptr<void> object);
 
-// Pins the slot of the id; throws BAD_HANDLE if the id is stale or of another kind.
+// Pins the slot of the id, so that its object is not freed before unpin(). Throws BAD_HANDLE if the id is
+// stale or of another kind.
 Slot* pin(HandleKind kind, uint64_t id);
 void unpin(Slot* slot) noexcept;
 const std::shared_ptr<void>& object(const Slot* slot) noexcept;
 
-// Makes the id stale. Returns false if another thread has already closed it. The caller's pin remains.
+// Makes the id stale. Returns false if another thread has already done so. The pin of the caller remains.
 bool close(Slot* slot) noexcept;
 
 }  // namespace handles

@@ -1,5 +1,5 @@
-// The FNV-1a hash, for names and for comparing texts. It does not protect against forgery: access is decided
-// by credentials that the kernel reports.
+// The FNV-1a hash, for names and for comparing texts. It does not protect against forgery. Where that
+// matters, access is checked with the credentials that the kernel reports.
 #pragma once
 
 #include <cstdint>

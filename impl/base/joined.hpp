@@ -1,4 +1,4 @@
-// Lists for messages.
+// Formats lists for messages.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Returns the items with a separator between them; `text` turns one into a text or a number.
+// Returns the items with a separator between them; `text` converts one item to text or a number.
 template <typename Items, typename Text = std::identity>
 std::string joined(const Items& items, const char* separator, const Text& text = {}) {
   std::string all;
@@ -25,7 +25,7 @@ std::string joined(const Items& items, const char* separator, const Text& text =
   return all;
 }
 
-// Returns the first `most` items, and how many more there are.
+// Returns the first `most` items, followed by the number of the remaining ones.
 template <typename Items, typename Text>
 std::string first_joined(const Items& items, size_t most, const Text& text) {
   std::string all = joined(std::span(items).first(std::min(items.size(), most)), ", ", text);

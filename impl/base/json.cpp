@@ -28,7 +28,7 @@ void JsonWriter::key(std::string_view name) {
   separate();
   quote(name);
   out_ += ':';
-  first_ = true;  // the value of a key is not preceded by a comma
+  first_ = true;  // no comma between a key and its value
 }
 
 void JsonWriter::plain(std::string_view value) {
@@ -44,7 +44,7 @@ void JsonWriter::text(std::string_view value) {
 void JsonWriter::number(double value, int decimals) {
   char digits[64];
   const auto end =
-      // to_chars() ignores the locale
+      // Uses to_chars(), because it ignores the locale.
       std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed, decimals);
   plain(end.ec == std::errc() ? std::string_view(digits, static_cast<size_t>(end.ptr - digits)) : "null");
 }

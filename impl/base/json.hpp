@@ -1,4 +1,4 @@
-// Writes JSON text; commas, quotes and escapes are added automatically.
+// Writes JSON text. Adds commas, quotes and escapes automatically.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class JsonWriter {
     else
       text(value);
   }
-  // A text that is empty or NULL is null.
+  // Writes null for a text that is empty or NULL.
   void field_or_null(std::string_view name, std::string_view value) {
     key(name);
     value.empty() ? null() : text(value);
@@ -43,11 +43,11 @@ class JsonWriter {
     known ? integer(value) : null();
   }
 
-  // Bytes that are not valid UTF-8 become U+FFFD.
+  // Replaces bytes that are not valid UTF-8 by U+FFFD.
   void text(std::string_view value);
   void integer(int64_t value) { plain(std::to_string(value)); }
   void number(double value, int decimals);
-  // Writes the fewest digits that read back as this value; null for a value that is not finite.
+  // Writes the shortest number that reads back as the same value, or null if the value is not finite.
   void number(double value);
   void boolean(bool value) { plain(value ? "true" : "false"); }
   void null() { plain("null"); }
@@ -62,7 +62,7 @@ class JsonWriter {
   void quote(std::string_view value);
 
   std::string out_;
-  bool first_ = true;  // no value has been written into the innermost object or array
+  bool first_ = true;  // whether the innermost object or array is still empty
 };
 
 }  // namespace dsc

@@ -29,7 +29,7 @@ constexpr size_t kQueueRecords = 1024;
 constexpr size_t kTextBytes = 1024;
 constexpr int64_t kLateReportNs = 10'000'000'000;
 constexpr int64_t kReminderNs = 30'000'000'000;
-// After this time without progress a listener may be replaced before it has received all of its records.
+// A listener that makes no progress for this time may be replaced before it has received all of its records.
 constexpr auto kNoProgress = std::chrono::seconds(5);
 constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
 
@@ -44,7 +44,7 @@ Record record_of(int32_t level, std::string text) {
   return {level, std::move(text), log_rank(), now.tv_sec * 1'000'000'000LL + now.tv_nsec, false};
 }
 
-// Returns this host's name as errors of start-up show it: DSC_HOST_ID, or the system's host name.
+// Returns the name of this host for log lines: DSC_HOST_ID if set, otherwise the system's host name.
 std::string host_name() {
   char name[256] = {};
   const char* const given = std::getenv("DSC_HOST_ID");
@@ -52,7 +52,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-// Formats in UTC, so that lines of several hosts can be sorted.
+// Formats a time in UTC, so that lines of several hosts can be sorted together.
 std::string time_text(int64_t time_ns) {
   const std::time_t seconds = time_ns / 1'000'000'000;
   tm parts{};
@@ -63,7 +63,7 @@ std::string time_text(int64_t time_ns) {
   return text;
 }
 
-// A bounded queue that counts records it has to drop, and reports their number in a record.
+// A bounded queue. It counts the records that it has to drop and reports their number in a record.
 class RecordQueue {
  public:
   void push(Record record) {
@@ -78,7 +78,7 @@ class RecordQueue {
     }
     records_.push_back(std::move(record));
   }
-  // Returns how many records have ever entered the queue.
+  // Returns how many records have entered the queue so far.
   uint64_t pushed() const { return popped_ + records_.size(); }
   uint64_t popped() const { return popped_; }
   bool empty() const { return records_.empty(); }
@@ -101,19 +101,19 @@ int32_t level_from_environment() {
   if (!wanted) return DSC_LOG_LEVEL_OFF;
   for (int32_t level = 0; level <= DSC_LOG_LEVEL_DEBUG; ++level)
     if (std::strcmp(wanted, kLevelNames[level]) == 0) return level;
-  return DSC_LOG_LEVEL_WARN;  // an unknown word means that somebody wants to see records
+  return DSC_LOG_LEVEL_WARN;  // a word that is not a level shows that the user wants to see records
 }
 
-// Returns whether DSC_LOG is unset, so that it does not say what to log. "off" does say it.
+// Returns whether DSC_LOG is unset. Reminders are written only then: a user who sets it to "off" gets none.
 bool is_unset() { return std::getenv("DSC_LOG") == nullptr; }
 
-// Routes records to the standard error stream, to the listener, and to callers that poll. Holds the state of
-// the log of this process.
+// Routes records to the standard error stream, to the listener, and to callers of read_log(). Holds the state
+// of the log of this process.
 class LogHub {
  public:
   int32_t level() const { return level_.load(std::memory_order_relaxed); }
 
-  // Whether reminders are written although nobody has asked for records.
+  // Returns whether reminders are written although nobody has requested records.
   bool reminds() const { return is_unset_ && level() == DSC_LOG_LEVEL_OFF; }
 
   void add(int32_t level, const char* text, bool is_reminder) {
@@ -147,7 +147,7 @@ class LogHub {
     return true;
   }
 
-  // Called at exit: gives the thread up to 100 ms to write the queued records.
+  // Called at exit. Waits up to 100 ms until the thread has written the queued records.
   void drain() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
     MutexLock lock(mutex_);
@@ -156,17 +156,17 @@ class LogHub {
   }
 
  private:
-  // Returns when the listener has received all records made before, or when delivery makes no progress.
+  // Returns when the listener has received all earlier records, or when delivery makes no progress.
   void await_records() DSC_REQUIRES(mutex_) {
     const uint64_t made_before = delivered_.pushed();
     while (listener_.call && delivered_.popped() < made_before) {
-      const auto end = std::chrono::steady_clock::now() + kNoProgress;  // every delivery wakes this thread
+      const auto end = std::chrono::steady_clock::now() + kNoProgress;  // each delivery wakes this thread
       if (changed_.wait_until(mutex_, end) == std::cv_status::timeout && !delivering_) break;
     }
   }
 
-  // Returns when no thread is inside a listener that was replaced. It waits for one delivery only: another
-  // may begin before this thread runs, but that one already calls the new listener.
+  // Returns when no thread is inside a replaced listener. It waits for the current delivery only, because the
+  // next delivery already calls the new listener.
   void await_delivery() DSC_REQUIRES(mutex_) {
     const uint64_t number = delivered_.popped();
     while (delivering_ && delivered_.popped() == number) changed_.wait(mutex_);
@@ -180,10 +180,10 @@ class LogHub {
     return listener_.call ? listener_.level : DSC_LOG_LEVEL_OFF;
   }
 
-  // The function of Duty::kLog.
+  // The function that the background thread runs for Duty::kLog.
   static void deliver_all();
 
-  // Returns false if there was nothing to deliver.
+  // Delivers one record; returns false if there was none.
   bool deliver_next() {
     mutex_.lock();
     if (delivered_.empty()) {
@@ -248,9 +248,9 @@ void add_record(int32_t level, bool is_reminder, const char* format, va_list arg
   char text[kTextBytes];
   const int bytes = std::vsnprintf(text, sizeof text, format, args);
   if (bytes >= static_cast<int>(sizeof text)) text[utf8_whole(text)] = 0;
-  make_utf8(text);                                          // the text may quote bytes of the caller
-  std::replace(text, text + std::strlen(text), '\n', ' ');  // a record is one line
-  // Without memory or threads the record is lost, but the caller continues.
+  make_utf8(text);  // the text may quote arguments that are not valid UTF-8
+  std::replace(text, text + std::strlen(text), '\n', ' ');  // each record must be one line
+  // If memory or threads run out, the record is lost, but the caller continues.
   call_out([&] { hub().add(level, text, is_reminder); });
 }
 
@@ -262,7 +262,7 @@ __attribute__((destructor)) void drain_log() {
 
 bool log_enabled(int32_t level) noexcept {
   bool wanted = false;
-  call_out([&] { wanted = level <= hub().level(); });  // the first call allocates
+  call_out([&] { wanted = level <= hub().level(); });  // hub() allocates at the first call, which can throw
   return wanted && !is_forked_child();
 }
 

@@ -1,5 +1,5 @@
-// Log records are formatted at once, queued, and delivered by one thread. Nothing is recorded unless somebody
-// listens. remind() is the exception.
+// A log record is formatted by the caller, queued, and delivered by a background thread. Nothing is recorded
+// unless somebody listens, except by remind().
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,13 @@ namespace dsc {
 
 bool log_enabled(int32_t level) noexcept;
 
-// Returns how long an operation waits for other ranks before it is logged, once: 10 s where warnings are
-// wanted. If DSC_LOG is unset and nobody requests records it is 30 s, and remind() writes to the standard
-// error stream, because a silent hang is the most common question of users. Otherwise such operations are
-// never logged.
+// Returns how long an operation waits for other ranks before this is logged once. The time is 10 s if
+// warnings are requested. If DSC_LOG is unset and nobody requests records, it is 30 s, and remind() writes to
+// the standard error stream. The reason is that users ask most often about programs that hang silently.
+// Otherwise such operations are never logged.
 int64_t late_report_ns() noexcept;
 
-// Logs at level warn. Also logs if DSC_LOG is not set and no listener is registered; the text then goes to
-// stderr.
+// Logs at level warn. If DSC_LOG is unset and nobody requests records, writes to the standard error stream.
 void remind(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 
 void log(int32_t level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));

@@ -36,7 +36,7 @@ class DSC_TSA(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
-// Waits on a Mutex that the calling thread holds.
+// A condition variable for a Mutex that the calling thread holds.
 using Condition = std::condition_variable_any;
 
 }  // namespace dsc

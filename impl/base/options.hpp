@@ -1,4 +1,4 @@
-// Structs that carry their own size, so that callers compiled against another release still work.
+// Structs that begin with their own size, so that programs compiled with another release still work.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,17 @@ namespace dsc {
 
 constexpr size_t kMaxStructBytes = 65536;
 
-// Size of a struct in the first release that had it. A struct that grows later gets a specialisation with its
-// first size, so that programs of older releases still work.
+// Size of a struct in the first release that had it. If a struct grows in a later release, a specialization
+// keeps the first size, so that programs of older releases still work.
 template <typename T>
 inline constexpr size_t kFirstSize = sizeof(T);
 
-// Returns what joins `what` and the name of a member: "options->stage", but "params[0].device".
+// Returns the separator between `what` and a member in messages: "->" as in "options->stage", but "." as in
+// "params[0].device".
 inline const char* member_of(std::string_view what) noexcept { return what.ends_with(']') ? "." : "->"; }
 
-// Returns the size that a caller's struct carries. A size that was never set must not make the library read
-// beyond the caller's memory.
+// Returns the size that the caller set in a struct, after checking it. An unset size must not make the
+// library read beyond the caller's memory.
 template <typename T>
 size_t struct_size_of(const T* given, const char* what) {
   if (!given) fail(DSC_ERR_INVALID_ARG, "%s is NULL", what);
@@ -33,8 +34,8 @@ size_t struct_size_of(const T* given, const char* what) {
   return size;
 }
 
-// Reads a caller's struct. If it is smaller than the library's, the rest keeps the defaults. If it is larger,
-// the part that the library does not know must be zero.
+// Reads a caller's struct. If it is smaller than the library's struct, the missing members keep their
+// defaults. If it is larger, the bytes that this release does not know must be zero.
 template <typename T>
 T read_sized(const T* given, T defaults, const char* what) {
   if (!given) return defaults;
@@ -51,8 +52,7 @@ T read_sized(const T* given, T defaults, const char* what) {
   return defaults;
 }
 
-// Writes defaults into a caller's struct of `size` bytes; the part that the library does not know becomes
-// zero.
+// Writes defaults into a caller's struct of `size` bytes. Bytes that this release does not know become zero.
 template <typename T>
 void init_sized(T* given, size_t size, T defaults, const char* what) {
   if (!given) fail(DSC_ERR_INVALID_ARG, "%s is NULL", what);
@@ -63,7 +63,7 @@ void init_sized(T* given, size_t size, T defaults, const char* what) {
   std::memcpy(static_cast<void*>(given), &defaults, std::min(size, sizeof(T)));
 }
 
-// Writes a result into a caller's struct; a part that the library does not know becomes zero.
+// Writes a result into a caller's struct. Bytes that this release does not know become zero.
 template <typename T>
 void write_sized(T* given, T value, const char* what) {
   value.struct_size = struct_size_of(given, what);

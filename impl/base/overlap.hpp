@@ -1,4 +1,4 @@
-// Whether two ranges of memory share a byte; an empty one shares none.
+// Tests whether two ranges of memory share a byte. An empty range shares none.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// One object per process, made at the first use and never destroyed.
+// One object per process, created at the first use and never destroyed.
 #pragma once
 
 #include <pthread.h>
@@ -7,15 +7,15 @@
 
 namespace dsc {
 
-// A forked child gets a new object: threads that serve the parent's object do not exist in the child, and its
-// locks may have been held during the fork.
+// A forked child gets a new object. The threads that serve the parent's object do not exist in the child, and
+// the locks in that object may have been held during the fork.
 template <typename T>
 class PerProcess {
  public:
   // Returns nullptr before the first get().
   static T* find() noexcept { return current.load(); }
 
-  // Throws without memory.
+  // Throws if memory runs out.
   static T& get() {
     [[maybe_unused]] static const int once = pthread_atfork(nullptr, nullptr, [] { current.store(nullptr); });
     T* found = current.load();

@@ -1,23 +1,22 @@
-// Checks at every entry to the library: whether this process is a forked child, and whether the call comes
-// from inside a callback.
+// Detects a forked child and a call from inside a callback. Every function of the API checks both.
 #pragma once
 
 #include <type_traits>
 
 namespace dsc {
 
-// Marks this process as a user of the library; idempotent. In a child forked afterwards is_forked_child()
-// returns true.
+// Marks this process as a user of the library; further calls have no effect. is_forked_child() returns true
+// in children that are forked afterwards.
 void mark_process();
 bool is_forked_child() noexcept;
 
-// Registers a function that runs in the child right after fork(), to close descriptors that must not outlive
-// the parent.
+// Registers a function that runs in a child right after fork(), to close descriptors that the child must not
+// keep open.
 void at_fork_child(void (*action)());
 
 bool in_callback() noexcept;
 
-// While it exists, the calling thread counts as running a user-defined callback.
+// While this object exists, the calling thread counts as running a user-defined callback.
 class CallbackScope {
  public:
   CallbackScope() noexcept;
@@ -26,7 +25,7 @@ class CallbackScope {
   CallbackScope& operator=(const CallbackScope&) = delete;
 };
 
-// Runs user-defined code; false if it threw.
+// Runs user-defined code. Returns false if that code threw an exception.
 bool call_out_impl(void (*invoke)(void*), void* body);
 
 template <typename Body>

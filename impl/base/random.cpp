@@ -13,7 +13,7 @@ Nonce random_nonce() {
   ssize_t got;
   do got = ::getrandom(nonce.data(), nonce.size(), 0);
   while (got < 0 && errno == EINTR);
-  // Requests of up to 256 bytes are never filled in part.
+  // The kernel always fills requests of up to 256 bytes completely.
   if (got != static_cast<ssize_t>(nonce.size())) fail_errno(errno, "getrandom");
   return nonce;
 }

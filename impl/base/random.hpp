@@ -1,5 +1,5 @@
-// 128 random bits from the kernel, which identify incarnations of a world and make names that cannot be
-// guessed.
+// 128 random bits from the kernel. They distinguish one run of a world from the next, and make names that
+// cannot be guessed.
 #pragma once
 
 #include <array>

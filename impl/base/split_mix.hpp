@@ -1,4 +1,5 @@
-// SplitMix64 (Steele, Lea and Flood 2014): every seed is good, and the state is a single number.
+// SplitMix64 (Steele, Lea and Flood 2014), a generator whose state is a single number and which accepts any
+// seed.
 #pragma once
 
 #include <cstdint>

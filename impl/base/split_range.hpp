@@ -1,4 +1,4 @@
-// Division of a range into parts that are as equal as possible.
+// Divides a range into parts that are as equal as possible.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ struct Range {
   size_t count;
 };
 
-// The first count % parts parts are one longer. `parts` is above 0.
+// The first count % parts parts are longer by one element. `parts` must be above 0.
 inline Range split_range(size_t count, size_t parts, size_t part) noexcept {
   const size_t least = count / parts, longer = count % parts;
   return {part * least + std::min(part, longer), least + (part < longer ? 1 : 0)};

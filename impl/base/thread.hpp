@@ -1,4 +1,4 @@
-// Threads of the library have a name and block all signals, which belong to the host program.
+// Threads of the library have a name and block all signals, because signals belong to the host program.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// While it exists, signals are blocked in the calling thread, and threads that it starts inherit that.
+// While this object exists, signals are blocked in the calling thread and in threads that it starts.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
@@ -25,9 +25,9 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Starts a thread. `name` must be a string that is never freed. The thread sets its own name, so that no file
-// in /proc is opened: if such a file was opened, the kernel spins in waitpid() until the entry is dropped
-// when the last thread of the process has just ended.
+// Starts a thread. `name` must be a string that is never freed. The thread sets its own name, because another
+// thread would have to open a file in /proc. If such a file has been opened, the kernel can spin in waitpid()
+// after the last thread of the process has ended.
 template <typename Body>
 std::thread start_thread(const char* name, Body body) {
   const SignalsBlocked inherited;

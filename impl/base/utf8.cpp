@@ -17,7 +17,7 @@ size_t utf8_length(std::string_view text) noexcept {
     if (!is_continuation(static_cast<unsigned char>(byte(i)))) return 0;
   const unsigned second = byte(1);
   const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  // surrogates, and code points above U+10FFFF
+  // Surrogates and code points above U+10FFFF are not characters.
   const bool outside = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f);
   return overlong || outside ? 0 : length;
 }

@@ -10,7 +10,7 @@
 namespace dsc {
 
 bool wait_ready(int fd, short events, Deadline deadline) {
-  // poll() takes an int, and the loop checks the deadline again anyway
+  // The time-out of poll() is an int, so long waits are split; the loop checks the deadline after each part.
   constexpr int64_t kLongestMs = 60'000;
   pollfd entry{fd, events, 0};
   for (;;) {

@@ -15,11 +15,12 @@ constexpr char kValidate = 0;
 constexpr uint32_t kMagic = 0x3C85F7CE;
 constexpr char kCountKeys = 7;
 constexpr size_t kQuestions = 4;
-constexpr int64_t kMostKeys = int64_t{1} << 32;  // text that is misread as a number is always larger
+// Bytes of another protocol, read as a number, are always larger.
+constexpr int64_t kMostKeys = int64_t{1} << 32;
 constexpr char kStopWaiting = 0;
 constexpr char kReady = 0;
 
-// Numbers are sent in the byte order of the machine.
+// Appends a number in the byte order of the machine, as PyTorch's protocol does.
 template <typename T>
 void append_value(std::string& message, T value) {
   message.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -41,10 +42,10 @@ std::string hex_bytes(const void* data, size_t bytes) {
   return text;
 }
 
-// Tries all addresses of the host in turn until one accepts or the deadline passes.
+// Tries all addresses of the host in turn until one accepts the connection or the deadline passes.
 TcpStream reach(const std::string& host, int32_t port, Deadline deadline) {
-  constexpr int64_t kAddressMs = 2'000;  // limit per address, so that the others are tried too
-  constexpr int64_t kPauseMs = 100;      // between two rounds
+  constexpr int64_t kAddressMs = 2'000;  // limit for each address, so that the other addresses are tried too
+  constexpr int64_t kPauseMs = 100;      // pause before all addresses are tried again
   const auto addresses = resolve(host, static_cast<uint16_t>(port), "MASTER_ADDR", deadline);
   std::string tried;
   do {
@@ -72,13 +73,13 @@ AgentStore::AgentStore(std::string host, int32_t port, std::string prefix)
     : host_(std::move(host)), port_(port), prefix_(std::move(prefix)) {}
 
 std::string AgentStore::request(Request kind) const {
-  constexpr char kNumbers[] = {1, 3, 5, 6, 7};  // in the order of Request
+  constexpr char kNumbers[] = {1, 3, 5, 6, 7};  // codes of the requests in the order of enum Request
   return std::string(1, static_cast<char>(kNumbers[static_cast<size_t>(kind)] - (handshake_ ? 0 : 1)));
 }
 
 std::string AgentStore::key_text(std::string_view key) const {
   std::string text;
-  append_text(text, "/" + prefix_ + std::string(key));  // PyTorch's own clients add the slash
+  append_text(text, "/" + prefix_ + std::string(key));  // PyTorch's own clients also prefix keys with a slash
   return text;
 }
 
@@ -87,7 +88,7 @@ void AgentStore::fail_foreign(const void* data, size_t bytes) const {
        host_.c_str(), port_, hex_bytes(data, bytes).c_str());
 }
 
-// Throws the error for an answer that is missing or incomplete.
+// Throws an error that explains why an answer is missing or incomplete.
 void AgentStore::fail_short(const void* data, size_t bytes, Deadline deadline) const {
   if (bytes > 0 && !greeted_) fail_foreign(data, bytes);
   if (deadline.passed())
@@ -122,9 +123,10 @@ void AgentStore::connect(Deadline deadline) {
   greeted_ = true;
 }
 
-// Sends the greeting of newer versions, and four times a request that all of them answer. An older version
-// reads this as a request to store a value whose key length is bytes 1 to 8. No process can allocate that
-// much, so it closes the connection at once.
+// Returns whether the agent uses the newer protocol. Sends the greeting of that protocol, followed by several
+// requests that every newer version answers. An older version takes all this for a request to store a value,
+// and takes bytes 1 to 8 for the length of its key. No process can allocate that much, so an older version
+// closes the connection immediately.
 bool AgentStore::knows_handshake(Deadline deadline) {
   std::string greeting(1, kValidate);
   append_value(greeting, kMagic);
@@ -149,7 +151,8 @@ void AgentStore::check_without_handshake(Deadline deadline) {
   check_count(answer<int64_t>(deadline));
 }
 
-// Closes the connection if the body throws, so that no half-read answer is left on it.
+// Closes the connection if the body throws. Otherwise the rest of an answer could be taken for the next
+// answer.
 template <typename Body>
 auto AgentStore::converse(Deadline deadline, Body body) {
   struct Closer {
@@ -167,7 +170,8 @@ auto AgentStore::converse(Deadline deadline, Body body) {
   return result;
 }
 
-// A set request has no reply, so that a check of the key follows it.
+// A set request has no reply. Therefore a check of the key follows it, whose reply shows that the value was
+// stored.
 void AgentStore::put(std::string_view key, std::string_view value, Deadline deadline) {
   if (value.size() > kMostValueBytes)
     fail(DSC_ERR_INVALID_ARG, "a value of %zu bytes, expected at most %zu", value.size(), kMostValueBytes);
@@ -182,7 +186,7 @@ void AgentStore::put(std::string_view key, std::string_view value, Deadline dead
   if (answered != kReady) fail_foreign(&answered, sizeof answered);
 }
 
-// Waits for the key first, because a get of a missing key would be an error in the agent.
+// First waits for the key, because in the agent it is an error to get a missing key.
 std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadline) {
   return converse(deadline, [&] {
     std::string message = request(Request::kWait);

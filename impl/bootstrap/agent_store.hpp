@@ -1,6 +1,6 @@
-// Client of the store of torchrun's agent at MASTER_ADDR:MASTER_PORT. It implements the part of PyTorch's
+// A client for the store of torchrun's agent at MASTER_ADDR:MASTER_PORT. It implements the part of PyTorch's
 // TCPStore protocol that puts and gets values. It detects which of two generations of the protocol the agent
-// speaks.
+// uses.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@
 
 namespace dsc {
 
-// Returns "dsc/RUN_ID/RESTART_COUNT/WORLD/", so that no two jobs, attempts or worlds of a process share a
-// key.
+// Returns "dsc/RUN_ID/RESTART_COUNT/WORLD/". With this prefix no two jobs, restarts or worlds of a process
+// use the same key.
 std::string agent_prefix(const Environment& environment, uint32_t world);
 
-// Used by one thread at a time. Connects at the first call, and again after a failure.
+// May be used by one thread at a time. Connects at the first call, and again after a failure.
 class AgentStore final : public Exchange {
  public:
   static constexpr size_t kMostValueBytes = 64 << 10;
 
   AgentStore(std::string host, int32_t port, std::string prefix);
 
-  // Both throw TIMEOUT (nobody listens at the address, no answer, or no value), PROTOCOL (a different program
-  // answers; the text has its first bytes), SYSTEM (the agent is gone).
+  // These throw TIMEOUT if nobody listens at the address, no answer arrives or the key has no value. They
+  // throw PROTOCOL with the first bytes received if another program answers, and SYSTEM if the agent has
+  // ended.
   void put(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
 
@@ -51,7 +52,8 @@ class AgentStore final : public Exchange {
   const std::string prefix_;
   TcpStream stream_;
   bool greeted_ = false;
-  bool handshake_ = true;  // PyTorch 2.2 and newer greet, and number their requests one higher
+  // PyTorch 2.2 and later expect a greeting, and their request codes are higher by one.
+  bool handshake_ = true;
 };
 
 }  // namespace dsc

@@ -42,7 +42,7 @@ std::optional<MeetingOutcome> Coordinator::decide(const std::vector<Hello>& came
     outcome.ranks = conflict->ranks;
     return outcome;
   }
-  conflict_since_ns_ = 0;  // the rank at fault may have left
+  conflict_since_ns_ = 0;  // the rank that caused the conflict may have left
   if (complete) {
     outcome.nonce = random_nonce();
     outcome.members = make_table(came);

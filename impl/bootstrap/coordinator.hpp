@@ -1,5 +1,5 @@
-// Decides from the hellos of the ranks that have arrived: a table of members, or the reason why they cannot
-// form a world. The rank that hosts a meeting owns one Coordinator.
+// Makes a decision from the hellos of the ranks that have arrived: either a table of members, or the reason
+// why they cannot form a world. The rank that hosts a meeting owns one Coordinator.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace dsc {
 
 class Coordinator {
  public:
-  // Every progress_ms the missing ranks are logged.
+  // Logs the missing ranks every `progress_ms`.
   Coordinator(int32_t world_size, Hosts hosts, Deadline deadline, int64_t progress_ms);
 
-  // The earliest deadline of all ranks limits the wait.
+  // Waits no longer than until the earliest deadline of all ranks.
   void shorten_deadline(Deadline deadline) noexcept { deadline_ = sooner(deadline_, deadline); }
 
-  // Returns nullopt while waiting makes sense. After a conflict it waits a little, so that ranks that are
-  // about to arrive learn of it too. `left` are ranks that arrived and left; they are only mentioned in the
-  // error.
+  // Returns nullopt while more ranks should be awaited. After a conflict it waits a little longer, so that
+  // ranks that are about to arrive also learn of the conflict. `came` are the hellos of the ranks that are
+  // present, and `left` those of ranks that arrived and left. The latter appear only in the error.
   std::optional<MeetingOutcome> decide(const std::vector<Hello>& came, const std::vector<Hello>& left);
 
-  // Returns when decide() may have another result even if no rank arrives.
+  // Returns the time after which decide() must be called again even if no rank arrives.
   Deadline next_look() const noexcept;
 
  private:

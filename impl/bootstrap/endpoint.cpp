@@ -36,7 +36,7 @@ bool watch(int epoll_fd, int fd, void* tag) {
 
 void reply(int client_fd, int32_t code, int item_fd) {
   const ReplyWire wire{kEndpointMagic, kEndpointVersion, code};
-  // errors are ignored, because a client that is gone needs no answer
+  // Errors are ignored, because a client that is gone needs no answer.
   send_with_descriptor(client_fd, &wire, sizeof wire, item_fd);
 }
 
@@ -68,8 +68,8 @@ void Endpoint::serve() {
   epoll_event events[kEventsAtOnce];
   const int ready = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, 0);
   bool somebody_waits = false;
-  // A client occurs at most once among the events and is dropped only by its own event; new clients are
-  // accepted last.
+  // Each client occurs at most once among the events, and is dropped only while its own event is handled. New
+  // clients are accepted last. Therefore no event refers to a client that was dropped before.
   for (int i = 0; i < ready; ++i) {
     somebody_waits = somebody_waits || events[i].data.ptr == nullptr;
     for (auto client = clients_.begin(); client != clients_.end(); ++client) {
@@ -81,7 +81,7 @@ void Endpoint::serve() {
   if (somebody_waits) accept_waiting();
 }
 
-// Connections of other users are closed without an answer.
+// Closes connections of other users without an answer.
 void Endpoint::accept_waiting() {
   for (int i = 0; i < kEventsAtOnce; ++i) {
     int error = 0;
@@ -100,7 +100,7 @@ void Endpoint::accept_waiting() {
   }
 }
 
-// Drops the oldest client, preferring one without a request. A legitimate client connects again.
+// Drops the oldest client, if possible one that has sent no request. A client that is a rank connects again.
 void Endpoint::make_room() {
   if (clients_.size() < kMostClients) return;
   const auto unidentified = [](const Client& client) { return !client.wanted; };
@@ -108,8 +108,8 @@ void Endpoint::make_room() {
   drop(victim != clients_.end() ? victim : clients_.begin());
 }
 
-// Called when the process is out of descriptors: otherwise the pending connection would keep poll_fd()
-// readable permanently. The client is told the reason, and connects again.
+// Called when the process has no free descriptor. Otherwise the pending connection would keep poll_fd()
+// readable all the time. The client gets the reason as its answer, and connects again.
 void Endpoint::shed_one() {
   spare_.reset();
   int error = 0;
@@ -122,7 +122,7 @@ void Endpoint::read_request(Clients::iterator client) {
   const ssize_t got = receive_message(client->fd.get(), &wire, sizeof wire);
   if (got < 0 && errno == EAGAIN) return;
   const auto key = client->wanted ? std::nullopt : decode(wire, got);
-  if (!key) return drop(client);  // the client is gone or sent something else
+  if (!key) return drop(client);  // the client is gone or sent an invalid request
   const auto item = items_.find(*key);
   if (item == items_.end() && has_left(*key)) {
     reply(client->fd.get(), DSC_ERR_PEER_LEFT, -1);
@@ -144,7 +144,7 @@ void Endpoint::drop(Clients::iterator client) {
 void Endpoint::publish(const ItemKey& key, int fd) {
   UniqueFd copy = duplicate(fd);
   const MutexLock lock(mutex_);
-  // created before any client is answered, because it may throw for lack of memory
+  // Inserted before any client gets an answer, because inserting throws if memory runs out.
   UniqueFd& item = items_[key];
   item = std::move(copy);
   for (auto client = clients_.begin(); client != clients_.end();) {

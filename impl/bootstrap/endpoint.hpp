@@ -1,6 +1,6 @@
-// The endpoint at which other processes fetch descriptors of this process: its ranks' memory and their
-// pidfds. It is an abstract socket with a random name that exists as long as the process needs it;
-// descriptors are passed by SCM_RIGHTS.
+// The endpoint from which other processes fetch descriptors of this process: those of the memory of its
+// ranks, and pidfds. It is an abstract socket with a random name. It exists as long as the process needs it.
+// Descriptors are sent with SCM_RIGHTS.
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@
 
 namespace dsc {
 
-// Names one descriptor. The nonce is that of the world: a process that does not know it gets nothing.
+// Identifies one descriptor. It contains the nonce of the world, so a process that does not know the nonce
+// cannot fetch anything.
 struct ItemKey {
   Nonce nonce{};
   uint32_t rank = 0;
@@ -29,41 +30,43 @@ struct ItemKey {
   auto operator<=>(const ItemKey&) const = default;
 };
 
-// Any thread may call any function; none blocks.
+// Any thread may call any of these functions. None of them blocks.
 class Endpoint {
  public:
   Endpoint();
 
   const std::string& name() const { return name_; }
 
-  // The descriptor becomes readable when serve() has work, so that it can be added to another epoll set.
+  // Returns a descriptor that becomes readable when serve() has work, so that it can be added to an epoll
+  // set.
   int poll_fd() const { return epoll_.get(); }
 
-  // Accepts connections, reads requests and answers those whose item is published; the others wait until
+  // Accepts connections, reads requests, and answers requests for published items. Other requests wait until
   // publish().
   void serve();
 
-  // Keeps a duplicate of fd until it is withdrawn, and answers waiting requests for it. A second publish()
-  // replaces the first.
+  // Keeps a duplicate of fd until withdraw(), and answers waiting requests for it. A second publish()
+  // replaces the first one.
   void publish(const ItemKey& key, int fd);
 
   void withdraw(const ItemKey& key);
 
-  // A rank of this process has left its world: its items are withdrawn, and present and future requests for
-  // them get the reply that it left.
+  // Called when a rank of this process has left its world. Withdraws its items. Current and later requests
+  // for them get the answer that the rank has left.
   void leave_world(const Nonce& nonce, uint32_t rank) noexcept;
 
-  // Called in a forked child: releases the name without touching the lock.
+  // Called in a forked child. Releases the name without using the lock, which another thread of the parent
+  // may have held.
   void close_after_fork() noexcept {
     listener_.reset();
     epoll_.reset();
   }
 
  private:
-  // A connection that has sent nothing yet, or waits for an item.
+  // A connection that has sent nothing yet, or that waits for an item.
   struct Client {
     UniqueFd fd;
-    std::optional<ItemKey> wanted;  // empty until its request has arrived
+    std::optional<ItemKey> wanted;  // empty until the request has arrived
   };
   using Clients = std::list<Client>;
 
@@ -86,17 +89,17 @@ class Endpoint {
   UniqueFd listener_;
   UniqueFd epoll_;
   Mutex mutex_;
-  UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // closed for a moment when the process is out of descriptors
+  UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // closed for a moment when the process has no free descriptor
   std::map<ItemKey, UniqueFd> items_ DSC_GUARDED_BY(mutex_);
   Clients clients_ DSC_GUARDED_BY(mutex_);                 // in order of arrival
-  std::array<LeftRank, 256> left_ DSC_GUARDED_BY(mutex_);  // the latest ranks that left
-  size_t left_count_ DSC_GUARDED_BY(mutex_) = 0;           // number of ranks that ever left
+  std::array<LeftRank, 256> left_ DSC_GUARDED_BY(mutex_);  // the ranks that left most recently
+  size_t left_count_ DSC_GUARDED_BY(mutex_) = 0;           // number of all ranks that have left so far
 };
 
 // Blocks until the process that owns `endpoint` provides the descriptor, which may be published later.
-// `owner` names that process in errors. `check` runs at least every 50 ms and may throw to give up. Throws
-// PEER_DEAD if that process is gone, PEER_LEFT if its rank left the world, TIMEOUT, ADDR_IN_USE (another user
-// holds the name), PROTOCOL.
+// `owner` is the name of that process in errors. `check` runs at least every 50 ms and may throw to end the
+// wait. Throws PEER_DEAD if that process has ended, PEER_LEFT if its rank has left the world, TIMEOUT,
+// PROTOCOL, and ADDR_IN_USE if another user holds the name.
 UniqueFd fetch(const std::string& endpoint, const std::string& owner, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check);
 

@@ -1,4 +1,4 @@
-// The messages of an endpoint: a request for a descriptor, and the reply that carries it.
+// The messages of an endpoint: a request for a descriptor, and the reply that carries the descriptor.
 #pragma once
 
 #include <cstdint>

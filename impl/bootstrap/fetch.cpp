@@ -34,8 +34,9 @@ void check_user(int fd, const std::string& owner) {
          static_cast<unsigned>(::geteuid()));
 }
 
-// Returns the descriptor, or an empty one if the request should be repeated: the connection broke (the next
-// connect shows whether its owner died), or the owner is out of descriptors, which sets `crowded`.
+// Returns the descriptor, or an empty one if the request should be repeated. It should be repeated if the
+// connection broke, because the next connect shows whether the owner died. It should also be repeated if the
+// owner has no free descriptors; then `crowded` is set.
 UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   ReplyWire wire{};
   UniqueFd item;
@@ -63,7 +64,7 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
   check_user(connection.get(), owner);
   const RequestWire request = encode(key);
   const ssize_t sent = send_message(connection.get(), &request, sizeof request);
-  // if the connection is closed, receiving shows the reason
+  // If the connection is closed, receiving returns the reason.
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return {};
   while (
       !wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kFetchCheckMs).ns)})) {
@@ -75,7 +76,7 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
 
 }  // namespace
 
-// Each attempt uses a new connection, because the owner may drop a waiting one to make room.
+// Each attempt uses a new connection, because the owner may drop a waiting connection to accept others.
 UniqueFd fetch(const std::string& endpoint, const std::string& owner, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check) {
   const int64_t start_ns = now_ns();

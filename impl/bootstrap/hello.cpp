@@ -18,7 +18,8 @@ std::string version_text(const Hello& hello) {
 
 using Value = std::function<std::string(const Hello&)>;
 
-// Returns a text such as "4 (ranks 0-2), 8 (rank 3)" if the hellos differ in the value; empty if all agree.
+// Returns a text such as "4 (ranks 0-2), 8 (rank 3)" if the hellos differ in this value, and an empty text if
+// they agree.
 std::string differing(const std::vector<Hello>& hellos, const Value& value) {
   std::map<std::string, std::vector<int32_t>> ranks_by_value;
   for (const Hello& hello : hellos) ranks_by_value[value(hello)].push_back(hello.rank);
@@ -31,7 +32,7 @@ std::string differing(const std::vector<Hello>& hellos, const Value& value) {
 }
 
 // Returns the ranks whose value differs from that of the majority. If several values are equally frequent,
-// the value of the lowest rank counts as the majority.
+// the value of the lowest rank is used instead.
 RankList odd_ones(const std::vector<Hello>& hellos, const Value& value) {
   std::map<std::string, size_t> counts;
   for (const Hello& hello : hellos) ++counts[value(hello)];
@@ -58,7 +59,7 @@ std::map<std::string, std::string> parse_config(std::string_view text) {
 }
 
 std::string differing_settings(const std::vector<Hello>& hellos) {
-  std::map<std::string, std::string> keys;  // all keys that occur in any hello
+  std::map<std::string, std::string> keys;  // the union of the keys of all hellos
   for (const Hello& hello : hellos) keys.merge(parse_config(hello.config));
   std::string text;
   for (const auto& entry : keys) {
@@ -72,7 +73,7 @@ std::string differing_settings(const std::vector<Hello>& hellos) {
   return text.empty() ? "in a part that was too long to be sent" : text;
 }
 
-// Finds a rank outside its world, or one that two processes claim.
+// Finds a rank that is outside its world, or that two processes claim.
 std::optional<Problem> find_rank_conflict(const std::vector<Hello>& hellos) {
   std::map<int32_t, const Hello*> by_rank;
   for (const Hello& hello : hellos) {
@@ -128,7 +129,7 @@ std::vector<int32_t> missing_ranks(const std::vector<Hello>& hellos) {
   return missing;
 }
 
-// Versions are compared first, because other fields of another version may be meaningless.
+// Versions are compared first, because the other fields may have another meaning in another version.
 std::optional<Problem> find_conflict(const std::vector<Hello>& hellos, Hosts hosts) {
   std::string text = differing(hellos, version_text);
   if (!text.empty())

@@ -19,7 +19,7 @@ UniqueFd open_boot_id() {
   for (;;) {
     UniqueFd file(::open(kBootIdFile, O_RDONLY | O_CLOEXEC));
     if (file || errno == ENOENT || errno == EACCES) return file;
-    // a rank with another identity would be worse than an error
+    // Fails, because a rank that continued with another identity would cause worse errors later.
     if (errno != EINTR) fail_errno(errno, "%s", kBootIdFile);
   }
 }
@@ -34,7 +34,7 @@ std::string boot_id() {
     if (bytes == kBootIdBytes) return std::string(text, bytes);
     if (got == 0) break;
   }
-  // Without /proc, as in some containers, the host name is used.
+  // Without /proc, as in some containers, the host name is used as the identity.
   if (::gethostname(text, sizeof text) != 0) return "unknown";
   text[sizeof text - 1] = '\0';
   return std::string(text).substr(0, kBootIdBytes);

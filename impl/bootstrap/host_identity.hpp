@@ -1,5 +1,5 @@
-// Determines whether two ranks are on one host: they share the boot of a kernel and the network namespace, in
-// which abstract sockets exist.
+// Determines whether two ranks are on the same host. They must run on the same boot of the same kernel, and
+// in the same network namespace, because an abstract socket exists only in one network namespace.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace dsc {
 
-inline constexpr size_t kHostIdentityBytes = 63;  // longest text
+inline constexpr size_t kHostIdentityBytes = 63;  // longest identity
 
-// Returns "boot id:inode of the network namespace", or DSC_HOST_ID if it is set. Throws CONFIG if the latter
-// is longer than kHostIdentityBytes.
+// Returns "BOOT_ID:INODE", where INODE is that of the network namespace, or the value of DSC_HOST_ID if it is
+// set. Throws CONFIG if DSC_HOST_ID is longer than kHostIdentityBytes.
 std::string host_identity(const Environment& environment);
 
-// Returns the name of this host for messages: DSC_HOST_ID, or its host name.
+// Returns the name of this host for messages: DSC_HOST_ID if it is set, otherwise the system's host name.
 std::string host_name(const Environment& environment);
 
 }  // namespace dsc

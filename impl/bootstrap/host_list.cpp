@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kLongestHost = 253;  // limit of the DNS
+constexpr size_t kLongestHost = 253;  // the DNS allows no longer names
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -14,8 +14,7 @@ bool is_host_character(char c) {
          c == '_' || c == ':';
 }
 
-// Returns the first number of a range list between brackets such as "01-03,7"; nullopt if the list is
-// malformed.
+// Returns the first number of a list of ranges such as "01-03,7". Returns nullopt if the list is malformed.
 std::optional<std::string_view> first_of_ranges(std::string_view ranges) {
   std::string_view first;
   bool digit_before = false, in_range = false;
@@ -34,7 +33,8 @@ std::optional<std::string_view> first_of_ranges(std::string_view ranges) {
   return first.empty() ? ranges : first;
 }
 
-// Scans just enough JSON to find one list: strings are read whole, all else is skipped by counting brackets.
+// Scans JSON just far enough to find one list. Strings are read completely; other values are skipped by
+// counting brackets.
 class JsonScan {
  public:
   explicit JsonScan(std::string_view text) : text_(text) {}
@@ -47,7 +47,7 @@ class JsonScan {
     return true;
   }
 
-  // Reads a string and returns the text between its quotes, with escapes unchanged.
+  // Reads a string and returns the text between its quotes. Escapes are not decoded.
   std::optional<std::string_view> string() {
     if (!take('"')) return std::nullopt;
     const size_t start = at_;
@@ -58,7 +58,7 @@ class JsonScan {
     return std::nullopt;
   }
 
-  // Skips a value of any kind, up to the comma or bracket after it.
+  // Skips a value of any type, up to the comma or bracket after the value.
   bool skip_value() {
     for (size_t depth = 0; at_ < text_.size();) {
       const char c = text_[at_];
@@ -94,7 +94,7 @@ std::optional<std::string> host_before_colon(std::string_view text) {
 
 std::optional<std::string> first_slurm_host(std::string_view list) {
   std::string host;
-  bool complete = false;  // the rest is only checked for its form
+  bool complete = false;  // the rest of the text is only checked to be well-formed
   for (size_t i = 0, name_start = 0; i <= list.size(); ++i) {
     if (i == list.size() || list[i] == ',') {
       if (i == name_start) return std::nullopt;

@@ -1,4 +1,4 @@
-// The init methods, which tell where the ranks of a job meet: "env://", "pmix://", "tcp://HOST:PORT",
+// The init methods, which say where the ranks of a job meet: "env://", "pmix://", "tcp://HOST:PORT" and
 // "file:///PATH".
 #pragma once
 
@@ -15,17 +15,18 @@ struct MasterAddress {
   int32_t port;
 };
 
-// Takes rank and size only from a PMIx server; the address is found as with env://.
+// With this method rank and world size come only from a PMIx server. The address is found as with env://.
 inline constexpr std::string_view kPmixMethod = "pmix://";
 
-// Names a file that all hosts share, through which rank 0 tells the others where it listens.
+// Prefix of a method that names a file on a file system that all hosts share. In this file rank 0 publishes
+// where it listens.
 inline constexpr std::string_view kFileMethod = "file:///";
 
-// Returns the address of tcp://; nullopt for null and for the other methods, which have none. Throws
-// INVALID_ARG, listing the methods, for any other text.
+// Returns the address of a tcp:// method. Returns nullopt for null and for the other methods, which contain
+// no address. For any other text, throws INVALID_ARG and lists the methods.
 std::optional<MasterAddress> parse_init_method(const char* text);
 
-// Returns a port number from 1 to 65535, or nullopt.
+// Returns a port number from 1 to 65535, or nullopt if the text is not one.
 std::optional<int32_t> parse_port(std::string_view text);
 
 }  // namespace dsc

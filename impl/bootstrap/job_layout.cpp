@@ -23,14 +23,14 @@ namespace {
 
 constexpr size_t kMostHostNameBytes = 255;
 
-// A run of consecutive hosts with the same number of ranks each.
+// Consecutive hosts that all have the same number of ranks.
 struct Block {
   uint32_t hosts = 0;
   uint32_t ranks_per_host = 0;
   uint32_t first_host = 0;
 };
 
-// Merges consecutive hosts with equally many ranks into blocks.
+// Merges consecutive hosts with the same number of ranks into blocks.
 std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
   std::vector<Block> blocks;
   for (size_t first = 0, next = 0; first < hosts.size(); first = next) {
@@ -46,7 +46,8 @@ std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
   return blocks;
 }
 
-// Host names often share a prefix, so that each entry stores how much of the preceding name it keeps.
+// Consecutive host names often share a prefix. Each entry therefore stores the length of the prefix that it
+// shares with the preceding name, and then the rest.
 void write_host_names(ByteWriter& writer, const std::vector<std::string>& host_names) {
   std::string_view before;
   for (const std::string& whole : host_names) {
@@ -67,7 +68,7 @@ std::optional<std::string> read_host_name(ByteReader& reader, std::string_view b
   return std::string(before.substr(0, kept)) + std::string(text);
 }
 
-// Returns false if the block is invalid.
+// Adds the hosts and ranks of a block. Returns false if the block is invalid.
 bool add(const Block& block, JobLayout& layout) {
   const uint64_t room = static_cast<uint64_t>(kMaxJobRanks) - layout.host_of_rank.size();
   if (uint64_t{block.first_host} + block.hosts > layout.host_names.size()) return false;
@@ -92,7 +93,7 @@ std::string encode(const JobLayout& layout) {
   return writer.take();
 }
 
-// All counts are limited before memory is allocated for them.
+// Every count is checked before memory is allocated for it.
 std::optional<JobLayout> decode_layout(std::string_view bytes) {
   ByteReader reader(bytes);
   JobLayout layout;

@@ -1,4 +1,4 @@
-// The mapping from ranks to hosts.
+// The assignment of ranks to hosts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dsc {
 
 struct JobLayout {
   std::vector<int32_t> host_of_rank;    // hosts are numbered in the order of their lowest ranks
-  std::vector<std::string> host_names;  // name of each host in errors
+  std::vector<std::string> host_names;  // name of each host for errors
 
   int32_t world_size() const { return static_cast<int32_t>(host_of_rank.size()); }
   int32_t host_count() const { return static_cast<int32_t>(host_names.size()); }
@@ -22,11 +22,11 @@ struct JobLayout {
   }
 };
 
-// Makes the layout from members in rank order.
+// Returns the layout for members in rank order.
 JobLayout layout_of(const std::vector<Member>& members);
 
-// The encoding is compact, because every rank receives it: a few bytes per host name, and nothing more for
-// hosts with as many ranks as the preceding one.
+// The encoding is compact, because every rank receives it. It takes a few bytes for each host name. A host
+// with the same number of ranks as the preceding host needs no further bytes.
 std::string encode(const JobLayout& layout);
 // Returns nullopt if the bytes are malformed.
 std::optional<JobLayout> decode_layout(std::string_view bytes);

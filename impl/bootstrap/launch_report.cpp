@@ -35,7 +35,7 @@ void write_source(JsonWriter& json, const SourceFinding& source) {
   json.end_object();
 }
 
-// Returns how ranks would meet; empty if start-up failed before it could choose.
+// Returns how the ranks would meet. The text is empty if start-up failed before it could choose.
 std::string meeting_text(const Launch& launch) {
   if (launch.way == MeetingWay::kNobody) return launch.world_size == 1 ? "none: a world of one rank" : "";
   if (launch.way == MeetingWay::kOneHost) return "abstract unix socket";

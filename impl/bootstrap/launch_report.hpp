@@ -1,4 +1,4 @@
-// Describes as JSON what start-up would do in this environment.
+// Describes in JSON what start-up would do in this environment.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ void check_options(const LaunchOptions& options) {
 
 using State = SourceFinding::State;
 
-// One search through the sources.
+// One search for the source of rank and world size.
 class Search {
  public:
   Search(const LaunchOptions& options, const Environment& environment, const LocateAddress& locate,
@@ -54,7 +54,7 @@ class Search {
         launch_(findings.launch) {}
 
   void run();
-  // Examines the sources that run() did not need.
+  // Examines the sources that run() did not need, for the report.
   void look_at_the_rest();
 
  private:
@@ -88,11 +88,12 @@ class Search {
   const AskPmix& ask_pmix_;
   LaunchFindings& findings_;
   Launch& launch_;
-  const Launcher* winner_ = nullptr;  // null: the options, or a single process
-  RowFindings row_;                   // findings of the winner
-  dsc_result_t pmix_code_ = DSC_OK;   // why the PMIx server could not be asked
+  // The launcher that provided rank and world size; null if there was none.
+  const Launcher* winner_ = nullptr;
+  RowFindings row_;                  // the numbers that this launcher provided
+  dsc_result_t pmix_code_ = DSC_OK;  // why the query to the PMIx server failed
   std::string pmix_text_;
-  std::string half_set_;  // a launcher that set only one of rank and size
+  std::string half_set_;  // error text for a launcher that set only one of rank and world size
 };
 
 void Search::note(const std::string& name, State state, const std::string& why) {
@@ -100,7 +101,7 @@ void Search::note(const std::string& name, State state, const std::string& why) 
   if (!why.empty() && state != State::kBeaten) tell(name + ": " + why);
 }
 
-// Fills launch_ step by step, so that a failed search still shows what was found.
+// Fills launch_ step by step, so that a failed search still shows what was found before.
 void Search::run() {
   check_options(options_);
   if (options_.init_method != nullptr && options_.init_method == kPmixMethod)
@@ -130,7 +131,7 @@ void Search::find_rank_and_size() {
   nobody_offers();
 }
 
-// Takes rank and size from this launcher if it provides both.
+// Takes rank and world size from this launcher if it provides both.
 bool Search::offers(const Launcher& launcher) {
   const auto pass = [&](State state, const std::string& why) {
     return note(launcher.name, state, why), false;
@@ -139,8 +140,8 @@ bool Search::offers(const Launcher& launcher) {
   if (launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with)) return pmix_offers(launcher);
   const RowFindings row = read_row(launcher, environment_);
   if (row.missing.empty()) return take(launcher, row), true;
-  // A user who sets one of RANK and WORLD_SIZE intends to set both. Incomplete variables of other launchers
-  // matter only if no source is complete.
+  // A user who sets only one of RANK and WORLD_SIZE has forgotten the other one. Incomplete variables of
+  // other launchers are an error only if no source is complete.
   if (row.half_set && launcher.source == DSC_SOURCE_ENV) fail(DSC_ERR_CONFIG, "%s", row.missing.c_str());
   if (half_set_.empty() && row.half_set) half_set_ = std::string(launcher.name) + ": " + row.missing;
   return pass(row.half_set ? State::kIncomplete : State::kAbsent, row.missing);
@@ -157,7 +158,7 @@ void Search::take(const Launcher& launcher, const RowFindings& row) {
   note(launcher.name, State::kChosen);
 }
 
-// A server that cannot be asked is skipped as long as another source provides the numbers.
+// A PMIx server that does not answer is skipped if another source provides rank and world size.
 std::optional<PmixJob> Search::ask_pmix() {
   std::optional<PmixJob> job;
   capture([&] { job = ask_pmix_(); },
@@ -182,7 +183,7 @@ bool Search::pmix_offers(const Launcher& launcher) {
   return true;
 }
 
-// Falls back to a single process, unless something shows that this process belongs to a job.
+// Assumes a world of one process, unless something shows that this process belongs to a larger job.
 void Search::nobody_offers() {
   if (!half_set_.empty()) fail(DSC_ERR_CONFIG, "%s", half_set_.c_str());
   if (pmix_code_ != DSC_OK)
@@ -199,7 +200,7 @@ void Search::nobody_offers() {
   note(kOneProcess, State::kChosen);
 }
 
-// Returns what is known of a source that the search did not reach.
+// Returns what is known of a source that the search did not need.
 SourceFinding Search::look_at(const Launcher& launcher) const {
   SourceFinding finding{launcher.name, State::kAbsent, "", {}};
   capture(
@@ -234,8 +235,8 @@ void Search::look_at_the_rest() {
     note(kOneProcess, State::kBeaten, not_needed());
 }
 
-// A rank outside the world is left to the meeting, which reports it to all ranks; a world of one rank has no
-// meeting.
+// Checks the local rank. A rank outside the world is not checked here, because the meeting reports it to all
+// ranks. A world of one rank has no meeting, so there it is checked.
 void Search::check_local() const {
   const auto name_of = [](const Finding& found, const char* other) { return found ? found.variable : other; };
   const bool known = launch_.local_world_size >= 0;
@@ -265,8 +266,8 @@ void Search::find_job_id() {
   }
 }
 
-// PMIx provides numbers but no address. A later row with the same rank and size describes the same job, so
-// its address is used.
+// PMIx provides rank and world size, but no address. A later row with the same rank and world size describes
+// the same job, so its address is used.
 HostSource Search::launchers_master() const {
   const bool one_host = launch_.local_world_size == launch_.world_size;
   for (const Launcher& launcher : kLaunchers) {
@@ -293,7 +294,8 @@ void Search::find_address() {
                         environment_(winner_->agent_store) == "True" && found.port_from == "MASTER_PORT";
 }
 
-// Returns whether the job has several hosts, with the reason in `why`; nullopt if unknown.
+// Returns whether the job has several hosts, and sets `why` to the reason. Returns nullopt if this is
+// unknown.
 std::optional<bool> Search::has_many_hosts(std::string& why) const {
   const auto say = [](const Finding& found, const char* other, int32_t value) {
     return std::string(found ? found.variable : other) + " is " + std::to_string(value);
@@ -316,14 +318,15 @@ std::string Search::told_through() const {
   return winner_ != nullptr && winner_->source == DSC_SOURCE_PMIX ? "PMIx" : "";
 }
 
-// Returns whether there is a token; without one TCP is refused beyond loopback.
+// Returns whether there is a token. Without a token, TCP is refused except on loopback.
 bool Search::has_token() const {
   for (const char* variable : {"DSC_TOKEN_FD", "DSC_TOKEN_FILE", "DSC_TOKEN"})
     if (environment_(variable)) return true;
   return options_.has_token || environment_("DSC_ALLOW_UNAUTHENTICATED") == "1";
 }
 
-// Chooses the way to meet. If no source tells the number of hosts, a given store or the address decides.
+// Chooses how the ranks meet. If no source provides the number of hosts, the store given by the caller
+// decides, and otherwise the address.
 void Search::find_way() {
   if (launch_.world_size == 1) return;
   const auto take = [this](MeetingWay way, const std::string& why) {
@@ -373,7 +376,8 @@ LaunchFindings explain_launch(const LaunchOptions& options, const Environment& e
             findings.code = code;
             findings.error = text;
           });
-  // In a real start this is left to the meeting, which reports it to all ranks.
+  // In a real start the meeting reports a rank outside the world to all ranks. A report without a meeting has
+  // to check it here.
   const Launch& launch = findings.launch;
   if (findings.code == DSC_OK && (launch.rank < 0 || launch.rank >= launch.world_size)) {
     findings.code = DSC_ERR_CONFIG;

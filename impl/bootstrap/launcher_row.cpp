@@ -36,7 +36,7 @@ void check_same(const Launcher& launcher, const Environment& environment) {
   }
 }
 
-// Throws CONFIG if the numbers of a row contradict each other.
+// Throws CONFIG if the numbers of a launcher contradict each other.
 void check_counts(const RowFindings& row) {
   const Finding &size = row.world_size, &local_size = row.local_world_size, &hosts = row.hosts;
   if (size.value < 1) fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", size.variable, size.value);
@@ -99,7 +99,7 @@ std::optional<std::string> row_master(const HostSource& source, const Environmen
     std::optional<std::string> (*read)(std::string_view);
     const char* expected;
   };
-  // Indexed by HostForm.
+  // Parsers for the forms in which launchers give the host; the index is a HostForm.
   static constexpr Reader kReaders[] = {{plain_host, "a host"},
                                         {host_before_colon, "HOST:PORT"},
                                         {first_slurm_host, "a list of hosts such as node[1-3,7],gpu05"},
@@ -116,7 +116,7 @@ VariableList row_variables(const Launcher& launcher, const Environment& environm
     if (name == nullptr || std::any_of(variables.begin(), variables.end(), known)) return;
     auto value = environment(name);
     if (value && value->size() > kLongestShown)
-      // Long values are not shown: SageMaker's variable contains settings of the job.
+      // Long values are not shown, because SageMaker's variable contains all settings of the job.
       value = "(" + std::to_string(value->size()) + " characters)";
     variables.emplace_back(name, std::move(value));
   };

@@ -10,38 +10,40 @@ namespace dsc {
 
 inline constexpr int32_t kDefaultPort = 29500;
 
-using Names = std::array<const char*, 2>;  // names of variables; unused entries are null
+using Names = std::array<const char*, 2>;  // names of up to two variables; unused entries are null
 
 enum class HostForm { kPlain, kBeforeColon, kSlurmList, kSageMakerJson };
 
-// The variable in which a launcher names the host of rank 0.
+// The variable in which a launcher gives the host of rank 0.
 struct HostSource {
   const char* variable = nullptr;  // null if there is none
   HostForm form = HostForm::kPlain;
-  int32_t port = kDefaultPort;  // used if no other port is set
+  int32_t port = kDefaultPort;  // port to use if no other setting gives one
 };
 
-// One row: the variables in which a launcher describes a process.
+// One row of the table: the variables in which a launcher describes a process.
 struct Launcher {
   const char* name;
   uint32_t source;                  // bit of dsc_source that enables the row
   const char* only_with = nullptr;  // the row is used only if this variable is set
-  const char* not_with = nullptr;   // ... and this one is not
-  // If a property has two names, the first one that is set counts.
+  const char* not_with = nullptr;   // the row is used only if this variable is not set
+  // If a property has two names, the first variable that is set is used.
   Names rank{};
   Names world_size{};
   Names local_rank{};
   Names local_world_size{};
-  Names hosts{};                      // number of hosts of the job
-  Names job_id{};                     // joined they identify the job
-  std::array<Names, 2> same{};        // pairs of variables that must be equal if both are set
-  const char* agent_store = nullptr;  // if "True" the launcher itself listens at MASTER_ADDR:MASTER_PORT
-  HostSource master{};                // used if MASTER_ADDR is not set
-  HostSource one_host_master{};       // used instead of `master` if all ranks are on one host and it is set
+  Names hosts{};                // number of hosts of the job
+  Names job_id{};               // the values of these variables, joined, identify the job
+  std::array<Names, 2> same{};  // pairs of variables that must be equal if both are set
+  // If this variable is "True", the launcher itself listens at MASTER_ADDR:MASTER_PORT.
+  const char* agent_store = nullptr;
+  HostSource master{};  // where to find the host of rank 0 if MASTER_ADDR is not set
+  // Used instead of `master` if its variable is set and all ranks are on one host.
+  HostSource one_host_master{};
 };
 
-// The rows are in order of precedence. RANK and WORLD_SIZE come first because torchrun is often run inside
-// srun, and then the inner launcher counts.
+// The rows are in order of precedence. RANK and WORLD_SIZE come first, because torchrun is often started by
+// srun. In that case the numbers of torchrun, the inner launcher, are the right ones.
 inline constexpr Launcher kLaunchers[] = {
     {.name = "torchrun",
      .source = DSC_SOURCE_ENV,
@@ -75,13 +77,13 @@ inline constexpr Launcher kLaunchers[] = {
      .world_size = {"WORLD_SIZE"},
      .local_rank = {"LOCAL_RANK"},
      .local_world_size = {"LOCAL_WORLD_SIZE"}},
-    // All numbers come from the PMIx server.
+    // The numbers come from the PMIx server, not from variables.
     {.name = "PMIx",
      .source = DSC_SOURCE_PMIX,
      .only_with = "PMIX_NAMESPACE",
      .rank = {"PMIX_RANK"},
      .job_id = {"PMIX_NAMESPACE"}},
-    // Two clouds that start ranks with Open MPI and provide the host of rank 0 themselves.
+    // Two clouds that start ranks with Open MPI, but provide the host of rank 0 in their own variables.
     {.name = "Azure ML",
      .source = DSC_SOURCE_LAUNCHER,
      .only_with = "AZUREML_EXPERIMENT_ID",
@@ -131,8 +133,8 @@ inline constexpr Launcher kLaunchers[] = {
      .local_rank = {"FLUX_TASK_LOCAL_ID"},
      .hosts = {"FLUX_JOB_NNODES"},
      .job_id = {"FLUX_JOB_ID"}},
-    // Used only inside a step: a batch script also has SLURM_PROCID but runs only once. The names without
-    // STEP may describe the whole job.
+    // Used only inside a job step. A batch script also has SLURM_PROCID, but runs only once. The variables
+    // without STEP in their names may describe the whole job.
     {.name = "Slurm",
      .source = DSC_SOURCE_LAUNCHER,
      .only_with = "SLURM_STEP_ID",
@@ -142,7 +144,7 @@ inline constexpr Launcher kLaunchers[] = {
      .hosts = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
      .job_id = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
      .master = {"SLURM_STEP_NODELIST", HostForm::kSlurmList}},
-    // This row follows Slurm and Flux, which may set PMI_* variables for their own servers.
+    // This row is after Slurm and Flux, because these may set PMI_* variables for their own PMI servers.
     {.name = "MPICH (Hydra)",
      .source = DSC_SOURCE_LAUNCHER,
      .rank = {"PMI_RANK"},

@@ -19,7 +19,8 @@ bool is_among(const SocketAddress& address, const std::vector<SocketAddress>& ot
                              [&](const SocketAddress& other) { return same_address(address, other); });
 }
 
-// Errors are ignored and results must be checked: the name may be unknown, or belong to another host.
+// Returns the addresses of this host's own name, or none if it cannot be resolved. The caller must check
+// them, because the name may belong to another host.
 std::vector<SocketAddress> addresses_of_own_name(Deadline deadline) {
   std::vector<SocketAddress> found;
   capture([&] { found = resolve(own_host_name(), 0, "this host's name", deadline); },

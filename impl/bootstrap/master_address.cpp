@@ -33,8 +33,8 @@ bool take_port(const char* variable, const Environment& environment, MasterFindi
 
 void find_port(int32_t option, const Environment& environment, const HostSource& launchers,
                MasterFinding& found) {
-  // MASTER_PORT also counts on Azure ML, where DeepSpeed overwrites it: otherwise two jobs on one host would
-  // share a port.
+  // On Azure ML, DeepSpeed ignores MASTER_PORT and uses a fixed port. libdsc uses MASTER_PORT, because
+  // otherwise two jobs on one host would share a port.
   if (option != 0) {
     found.port = option;
     found.port_from = "option port";
@@ -57,7 +57,7 @@ MasterFinding find_master(const char* init_method, int32_t port, const Environme
     find_host(environment, launchers, found);
     find_port(port, environment, launchers, found);
   }
-  // The address is part of the meeting's name, so that common spellings are made equal.
+  // The address is part of the meeting's name, so different spellings of the same address are made equal.
   if (found.host == "localhost") found.host = loopback_address();
   return found;
 }

@@ -67,7 +67,7 @@ MeetingOutcome alone(const Hello& hello) {
   return outcome;
 }
 
-// Tries once to host or to follow. Returns DSC_IN_PROGRESS if the name got another owner meanwhile.
+// Tries once to host the meeting or to take part in it. Returns DSC_IN_PROGRESS if the rank should try again.
 MeetingOutcome attempt(const MeetingSettings& settings, const Hello& hello, const std::string& name,
                        UniqueFd& listener) {
   if (UniqueFd bound = listen_abstract(name, 64 + 2 * settings.world_size)) {
@@ -105,7 +105,8 @@ MeetingOutcome attempt_until_deadline(const MeetingSettings& settings, const Hel
 std::string meeting_name(const MeetingSettings& settings) {
   const std::string key = std::to_string(::geteuid()) + '\n' + settings.master_addr + '\n' +
                           std::to_string(settings.master_port) + '\n' + settings.job_id;
-  // Two chained hashes give 128 bits, so that two jobs do not share a name by chance.
+  // The second hash starts from the first one. Together they give 128 bits, so that two jobs do not get the
+  // same name by chance.
   Nonce bits;
   uint64_t hash = kFnvStart;
   for (size_t half = 0; half < 2; ++half) {
@@ -121,7 +122,7 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingResult result;
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
-  if (outcome.code == DSC_ERR_TIMEOUT)  // which the name of the meeting contains
+  if (outcome.code == DSC_ERR_TIMEOUT)  // because the name of the meeting contains the user id
     outcome.text += "; ranks of users other than " + std::to_string(::geteuid()) + " cannot meet this one";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);
   result.nonce = outcome.nonce;
@@ -146,7 +147,8 @@ void answer_late_comer(int listen_fd, const HeldName& held) {
     if (!connection && error != ECONNABORTED && error != EINTR) return;
     if (!connection) continue;
     char hello[sizeof(HelloWire)];
-    // an unread message would turn the answer into a connection reset
+    // Reads the hello, because closing a socket with an unread message would reset the connection and lose
+    // the answer.
     receive_message(connection.get(), hello, sizeof hello);
     send_message(connection.get(), bytes.data(), bytes.size());
   }

@@ -12,7 +12,8 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kOutcomeSlackMs = 1000;  // time for an outcome at the deadline to arrive
+// Extra time after the deadline, for an outcome that was sent at the deadline.
+constexpr int64_t kOutcomeSlackMs = 1000;
 
 MeetingOutcome answer(dsc_result_t code, std::string text) {
   MeetingOutcome outcome;
@@ -35,7 +36,7 @@ bool wait_for_outcome(int fd, Deadline deadline, const std::function<void()>& ch
 
 MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline deadline,
                               const std::function<void()>& check) {
-  // Abstract names have no permissions, so another user may have bound the name first.
+  // Abstract names have no permissions, so another user may have bound this name first.
   const PeerCredentials host = peer_credentials(connection.get());
   const std::string who = "pid " + std::to_string(host.pid);
   if (host.uid != ::geteuid())
@@ -45,12 +46,12 @@ MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline de
   hello.remaining_ms = deadline.remaining_ms();
   const std::string message = encode_hello(hello);
   const ssize_t sent = send_message(connection.get(), message.data(), message.size());
-  // if the connection is closed, receiving shows the reason
+  // If the connection is closed, receiving returns the reason.
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET)
     return answer(DSC_IN_PROGRESS, who + ", which hosts the meeting, did not take this rank's greeting");
   std::string bytes(kMaxOutcomeBytes, '\0');
   ssize_t got = -1;
-  do {  // the outcome is sent only once
+  do {  // repeated only if no message was read, because the outcome is sent only once
     if (!wait_for_outcome(connection.get(), deadline, check))
       return answer(DSC_ERR_TIMEOUT, who + " hosts the meeting but gave no result; is that process stopped?");
     got = receive_message(connection.get(), bytes.data(), bytes.size());

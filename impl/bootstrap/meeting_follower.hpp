@@ -1,4 +1,5 @@
-// The part of a rank that finds the meeting's name taken: it sends its hello and waits for the outcome.
+// The part of a rank that finds the meeting's name in use. It sends its hello to the host of the meeting and
+// waits for the outcome.
 #pragma once
 
 #include <functional>
@@ -9,7 +10,8 @@
 
 namespace dsc {
 
-// Returns the host's outcome; DSC_IN_PROGRESS if the host went away or asks this rank to try again.
+// Returns the outcome from the host of the meeting. Returns DSC_IN_PROGRESS if the host has ended or asks
+// this rank to try again.
 MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline deadline,
                               const std::function<void()>& check);
 

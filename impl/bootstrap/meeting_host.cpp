@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kHostCheckMs = 50;
 constexpr int64_t kHostSliceMs = 1000;
-constexpr int64_t kHelloMs = 5000;  // limit until a connection sends its hello
+constexpr int64_t kHelloMs = 5000;  // time within which a new connection must send its hello
 constexpr int kAcceptsAtOnce = 64;
 
 }  // namespace
@@ -57,8 +57,8 @@ std::optional<MeetingOutcome> MeetingHost::decide() {
 }
 
 void MeetingHost::announce(const MeetingOutcome& outcome) {
-  // An error is also sent to those that are just connecting; after success they are late and get another
-  // answer.
+  // An error is also sent to ranks that are just connecting. After a success they are too late, and get
+  // another answer later.
   if (outcome.code != DSC_OK) accept_waiting();
   const std::string bytes = encode_outcome(outcome);
   for (const Connection& connection : connections_)
@@ -95,13 +95,13 @@ void MeetingHost::accept_waiting() {
       return;
     } else if (error != EINTR && error != ECONNABORTED) {
       accept_error_ = error;
-      sleep_until(Deadline::after_ms(10));  // connections stay in the queue until descriptors are free
+      sleep_until(Deadline::after_ms(10));  // the connection remains in the queue until a descriptor is free
       return;
     }
   }
 }
 
-// Closes connection.fd if the other side is gone or is not a rank.
+// Reads a hello. Closes connection.fd if the peer is gone or is not a rank.
 void MeetingHost::read_hello(Connection& connection) {
   HelloWire wire;
   const ssize_t got = receive_message(connection.fd.get(), &wire, sizeof wire);
@@ -122,7 +122,8 @@ void MeetingHost::drop_unidentified() {
   const auto unidentified = [](const Connection& connection) { return !connection.hello; };
   auto count = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), unidentified));
   const int64_t oldest_ns = now_ns() - kHelloMs * kNsPerMs;
-  std::erase_if(connections_, [&](const Connection& connection) {  // in order of arrival
+  // Visits connections in order of arrival, so the oldest are dropped first.
+  std::erase_if(connections_, [&](const Connection& connection) {
     if (connection.hello || (count <= most_unidentified && connection.since_ns > oldest_ns)) return false;
     --count;
     return true;

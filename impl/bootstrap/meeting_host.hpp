@@ -1,4 +1,5 @@
-// The rank that bound the meeting's name first: it collects hellos and decides.
+// The part of the rank that was first to bind the meeting's name. It collects the hellos of all ranks and
+// decides.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,11 @@ class MeetingHost {
   MeetingHost(Hello own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
               std::function<void()> check);
 
-  // Blocks until there is an outcome and all ranks that arrived have been sent it.
+  // Blocks until there is an outcome, and until it was sent to all ranks that arrived.
   MeetingOutcome run();
 
-  // Only after an outcome of DSC_OK: returns the listener. Whoever holds it keeps the name of the job.
+  // Returns the listener, which keeps the name of the job in use. May be called only after an outcome of
+  // DSC_OK.
   UniqueFd take_listener() { return std::move(listener_); }
 
  private:
@@ -30,7 +32,7 @@ class MeetingHost {
   struct Connection {
     UniqueFd fd;
     int64_t since_ns;
-    std::optional<Hello> hello;  // empty until its hello has arrived
+    std::optional<Hello> hello;  // empty until the hello has arrived
   };
 
   std::vector<Hello> hellos() const;
@@ -47,7 +49,7 @@ class MeetingHost {
   Coordinator coordinator_;
   const std::function<void()> check_;
   std::vector<Connection> connections_;
-  std::vector<Hello> left_;  // hellos of ranks that arrived and left, for the report
+  std::vector<Hello> left_;  // hellos of ranks that arrived and left again, for error texts
   int accept_error_ = 0;     // 0 if the latest accept() succeeded
 };
 

@@ -66,8 +66,8 @@ std::string encode_hello(const Hello& hello) {
   return bytes;
 }
 
-// If the other side has another version, only the prefix is read. Numbers are clamped, because they come from
-// another process.
+// If the peer has another version, reads only the fields that all versions share. Numbers are clamped,
+// because they come from another process.
 std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   HelloWire wire{};
   if (bytes < kHelloPrefixBytes) return std::nullopt;
@@ -154,7 +154,7 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
   outcome.code = wire.code;
   outcome.text = bounded_text(wire.text);
   outcome.host_pid = wire.host_pid;
-  if (outcome.code != DSC_OK) {  // errors are readable in all versions
+  if (outcome.code != DSC_OK) {  // an outcome with an error has the same form in all versions
     outcome.ranks = decode_ranks({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
     return outcome;
   }

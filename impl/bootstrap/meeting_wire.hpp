@@ -1,4 +1,4 @@
-// The two messages of a meeting. Both ends are on one host, so that numbers need no conversion; sizes are
+// The two messages of a meeting. Both processes are on one host, so numbers need no conversion. Sizes are
 // fixed.
 #pragma once
 
@@ -16,12 +16,13 @@ namespace dsc {
 
 inline constexpr uint64_t kMeetingMagic = 0x7465656d2d637364u;  // "dsc-meet" in memory
 inline constexpr uint32_t kMeetingVersion = 2;
-inline constexpr int32_t kMaxRanks = 1024;  // limit for one host, which keeps the table in one message
-// The limit for a job keeps its hellos within the limits of a store.
+inline constexpr int32_t kMaxRanks = 1024;  // limit for one host, with which the table fits into one message
+// Limit for a job, with which all hellos fit into a store.
 inline constexpr int32_t kMaxJobRanks = 65'536;
 inline constexpr size_t kConfigBytes = 512;
 
-// The fields up to `pid` have fixed offsets in all versions, so that different versions can name each other.
+// The fields up to `pid` have the same offsets in all versions, so that processes of different versions can
+// name each other in errors.
 struct HelloWire {
   uint64_t magic;
   uint32_t wire_version;
@@ -29,7 +30,7 @@ struct HelloWire {
   int32_t rank;
   int32_t world_size;
   int64_t pid;
-  int64_t remaining_ms;  // time until this rank's deadline
+  int64_t remaining_ms;  // time until the deadline of this rank
   uint64_t config_hash;
   int32_t local_rank;
   char host[64];
@@ -42,12 +43,12 @@ inline constexpr size_t kHelloPrefixBytes = 32;
 static_assert(offsetof(HelloWire, remaining_ms) == kHelloPrefixBytes);
 static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 64 + 4, "no hidden padding");
 
-// All fields have fixed offsets in all versions. If `code` is DSC_OK, world_size MemberWires follow, and
-// otherwise the ranks at fault, as int32_t.
+// All fields have the same offsets in all versions. If `code` is DSC_OK, world_size MemberWires follow.
+// Otherwise the ranks at fault follow, as int32_t.
 struct OutcomeWire {
   uint64_t magic;
   uint32_t wire_version;
-  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS: try again a little later
+  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS means to try again a little later
   uint8_t nonce[16];
   int32_t world_size;
   int32_t host_pid;
@@ -67,30 +68,30 @@ static_assert(sizeof(MemberWire) == 144, "no hidden padding");
 
 inline constexpr size_t kMaxOutcomeBytes = sizeof(OutcomeWire) + size_t{kMaxRanks} * sizeof(MemberWire);
 
-// The decision of the host of a meeting.
+// The decision of a meeting, made by its host.
 struct MeetingOutcome {
-  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: try again
+  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS means to try again
   std::string text;
-  RankList ranks;  // at fault
+  RankList ranks;  // ranks at fault
   int64_t host_pid = 0;
   Nonce nonce{};
   std::vector<Member> members;
 };
 
 std::string encode_hello(const Hello& hello);
-// Returns nullopt if the bytes are malformed. If they are of another version, only the first fields are set.
+// Returns nullopt if the bytes are malformed. If the hello is of another version, sets only the first fields.
 std::optional<Hello> decode_hello(const void* data, size_t bytes);
 
-// The ranks at fault, as many as an error record holds.
+// These encode and decode the ranks at fault, up to the number that an error record can hold.
 std::string encode_ranks(const RankList& ranks);
 RankList decode_ranks(std::string_view bytes);
 
-// Encode and decode the table alone; an incomplete entry at the end is ignored.
+// These encode and decode only the table of members. An incomplete entry at the end is ignored.
 std::string encode_members(const std::vector<Member>& members);
 std::vector<Member> decode_members(std::string_view bytes);
 
 std::string encode_outcome(const MeetingOutcome& outcome);
-// Returns an outcome of PROTOCOL or VERSION if the bytes are malformed or of an unknown version.
+// Returns an outcome of PROTOCOL if the bytes are malformed, and of VERSION if their version is unknown.
 MeetingOutcome decode_outcome(const void* data, size_t bytes);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Replaces pmix.cpp if PMIx's headers were not found when the library was built.
+// Replaces pmix.cpp in a build without the headers of PMIx.
 #include "base/error.hpp"
 #include "bootstrap/pmix.hpp"
 

@@ -14,14 +14,14 @@ namespace {
 
 constexpr size_t kMostEvents = 1024;
 
-// The events of this process.
+// The events that this process has received.
 struct Events {
   Mutex mutex;
   std::string job DSC_GUARDED_BY(mutex);  // namespace of the job, in which ranks are numbered
   std::vector<PmixEvent> all DSC_GUARDED_BY(mutex);
 };
 
-// Never destroyed, because libpmix's thread may use it while the process ends.
+// Never destroyed, because libpmix's thread may still use it while the process ends.
 Events& events() {
   static Events& instance = *new Events;
   return instance;
@@ -33,7 +33,8 @@ int32_t rank_of(const pmix_proc_t& process) {
   return process.rank <= PMIX_RANK_VALID ? static_cast<int32_t>(process.rank) : -1;
 }
 
-// Returns the affected rank. The source of an event may be the server that reports it.
+// Returns the rank that the event is about. `source` is not sufficient, because it may be the server that
+// reports the event.
 int32_t affected_rank(const pmix_proc_t* source, const pmix_info_t* info, size_t count) {
   for (size_t i = 0; i < count; ++i)
     if (std::string_view(info[i].key) == PMIX_EVENT_AFFECTED_PROC && info[i].value.type == PMIX_PROC &&
@@ -48,7 +49,7 @@ void keep(const PmixEvent& event) {
   if (events().all.size() < kMostEvents) events().all.push_back(event);
 }
 
-// Runs on libpmix's thread. It must call `go_on`, otherwise the chain of handlers stops.
+// Runs on libpmix's thread. It must call `go_on`, because otherwise libpmix runs no further handlers.
 void on_event(size_t, pmix_status_t status, const pmix_proc_t* source, pmix_info_t info[], size_t count,
               pmix_info_t*, size_t, pmix_event_notification_cbfunc_fn_t go_on, void* chain) {
   capture(

@@ -1,5 +1,5 @@
-// Reports of a PMIx server about processes that have ended. Many servers report nothing, so this is only
-// additional evidence.
+// Reports of a PMIx server about processes that have ended. Many servers send no such reports, so libdsc does
+// not rely on them.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,16 @@ namespace dsc {
 // One report of the server.
 struct PmixEvent {
   int32_t status;  // such as PMIX_ERR_PROC_ABORTED_BY_SIG
-  int32_t rank;  // rank of this job; -1: not given, the connection to the server, or a process of another job
+  // Rank of this job. It is -1 if the event names no rank, if it is about the connection to the server, or if
+  // the process belongs to another job.
+  int32_t rank;
 };
 
-// Asks the server to report events to `self`. Each event is logged as a warning and kept. Does not wait.
+// Asks the server to report events about the job of `self`. Each event is kept, and logged as a warning. Does
+// not wait.
 void watch_pmix_events(const PmixLibrary& library, const pmix_proc_t& self);
 
-// Returns all events, oldest first, at most 1,024. Any thread.
+// Returns the events, oldest first, at most 1,024. Any thread may call this.
 std::vector<PmixEvent> pmix_events();
 
 // Returns whether the connection to the server was lost, which libpmix detects by itself.

@@ -14,12 +14,12 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kAskAgainMs = 20;     // before a server without the value is asked again
-constexpr int64_t kServerLookMs = 100;  // interval of checks whether the server still runs
+constexpr int64_t kAskAgainMs = 20;     // pause before the server is asked again for a missing value
+constexpr int64_t kServerLookMs = 100;  // interval of checks that the server still runs
 constexpr int kAnswerS = 2;             // time that the server may take for one request, in seconds
 
-// One request to the server. It lives until both the caller and the callback have released it, together with
-// its arguments, which libpmix reads on its own thread.
+// One request to the server, with its arguments, which libpmix reads on its own thread. It is freed when the
+// caller and the callback have both released it.
 struct Question {
   pmix_proc_t owner{};
   std::string key;
@@ -42,7 +42,7 @@ struct Question {
 
 using Share = std::shared_ptr<Question>;
 
-// Runs on libpmix's thread, possibly long after the caller gave up.
+// Runs on libpmix's thread, possibly long after the caller has stopped waiting.
 void on_value(pmix_status_t status, pmix_value_t* value, void* context) {
   const std::unique_ptr<Share> question(static_cast<Share*>(context));
   capture(
@@ -68,14 +68,14 @@ Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::strin
   const pmix_status_t status = library.get_nb(&question->owner, question->key.c_str(), &question->time_limit,
                                               1, on_value, share.get());
   if (status == PMIX_SUCCESS)
-    static_cast<void>(share.release());  // now owned by the callback
+    static_cast<void>(share.release());  // libpmix accepted the request, so the callback releases it
   else
     question->answer(status, "");
   return question;
 }
 
-// Returns false if the deadline passed first. Also checks the connection, because no callback comes from a
-// server that is gone.
+// Returns false if the deadline passed first. Also checks the connection, because a server that has ended
+// calls no callback.
 bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::string& value) {
   MutexLock lock(question.mutex);
   while (!question.over) {
@@ -90,7 +90,8 @@ bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::str
   return true;
 }
 
-// Servers return one of these for a key that has not been put yet.
+// Returns whether the key may still be put. Servers return one of these results for a key that has not been
+// put yet.
 bool may_still_come(pmix_status_t status) {
   return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT;
 }
@@ -112,7 +113,7 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
     pmix_value_t object{};
     object.type = PMIX_BYTE_OBJECT;
     object.data.bo = {value.data(), value.size()};
-    pmix_status_t status = library.put(PMIX_GLOBAL, key.c_str(), &object);  // the value is copied
+    pmix_status_t status = library.put(PMIX_GLOBAL, key.c_str(), &object);  // libpmix copies the value
     if (status == PMIX_SUCCESS) status = library.commit();
     if (status != PMIX_SUCCESS)
       fail(DSC_ERR_SYSTEM, "PMIx refuses the key '%s': %s", key.c_str(), library.error_string(status));
@@ -121,8 +122,8 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
   run_until(deadline, "dsc-pmix", store, late.c_str());
 }
 
-// Asks repeatedly, because Open MPI's server sometimes answers at once that there is no such key, although it
-// was told to wait for it.
+// Asks repeatedly, because Open MPI's server sometimes answers immediately that there is no such key,
+// although it was asked to wait for the key.
 std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline deadline) {
   const PmixLibrary& library = session_.library();
   const pmix_proc_t process = session_.member(static_cast<uint32_t>(owner));

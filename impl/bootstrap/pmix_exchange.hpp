@@ -9,16 +9,16 @@
 
 namespace dsc {
 
-// Any thread may use it. No call lasts longer than its deadline, even if the server does not answer.
+// Any thread may use it. No call takes longer than its deadline, even if the server does not answer.
 class PmixExchange final : public Exchange {
  public:
   static constexpr size_t kMostKeyBytes = 256;
 
-  // `world` counts the worlds of this process from 0 and must be equal on all ranks. It is part of every key,
-  // so that a second world does not read values of the first.
+  // `world` is the number of worlds that this process had before, and must be equal on all ranks. It is part
+  // of every key, so that a second world does not read values of the first.
   PmixExchange(const PmixSession& session, uint32_t world);
 
-  // Throws TIMEOUT, SYSTEM (with libpmix's text).
+  // These throw TIMEOUT, and SYSTEM with libpmix's text.
   void put(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
 

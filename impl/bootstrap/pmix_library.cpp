@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-// The oldest version whose values have today's layout.
+// The oldest version of PMIx whose values have the layout used here.
 constexpr int kLeastMajor = 3;
 constexpr int kLeastMinor = 1;
 constexpr const char* kNames[] = {"libpmix.so.2", "libpmix.so"};
@@ -22,7 +22,7 @@ struct Loaded {
   std::string name;
 };
 
-// The library stays loaded, because its threads may run until the process ends.
+// The library is never unloaded, because its threads may run until the process ends.
 Loaded open_library(const Environment& environment) {
   std::string tried;
   const auto open = [&tried](const std::string& name) {

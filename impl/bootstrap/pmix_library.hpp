@@ -10,7 +10,7 @@
 namespace dsc {
 
 struct PmixLibrary {
-  std::string path;  // path of the file, or the name by which the system found it
+  std::string path;  // path of the file, or the name with which the system found it
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
   decltype(&PMIx_Get) get = nullptr;
@@ -22,7 +22,8 @@ struct PmixLibrary {
   decltype(&PMIx_Get_version) version = nullptr;
 };
 
-// Loads the path in DSC_PMIX_LIBRARY or, if it is not set, from the system's search path. Throws NO_BACKEND.
+// Loads the library from the path in DSC_PMIX_LIBRARY or, if that is not set, from the system's search path.
+// Throws NO_BACKEND.
 PmixLibrary load_pmix(const Environment& environment);
 
 }  // namespace dsc

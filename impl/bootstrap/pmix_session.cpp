@@ -24,9 +24,9 @@ PmixSession::PmixSession(const PmixLibrary& library) : library_(library), proces
   watch_pmix_events(library_, self_);
 }
 
-// A launcher treats a process that connected and ends without finalizing as failed. A forked child must not
-// touch the connection. It is not finalized before the process ends, because with Open MPI 4.1.4 MPI_Init
-// fails after PMIx_Finalize.
+// Finalizes the connection when the process ends, because a launcher treats a process that ends without
+// finalizing as failed. A forked child must not touch the connection. It is not finalized earlier, because
+// with Open MPI 4.1.4 MPI_Init fails after PMIx_Finalize.
 PmixSession::~PmixSession() {
   if (getpid() == process_) library_.finalize(nullptr, 0);
 }
@@ -37,7 +37,7 @@ const PmixSession& PmixSession::opened(const PmixLibrary& library) {
   return session;
 }
 
-// Runs on a separate thread, because connecting has no timeout.
+// Connects on a separate thread, because connecting has no timeout.
 const PmixSession& PmixSession::connect(const Environment& environment, Deadline deadline) {
   const PmixLibrary library = load_pmix(environment);
   const auto session = std::make_shared<const PmixSession*>(nullptr);
@@ -66,7 +66,8 @@ PmixJob PmixSession::job() const {
   return job;
 }
 
-// Reads a property of the job. The server provides these to every process at start, so this does not wait.
+// Reads a property of the job. Servers provide these properties to every process at its start, so this does
+// not wait.
 std::optional<int32_t> PmixSession::number(const pmix_proc_t& whose, const char* key) const {
   pmix_value_t* value = nullptr;
   if (library_.get(&whose, key, nullptr, 0, &value) != PMIX_SUCCESS || !value) return std::nullopt;

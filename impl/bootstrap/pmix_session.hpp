@@ -16,7 +16,7 @@ namespace dsc {
 
 class PmixSession {
  public:
-  // Connects at the first call. The result lives until the process ends. Throws what ask_pmix() throws.
+  // Connects at the first call. The session exists until the process ends. Throws what ask_pmix() throws.
   static const PmixSession& connect(const Environment& environment, Deadline deadline);
 
   ~PmixSession();
@@ -25,7 +25,7 @@ class PmixSession {
 
   const PmixLibrary& library() const { return library_; }
   PmixJob job() const;
-  pmix_proc_t member(uint32_t rank) const;  // a rank of this process's job
+  pmix_proc_t member(uint32_t rank) const;  // identifies a rank of this process's job
 
  private:
   explicit PmixSession(const PmixLibrary& library);

@@ -30,20 +30,20 @@ namespace {
   fail_because_of(cause, code, "rank 0 did not arrive: %s", why.c_str());
 }
 
-constexpr size_t kOtherDescriptors = 64;  // descriptors that a process opens for other purposes
+constexpr size_t kOtherDescriptors = 64;  // descriptors that a process needs for other purposes
 constexpr int kPauseMs = 20;
 constexpr int kSecondServerMs = 500;
 constexpr int kReadAgainMs = 500;
 constexpr int kMostAttemptMs = 4000;
 constexpr int kReadersMs = 2000;
-constexpr int kVerdictMs = 1000;  // time for the result of a meeting at the deadline to arrive
+constexpr int kVerdictMs = 1000;  // extra time after the deadline, for a result that was sent at the deadline
 constexpr int kEndMs = 500;
-constexpr int kRefusalMs = 5000;  // time for ranks that were started at about the same time
+constexpr int kRefusalMs = 5000;  // time for ranks that were started at about the same time to arrive
 constexpr std::string_view kLocationKey = "store";
 
-// Counts the worlds of a job in which this process took part. Values in an out-of-band exchange outlive a
-// world, and the count keeps the next world from reading them. All ranks of a process join a world together,
-// so the count is equal on all of them, whichever ranks they are.
+// Counts the worlds of a job to which this process has belonged. Values in an out-of-band exchange remain
+// after the world has ended. With the count in the key, the next world does not read them. All ranks of a
+// process join a world together, so they get the same count, whatever their ranks are.
 class WorldCounts {
  public:
   uint32_t of(const std::string& job_id) {
@@ -75,11 +75,11 @@ WorldCounts& worlds_met() {
   return counts;
 }
 
-// The location of rank 0's store, as sent through an out-of-band exchange.
+// The location of rank 0's store, as rank 0 publishes it through an out-of-band exchange.
 struct StoreLocation {
   std::string host;
   uint16_t port = 0;
-  std::string token;  // empty if there is none
+  std::string token;  // empty if there is no token
 
   bool operator==(const StoreLocation&) const = default;
   std::string uri() const { return "tcp://" + host_and_port(host, port); }
@@ -107,7 +107,7 @@ StoreLocation decode_location(std::string_view bytes, const std::string& source)
   return location;
 }
 
-// Prefixes all keys with the number of the world.
+// Adds the number of the world to the start of all keys.
 class NumberedExchange final : public Exchange {
  public:
   NumberedExchange(std::shared_ptr<Exchange> exchange, const std::string& job_id, uint32_t world)
@@ -125,7 +125,7 @@ class NumberedExchange final : public Exchange {
   const std::string prefix_;
 };
 
-// One attempt of a rank to find the store and to meet there.
+// One attempt of a rank to find the store and to meet the other ranks there.
 class Meeting {
  public:
   Meeting(const RendezvousSettings& rendezvous, const MeetingSettings& settings)
@@ -152,12 +152,12 @@ class Meeting {
   const Launch& launch_;
   const RendezvousSettings& rendezvous_;
   const MeetingSettings& settings_;
-  const std::shared_ptr<Exchange> exchange_;  // null: the store is at the master address
+  const std::shared_ptr<Exchange> exchange_;  // null if the store is at the master address
   StoreLocation location_;
 };
 
-// Returns the exchange that carries the location of the store: the caller's, a file, torchrun's agent, or
-// PMIx; null if the store is at the master address.
+// Returns the exchange that carries the location of the store: that of the caller, a file, torchrun's agent,
+// or PMIx. Returns null if the store is at the master address.
 std::shared_ptr<Exchange> Meeting::find_exchange() const {
   const uint32_t world = worlds_met().of(launch_.job_id);
   const Environment& environment = rendezvous_.environment;
@@ -183,9 +183,10 @@ StoreOptions Meeting::options(bool serve) const {
   return options;
 }
 
-// A few connections are enough to tell the other ranks the reason, one after another.
+// Throws if this process cannot open enough descriptors to serve all ranks. A few connections are always
+// possible, and suffice to tell the other ranks the reason one after another.
 void Meeting::check_room() {
-  constexpr size_t kConnections = 2;  // connections per rank: one for requests, one for the log
+  constexpr size_t kConnections = 2;  // each rank has one connection for requests and one for the log
   capture(
       [&] {
         check_descriptors(kConnections * static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
@@ -207,16 +208,17 @@ OpenStore Meeting::serve() {
   return open_store(location_.uri(), options(true), rendezvous_.environment, settings_.deadline);
 }
 
-// The master address is that of the job's rank 0. A world of only some ranks of the job, which meet through a
-// store of the program, may have its rank 0 on another host.
+// Returns whether this host is at the master address, which is the address of the job's rank 0. A world of
+// only some ranks of the job may have its rank 0 on another host. Such ranks meet through a store of the
+// program.
 bool Meeting::is_at_master() const {
   if (launch_.master_addr_from == "default") return false;
   return !rendezvous_.out_of_band ||
          locate_address(launch_.master_addr, settings_.deadline) != AddressLocation::kElsewhere;
 }
 
-// Publishes the address of its own store. If only this job can read the exchange and no token is set, a new
-// token goes with it.
+// Serves a store and publishes its address. If no token is set and only this job can read the exchange,
+// publishes a new random token too.
 OpenStore Meeting::serve_at_own_address() {
   const Environment& environment = rendezvous_.environment;
   location_.host = is_at_master() ? launch_.master_addr
@@ -228,7 +230,7 @@ OpenStore Meeting::serve_at_own_address() {
   return open;
 }
 
-// If the port is taken by another rank 0, all ranks should learn of it, so this rank joins that store.
+// If another rank 0 already uses the port, joins the store there, so that all ranks learn of the conflict.
 OpenStore Meeting::serve_or_join() {
   OpenStore open;
   std::string taken;
@@ -256,9 +258,9 @@ StoreLocation Meeting::find_location(Deadline deadline) const {
   return decode_location(bytes, launch_.told_through);
 }
 
-// An out-of-band exchange may still hold the location of an earlier rank 0, so it is read again until
-// connecting succeeds. An error other than a timeout is final if the location is unchanged after a moment.
-// The timeout grows with each attempt, because a server to which many connect at once may be slow.
+// An out-of-band exchange may still contain the location of an earlier rank 0, so it is read again until a
+// connection succeeds. An error other than a timeout is final if the location has not changed after a moment.
+// The timeout grows with each attempt, because a server may be slow if many ranks connect at the same time.
 OpenStore Meeting::find(Deadline deadline) {
   location_ = find_location(deadline);
   if (!exchange_) return join(deadline);
@@ -278,7 +280,7 @@ OpenStore Meeting::find(Deadline deadline) {
 OpenStore Meeting::join(Deadline deadline) const {
   const StoreOptions options = this->options(false);
   const Environment& environment = rendezvous_.environment;
-  // Rank 0 would refuse to listen without a token, and this rank would wait in vain.
+  // Without a token rank 0 would refuse to listen, and this rank would wait for nothing.
   if (!allows_unauthenticated(options, environment))
     require_token(resolve(location_.host, location_.port, "the master address", deadline),
                   find_token(options.token, environment), "be");
@@ -291,7 +293,7 @@ OpenStore Meeting::join(Deadline deadline) const {
   return open;
 }
 
-// Rank 0 knows by this connection that the process is alive; afterwards the world uses it.
+// Through this connection, rank 0 notices if the process ends. Afterwards the world uses the same connection.
 std::optional<MeetingResult> Meeting::meet_as_member(TcpStore& store, std::string& reason) const {
   std::unique_ptr<Channel> channel;
   if (!capture([&] { channel = store.take(settings_.deadline); },
@@ -313,7 +315,7 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   if (!met) return std::nullopt;
   worlds_met().add(launch_.job_id, met->nonce);
   auto job = std::make_shared<JobStore>(std::move(open));
-  // A rank whose start-up has ended by then reads no more.
+  // A rank whose start-up deadline has passed by then no longer reads the outcome.
   job->expect_readers(launch_.world_size - 1, later(settings_.deadline, Deadline::after_ms(kVerdictMs)));
   return Rendezvous{*std::move(met), std::move(job)};
 }
@@ -342,7 +344,7 @@ void JobStore::retire() noexcept {
   if (open_.server) open_.server->retire();
 }
 
-// Starts again if the store or its world goes away during the meeting, until the deadline.
+// Starts again if the store or its world ends during the meeting, until the deadline passes.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& wanted) {
   MeetingSettings settings = wanted;
   settings.latest_world = worlds_met().latest(rendezvous.launch.job_id);

@@ -1,4 +1,5 @@
-// The meeting of ranks of several hosts: rank 0 serves a store, and the others find it and meet there.
+// The meeting of ranks of several hosts. Rank 0 serves a store, and the other ranks find the store and meet
+// there.
 #pragma once
 
 #include <memory>
@@ -17,11 +18,12 @@ namespace dsc {
 struct RendezvousSettings {
   Launch launch;
   Environment environment;
-  const char* token = nullptr;            // null: from the environment
-  std::shared_ptr<Exchange> out_of_band;  // an exchange of the caller; null: launch.told_through decides
+  const char* token = nullptr;  // null means that it is taken from the environment
+  // An exchange that the caller provides; null: launch.told_through decides.
+  std::shared_ptr<Exchange> out_of_band;
 };
 
-// The store of one job, which exists as long as its world holds the port.
+// The store of one job. It exists as long as its world holds the port.
 class JobStore {
  public:
   explicit JobStore(OpenStore open) : open_(std::move(open)) {}
@@ -29,8 +31,8 @@ class JobStore {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  // A store that is served here is not closed until `count` other ranks know the result of the meeting, or
-  // the deadline has passed.
+  // If the store is served here, it is not closed until `count` other ranks know the result of the meeting,
+  // or the deadline has passed.
   void expect_readers(int32_t count, Deadline deadline) noexcept {
     readers_ = count;
     readers_deadline_ = deadline;
@@ -38,16 +40,16 @@ class JobStore {
 
   Store& store() const noexcept { return *open_.store; }
   const StoreTarget& target() const noexcept { return *open_.target; }
-  // Returns the numeric address with which this host reaches the store.
+  // Returns the numeric address of this host on its connection to the store.
   std::string own_address(Deadline deadline) const;
   bool is_served_here() const noexcept { return open_.server != nullptr; }
 
-  // From now on, ranks that arrive at the port are asked to try again. Normally only rank 0 has to announce
-  // this, because it serves the store. After a failure every rank announces it, because any rank may be the
-  // first to return.
+  // From now on, ranks that arrive at the port are asked to try again. Normally only rank 0 announces this,
+  // because it serves the store. After a failure every rank announces it, because any of them may be the
+  // first to start again.
   void begin_closing(bool failed) noexcept;
-  // All ranks have met to finalize. From now on the end of a connection is not reported, and the port is free
-  // for the next world even if groups of this one still exist.
+  // Called when all ranks have met to finalize. From now on, the end of a connection is not reported. The
+  // port is free for the next world, even if groups of this world still exist.
   void retire() noexcept;
 
  private:
@@ -62,10 +64,10 @@ struct Rendezvous {
   std::shared_ptr<JobStore> job;
 };
 
-// Blocks until all ranks have arrived. Throws what meet_in_store() throws, ADDR_IN_USE (the port is taken),
-// AUTH (another token, or no token and an address that is not loopback), CONFIG (no such address), PROTOCOL
-// (a different program listens there), TIMEOUT (rank 0 did not arrive), UNSUPPORTED (too many ranks),
-// VERSION, and errors of the out-of-band exchange.
+// Blocks until all ranks have arrived. Throws what meet_in_store() throws, and: ADDR_IN_USE if the port is in
+// use; AUTH if tokens differ, or if there is no token and the address is not loopback; CONFIG if the address
+// does not exist; PROTOCOL if another program listens there; TIMEOUT if rank 0 did not arrive; UNSUPPORTED
+// for too many ranks; VERSION; and errors of the out-of-band exchange.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Timeouts for calls into libraries that have none.
+// Adds a timeout to calls into libraries that have none.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace dsc {
 
-// Runs `body` on a separate thread and rethrows its exception. Throws TIMEOUT with the text `late` after the
-// deadline. The body may still be running then, so it must own everything that it uses.
+// Runs `body` on a separate thread and rethrows its exception. After the deadline, throws TIMEOUT with the
+// text `late`. The body may still be running at that time, so it must own everything that it uses.
 void run_until(Deadline deadline, const char* thread_name, const std::function<void()>& body,
                const char* late);
 

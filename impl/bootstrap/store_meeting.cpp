@@ -11,7 +11,8 @@ namespace dsc {
 namespace {
 
 constexpr int kStoreCheckMs = 50;
-constexpr int kStoreSlackMs = 1000;  // time for an outcome at the deadline to arrive
+// Extra time after the deadline, for an outcome that was published at the deadline.
+constexpr int kStoreSlackMs = 1000;
 constexpr int kStoreAnswerMs = 5000;
 constexpr int kLookMs = 10;
 
@@ -33,7 +34,7 @@ void leave_will(Store& store, const std::string& number, Deadline deadline) {
   store.perform(will, deadline);
 }
 
-// Publishes the hello and returns the number by which rank 0 knows this process.
+// Publishes the hello. Returns the random number by which rank 0 identifies this process.
 std::string introduce(Store& store, Hello hello, const MeetingSettings& settings) {
   const Deadline deadline = later(settings.deadline, Deadline::after_ms(kStoreSlackMs));
   std::string number = new_number();
@@ -55,7 +56,8 @@ std::string wait_for_outcome(Store& store, const MeetingSettings& settings) {
   }
 }
 
-// Sets `late` if the world formed before rank 0 had read this rank's hello.
+// Takes part as a rank that does not host the meeting. Sets `late` if the world was formed before rank 0 had
+// read this rank's hello.
 StoreOutcome follow(Store& store, const Hello& hello, const MeetingSettings& settings, bool& late) {
   const std::string number = introduce(store, hello, settings);
   auto outcome = decode_store_outcome(wait_for_outcome(store, settings));
@@ -64,7 +66,7 @@ StoreOutcome follow(Store& store, const Hello& hello, const MeetingSettings& set
   return *std::move(outcome);
 }
 
-// Errors are ignored: rank 0 may end the store now, and this rank does not need it any more.
+// Ignores errors, because rank 0 may close the store now, and this rank no longer needs it.
 void say_heard(Store& store) {
   capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kStoreAnswerMs)); },
           [](dsc_result_t, const char*) {});
@@ -75,8 +77,8 @@ std::vector<Member> own_table(Store& store, const StoreOutcome& outcome, int32_t
   return decode_members(store.get(table_key(host), Deadline::after_ms(kStoreAnswerMs)));
 }
 
-// Returns whether the world formed with this process, which had arrived earlier and then lost its connection.
-// A process may also return to a world in which it has been.
+// Returns whether this process had arrived earlier, lost its connection, and is nevertheless part of the
+// world that was formed. Returns false if the process already belonged to this world and is starting again.
 bool formed_with(Store& store, const StoreOutcome& outcome, const Hello& own, const Nonce& latest_world) {
   if (outcome.nonce == latest_world || own.rank >= outcome.layout.world_size()) return false;
   return std::ranges::any_of(own_table(store, outcome, own.rank), [&](const Member& member) {
@@ -96,7 +98,7 @@ std::optional<MeetingResult> too_late(Store& store, const StoreOutcome& outcome,
   return std::nullopt;
 }
 
-// Hosts or follows. Returns nullopt if this rank has arrived late and should try again.
+// Hosts the meeting or takes part in it. Returns nullopt if this rank has arrived late and should try again.
 std::optional<MeetingResult> take_part(Store& store, const Hello& hello, const MeetingSettings& settings,
                                        bool hosts, std::string& reason) {
   bool late = false;

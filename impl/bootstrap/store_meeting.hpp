@@ -1,5 +1,5 @@
-// The meeting of ranks of several hosts in a store: every rank publishes its hello there, and rank 0
-// publishes the outcome for all.
+// The meeting of ranks of several hosts through a store. Every rank publishes its hello in the store, and
+// rank 0 publishes the outcome for all.
 #pragma once
 
 #include <optional>
@@ -12,23 +12,23 @@
 namespace dsc {
 
 // Blocks until all ranks have arrived. Rank 0, whose process serves the store, hosts the meeting. Other ranks
-// pass a ChannelStore: when its connection ends, they count as gone.
+// pass a ChannelStore; a rank whose connection ends counts as gone.
 //
-// Throws what meet() throws, equally on all ranks that arrived. CONFIG and TIMEOUT name processes with their
-// hosts. Returns nullopt, with a reason, if the caller should try again: rank 0 or the connection to it went
-// away, or the world that formed here is ending.
+// Throws what meet() throws, with the same error on all ranks that arrived. CONFIG and TIMEOUT name processes
+// and their hosts. Returns nullopt and sets `reason` if the caller should try again. This is the case if rank
+// 0 or the connection to it has ended, or if the world that formed here is ending.
 std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
                                            std::string& reason);
 
-// Called by a host that cannot hold the meeting: ranks that arrive by the deadline get this error. Returns
-// when `others` ranks have read it.
+// Called by a host that cannot hold the meeting. Ranks that arrive before the deadline get this error.
+// Returns when `others` ranks have read it.
 void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline);
 
-// Called by the host before the store ends: returns when `count` ranks have read the outcome or the deadline
-// has passed.
+// Called by the host before the store ends. Returns when `count` ranks have read the outcome, or when the
+// deadline has passed.
 void await_readers(Store& store, int32_t count, Deadline deadline);
 
-// Called by the host when its world is about to end: ranks that arrive later are asked to try again.
+// Called by the host when its world is about to end. Ranks that arrive later are asked to try again.
 void announce_end(Store& store, Deadline deadline);
 
 }  // namespace dsc

@@ -16,10 +16,11 @@ namespace {
 constexpr int kStoreHostCheckMs = 50;
 constexpr int kStoreSliceMs = 1000;
 constexpr int kDecisionPeriodMs = 100;
-// A decision takes time in proportion to the number of ranks, so at most a tenth of the time is spent on it.
+// A decision takes time in proportion to the number of ranks. At most a tenth of all time is spent on
+// decisions.
 constexpr int kDecisionPart = 10;
 constexpr int kLingerMs = 2000;
-constexpr int kAnswerMs = 5000;  // the store is in the same process
+constexpr int kAnswerMs = 5000;  // long enough, because the store is in the same process
 
 }  // namespace
 
@@ -72,7 +73,7 @@ StoreMeetingHost::StoreMeetingHost(Store& store, Hello own, const MeetingSetting
       coordinator_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
       largest_size_(own_.world_size) {}
 
-// Decisions are rate-limited while ranks arrive, because each one examines all hellos.
+// While ranks arrive, decisions are made only from time to time, because each decision examines all hellos.
 StoreOutcome StoreMeetingHost::run() {
   Deadline next = Deadline::after_ms(0);
   std::optional<MeetingOutcome> outcome;
@@ -104,7 +105,7 @@ std::vector<Hello> StoreMeetingHost::hellos() const {
   return hellos;
 }
 
-// Waits up to one slice for new ranks; returns whether there were any.
+// Waits for new ranks, but only for a short time. Returns whether there were any.
 bool StoreMeetingHost::take_news() {
   const int slice_ms = settings_.check ? kStoreHostCheckMs : kStoreSliceMs;
   const Deadline deadline = sooner(Deadline::after_ms(slice_ms), coordinator_.next_look());
@@ -126,7 +127,7 @@ void StoreMeetingHost::take_hello(const std::string& number) {
   const std::string key = hello_key(number);
   if (gone_early_.erase(number) > 0 || !store_.check({&key, 1}, soon)) return;
   const std::string bytes = store_.get(key, soon);
-  store_.remove(key, soon);  // otherwise a large job would fill the store
+  store_.remove(key, soon);  // otherwise the hellos of a large job would fill the store
   const auto hello = decode_hello(bytes.data(), bytes.size());
   if (!hello) return;
   came_[number] = *hello;
@@ -135,7 +136,8 @@ void StoreMeetingHost::take_hello(const std::string& number) {
     coordinator_.shorten_deadline(Deadline::after_ms(hello->remaining_ms));
 }
 
-// A rank may be gone before its hello was read; its number is then remembered.
+// Removes the ranks whose connections have ended. If a rank is gone before its hello was read, remembers its
+// number.
 void StoreMeetingHost::drop_gone() {
   const auto news = try_to_follow(store_, kGoneKey, gone_bytes_, Deadline::after_ms(0));
   if (!news) return;

@@ -19,8 +19,8 @@ struct Address {
   sockaddr_un un{};
   socklen_t bytes = 0;
 
-  // A leading zero byte makes the name abstract: it exists in the network namespace until its socket is
-  // closed.
+  // A leading zero byte makes the name abstract. Such a name exists in the network namespace until its socket
+  // is closed.
   explicit Address(const std::string& name) {
     if (name.empty() || name.size() > sizeof un.sun_path - 1)
       fail(DSC_ERR_INTERNAL, "socket name of %zu bytes, expected 1 to %zu", name.size(),
@@ -119,24 +119,24 @@ ssize_t send_with_descriptor(int fd, const void* data, size_t bytes, int descrip
 ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& descriptor) {
   for (bool was_reset = false;;) {
     iovec part{data, bytes};
-    // The buffer holds one descriptor: the kernel closes any others.
+    // The buffer has space for one descriptor. The kernel closes any further descriptors.
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    // CMSG_SPACE() includes padding that would hold a second descriptor, which nobody closes.
+    // CMSG_SPACE() includes padding, which could hold a second descriptor that nobody would close.
     message.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (got >= 0) {
       take_descriptor(message, descriptor);
       if (descriptor || (message.msg_flags & MSG_CTRUNC) == 0) return got;
-      errno = EMFILE;  // the kernel drops a descriptor if the process has no free one
+      errno = EMFILE;  // the kernel drops the descriptor if the process cannot have another one
       return -1;
     }
     if (errno != EINTR && errno != ECONNRESET) return got;
-    // ECONNRESET means that the other side closed without reading our data; its earlier messages are still in
-    // the queue.
+    // ECONNRESET means that the peer closed the connection without reading our data. Its earlier messages are
+    // still in the queue.
     if (errno == ECONNRESET && std::exchange(was_reset, true)) return 0;
   }
 }

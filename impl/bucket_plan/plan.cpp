@@ -9,18 +9,18 @@
 namespace dsc {
 namespace {
 
-// A bucket under construction.
+// A bucket to which tensors are still being added.
 struct Bucket {
   std::vector<size_t> indices;
   size_t limit = 0;
-  size_t first_position = 0;  // position of its first tensor in the order
+  size_t first_position = 0;  // position of the bucket's first tensor in the order
 };
 
-// The open bucket of one (dtype, device).
+// The bucket that is being filled for one pair of dtype and device.
 struct Filling {
   Bucket bucket;
   size_t bytes = 0;
-  size_t limit_index = 0;  // index of its limit
+  size_t limit_index = 0;  // index of the limit that applies to this bucket
 };
 
 void check_order(std::span<const size_t> order, size_t n) {
@@ -46,8 +46,8 @@ size_t grown(size_t bytes, const PlanTensor& tensor, size_t index) {
   return sum;
 }
 
-// Fills one bucket per (dtype, device) at a time. A bucket is closed by the tensor that reaches its limit,
-// and the next one uses the next limit. Sparse tensors get separate buckets.
+// Fills one bucket at a time for each pair of dtype and device. A bucket is closed by the tensor that reaches
+// its limit, and the next bucket of the pair uses the next limit. Each sparse tensor gets a separate bucket.
 std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                            std::span<const size_t> limits) {
   std::vector<Bucket> closed;
@@ -86,7 +86,8 @@ BucketPlan plan_buckets(std::span<const PlanTensor> tensors, std::span<const siz
   check_order(order, tensors.size());
   std::vector<Bucket> buckets = assign(tensors, order, limits);
   if (order.empty()) {
-    // Tensors were taken in order of their index, so that the first one of a bucket has its smallest index.
+    // Tensors were added in index order, so the first tensor of a bucket has the smallest index of the
+    // bucket.
     std::ranges::sort(buckets, {}, &Bucket::first_position);
   }
   BucketPlan plan;

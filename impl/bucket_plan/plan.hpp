@@ -1,4 +1,4 @@
-// Assignment of tensors to buckets. This is pure arithmetic that touches no tensor data.
+// Assigns tensors to buckets. This is pure arithmetic; no tensor data is accessed.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,12 @@ struct PlanTensor {
   bool expect_sparse = false;
 };
 
-// The buckets of a plan, one after another.
+// The buckets of a plan, in order.
 struct BucketPlan {
-  std::vector<size_t> indices;  // indices of tensors, bucket after bucket
-  std::vector<size_t> starts;   // bucket b is indices[starts[b]] to indices[starts[b + 1] - 1]
-  std::vector<size_t> limits;   // limit in bytes that applied to each bucket
+  // Indices of the tensors: those of bucket 0, then those of bucket 1, and so on.
+  std::vector<size_t> indices;
+  std::vector<size_t> starts;  // bucket b is indices[starts[b]] to indices[starts[b + 1] - 1]
+  std::vector<size_t> limits;  // the limit that applied to each bucket, in bytes
 
   size_t buckets() const noexcept { return limits.size(); }
   std::span<const size_t> bucket(size_t b) const {
@@ -30,11 +31,11 @@ struct BucketPlan {
 };
 
 // Implements dsc_bucket_plan(). An empty order means 0, 1, 2, ... Throws INVALID_ARG if the order is not a
-// permutation, OVERFLOW if the size of a tensor or bucket does not fit.
+// permutation, and OVERFLOW if the size of a tensor or bucket exceeds the range of size_t.
 BucketPlan plan_buckets(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                         std::span<const size_t> limits);
 
-// Reverses the order of the buckets; the order inside each bucket is kept.
+// Reverses the order of the buckets. The order of tensors inside each bucket does not change.
 BucketPlan reversed(const BucketPlan& plan);
 
 }  // namespace dsc

@@ -11,12 +11,12 @@
 namespace dsc {
 namespace {
 
-// Random numbers of a shuffle, which depend only on the seed.
+// Random numbers for a shuffle. They depend only on the seed.
 class Shuffler {
  public:
   explicit Shuffler(uint64_t seed) noexcept : random_(seed) {}
 
-  // Lemire's method: uniform in 0 to bound - 1, almost always without a division.
+  // Returns a uniform random number from 0 to bound - 1. Lemire's method almost never needs a division.
   uint64_t below(uint64_t bound) noexcept {
     auto product = widened(random_.next(), bound);
     if (static_cast<uint64_t>(product) < bound) {
@@ -71,7 +71,7 @@ void shard_indices(const Sharding& sharding, size_t shard, std::span<size_t> ind
   if (sharding.shuffle) sequence = shuffled(sharding.count, sharding.seed);
   for (size_t i = 0; i < size; ++i) {
     const size_t sample =
-        (i * sharding.shards + shard) % sharding.count;  // positions past the end wrap around to the start
+        (i * sharding.shards + shard) % sharding.count;  // positions after the end wrap around to the start
     indices[i] = sharding.shuffle ? sequence[sample] : sample;
   }
 }

@@ -26,7 +26,7 @@ std::vector<ShardCopy> shard_copies(std::span<const ShardTensor> tensors, const 
     const auto [bucket, start] = from.locations[range.param];
     const size_t size = from.shard_size(bucket);
     for (size_t done = 0; done < range.count;) {
-      const size_t at = start + range.param_start + done;  // element of the bucket that it comes from
+      const size_t at = start + range.param_start + done;  // position in the bucket of the source layout
       const size_t count = std::min(range.count - done, size - at % size);
       copies.push_back(
           {range.param, at / size, bucket, at % size, range.bucket, range.shard_start + done, count});

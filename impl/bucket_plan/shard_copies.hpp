@@ -1,5 +1,5 @@
-// Computes what a shard of one layout takes from the shards of another one, to read a checkpoint that was
-// written by another number of ranks. This is pure arithmetic that touches no tensor data.
+// Computes which elements a shard takes from the shards of another layout. This is used to read a checkpoint
+// that a different number of ranks has written. It is pure arithmetic; no tensor data is accessed.
 #pragma once
 
 #include <span>
@@ -9,7 +9,8 @@
 
 namespace dsc {
 
-// A part of one parameter in one shard. Starts are elements of a shard of the bucket.
+// The part of a parameter that is in a shard. `param_start` is an element of the parameter, and `shard_start`
+// is an element of the bucket's shard.
 struct ShardRange {
   size_t param;
   size_t param_start;
@@ -18,7 +19,7 @@ struct ShardRange {
   size_t count;
 };
 
-// Returns the parts of parameters that a shard holds, in the order of buckets, then of offsets.
+// Returns the parts of parameters that a shard holds, ordered by bucket and then by offset.
 std::vector<ShardRange> shard_ranges(std::span<const ShardTensor> tensors, const ShardLayout& layout,
                                      size_t shard);
 
@@ -32,8 +33,8 @@ struct ShardCopy {
   size_t count;
 };
 
-// Returns what shard `shard` of `to` takes from the shards of `from`, both layouts of the same tensors.
-// Padding is not copied.
+// Returns the copies that fill shard `shard` of layout `to` from the shards of layout `from`. Both are
+// layouts of the same tensors. Padding is not copied.
 std::vector<ShardCopy> shard_copies(std::span<const ShardTensor> tensors, const ShardLayout& from,
                                     const ShardLayout& to, size_t shard);
 

@@ -11,11 +11,12 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMegatronStart = 64;       // elements to which Megatron aligns parameters
-constexpr size_t kMegatronEnd = 128;        // and bucket ends, in addition to the number of shards
-constexpr size_t kMegatronWideEnd = 65536;  // the same for networks that are fast with such sizes only
-constexpr size_t kDeepSpeedEnd = 2;         // elements per shard to which DeepSpeed aligns flat buffers
-constexpr size_t kMostElements = std::numeric_limits<ptrdiff_t>::max() / 8;  // of the largest type
+constexpr size_t kMegatronStart = 64;       // Megatron aligns parameters to this many elements
+constexpr size_t kMegatronEnd = 128;        // bucket ends are multiples of this and of the number of shards
+constexpr size_t kMegatronWideEnd = 65536;  // used instead of kMegatronEnd if wide_padding is set
+constexpr size_t kDeepSpeedEnd = 2;         // DeepSpeed aligns shards to this many elements
+// Limit for elements of the largest type.
+constexpr size_t kMostElements = std::numeric_limits<ptrdiff_t>::max() / 8;
 
 [[noreturn]] void fail_too_large(size_t index) {
   fail(DSC_ERR_OVERFLOW, "the bucket of tensor %zu is larger than any memory", index);
@@ -61,7 +62,7 @@ void check_units(std::span<const ShardTensor> tensors, const ShardRules& rules) 
       fail(DSC_ERR_INVALID_ARG, "alone[%zu] is 1, expected 0: unit_starts gives the units", i);
 }
 
-// Cuts consecutive parameters into units: a unit is closed by the parameter that fills it.
+// Divides consecutive parameters into units. A unit is closed by the parameter that fills it.
 std::vector<size_t> planned_units(std::span<const ShardTensor> tensors, size_t bucket_elements) {
   std::vector<size_t> starts{0};
   size_t elements = 0;
@@ -123,7 +124,8 @@ class Builder {
     return std::move(layout_);
   }
 
-  // Numbers units in the order of their first parameters, where each bucket is a unit.
+  // Completes a layout in which each bucket is a unit. Units are numbered in the order of their first
+  // parameters.
   ShardLayout finish_by_bucket() {
     std::vector<size_t> first(layout_.buckets.size(), tensors_.size());
     for (size_t i = tensors_.size(); i-- > 0;) first[layout_.locations[i].bucket] = i;
@@ -141,7 +143,8 @@ class Builder {
   size_t last_ = 0;
 };
 
-// Megatron's distributed optimizer. Each type has its own buffer, the type of the last parameter first.
+// The layout of Megatron's distributed optimizer. Each element type has separate buckets. The type of the
+// last parameter is first.
 ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRules& rules) {
   Builder builder(tensors, rules);
   const size_t end_of_two = rules.wide_padding ? kMegatronWideEnd : kMegatronEnd;
@@ -158,7 +161,7 @@ ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRul
     };
     for (size_t i = tensors.size(); i-- > 0;) {
       if (tensors[i].dtype != dtype) continue;
-      // Megatron aligns the start of a parameter with `alone` before it closes the bucket in front of it.
+      // Megatron aligns the start of a parameter with `alone` before it closes the preceding bucket.
       if (tensors[i].alone && bucket != kNone) builder.fill(bucket, kMegatronStart);
       if (tensors[i].alone) close();
       if (bucket == kNone) bucket = builder.open(0, dtype);
@@ -171,7 +174,7 @@ ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRul
   return builder.finish_by_bucket();
 }
 
-// Units of consecutive parameters, in which each type has one bucket.
+// A layout of units of consecutive parameters. Each unit has one bucket per element type.
 ShardLayout flat_layout(std::span<const ShardTensor> tensors, const ShardRules& rules,
                         std::span<const size_t> starts) {
   Builder builder(tensors, rules);
@@ -179,7 +182,7 @@ ShardLayout flat_layout(std::span<const ShardTensor> tensors, const ShardRules& 
   const size_t multiple = builder.multiple_of_shards(factor);
   for (size_t unit = 0; unit < starts.size(); ++unit) {
     const size_t end = unit + 1 < starts.size() ? starts[unit + 1] : tensors.size();
-    std::map<int32_t, size_t> buckets;  // by type
+    std::map<int32_t, size_t> buckets;  // by element type
     std::vector<size_t> opened;
     for (size_t i = starts[unit]; i < end; ++i) {
       const auto [known, is_new] = buckets.try_emplace(tensors[i].dtype, 0);
@@ -191,8 +194,8 @@ ShardLayout flat_layout(std::span<const ShardTensor> tensors, const ShardRules& 
   return builder.finish(starts.size());
 }
 
-// DeepSpeed's reduce_scatter_coalesced: each parameter is cut into equal parts. The last part may be short or
-// empty.
+// The layout of DeepSpeed's reduce_scatter_coalesced. Each parameter is divided into equal parts; the last
+// part may be shorter or empty.
 ShardLayout partitioned_layout(std::span<const ShardTensor> tensors, const ShardRules& rules,
                                std::span<const size_t> starts) {
   Builder builder(tensors, rules);

@@ -55,7 +55,7 @@ Disagreement first_difference(std::span<const std::string> texts) {
     std::vector<std::string_view> line;
     std::ranges::transform(rest, std::back_inserter(line), next_line);
     const auto other = std::ranges::find_if(line, [&](auto text) { return text != line[0]; });
-    if (other == line.end()) continue;  // the texts differ, so some line does
+    if (other == line.end()) continue;  // the loop ends, because the texts differ in some line
     Disagreement result{number, std::string(line[0]), std::string(*other), {}};
     for (size_t rank = 0; rank < line.size(); ++rank)
       if (line[rank] == *other) result.ranks.push_back(static_cast<int>(rank));

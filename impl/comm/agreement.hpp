@@ -1,5 +1,4 @@
-// Compares lists of texts on all ranks. A difference does not revoke the communicator, so the caller can
-// continue with it.
+// Compares lists of texts between all ranks. The communicator stays usable if they differ.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +12,18 @@
 namespace dsc {
 
 struct Disagreement {
-  size_t line;             // the first line that differs from rank 0's on some rank
-  std::string expected;    // the line on rank 0; empty if its list is shorter
-  std::string found;       // the line on the first rank that differs; empty if its list is shorter
-  std::vector<int> ranks;  // ranks with the line `found`
+  size_t line;           // the first line that differs from rank 0's on some rank
+  std::string expected;  // this line on rank 0; empty if its list is shorter
+  // This line on the first rank that differs; empty if its list is shorter.
+  std::string found;
+  std::vector<int> ranks;  // the ranks whose line is `found`
 };
 
-// Collective. All ranks get the same answer; `tag` keeps different comparisons apart. If all lists are
-// equal, only hashes travel.
+// Collective. Returns the first difference, which is the same on all ranks, or nothing if all lists are
+// equal. `tag` distinguishes one comparison from another. Ranks first exchange only hashes, and the texts
+// only if the hashes differ.
 std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::span<const std::string> lines);
 
-std::string ranks_text(std::span<const int> ranks);  // "rank 2", "ranks 1, 2"
+std::string ranks_text(std::span<const int> ranks);  // returns a text such as "rank 2" or "ranks 1, 2"
 
 }  // namespace dsc

@@ -29,7 +29,7 @@ namespace {
 
 using Ranks = std::vector<int32_t>;
 
-// Ranks by what they called, in the order of the first rank of each call.
+// Groups ranks by the call that they made. Groups are ordered by their lowest rank.
 template <typename Key>
 class RanksByCall {
  public:
@@ -47,7 +47,8 @@ class RanksByCall {
   std::vector<Same> calls_;
 };
 
-// Returns the ranks that differ from the majority or, with a tie, from the lowest rank.
+// Returns the ranks whose call differs from that of most ranks. In a tie, the group with the lowest rank
+// counts as correct.
 Ranks ranks_at_fault(const RanksByCall<uint64_t>& by_fingerprint) {
   const auto& calls = by_fingerprint.calls();
   const auto most = std::ranges::max_element(calls, {}, [](const auto& call) { return call.second.size(); });

@@ -14,7 +14,8 @@
 namespace dsc {
 namespace {
 
-// True for operations that always run on the group engine; for others their buffers decide.
+// Returns true for operations that always run on the group engine. For other operations, the engine depends
+// on the memory of their buffers.
 bool is_of_host(const Call& call) {
   return call.kind == OpKind::kMonitoredBarrier || call.kind >= OpKind::kFinalize;
 }
@@ -81,12 +82,12 @@ bool Comm::is_on_device(const Call& call) { return device_ && !is_of_host(call) 
 
 Engine& Comm::engine_beside_device(const Call& call) {
   if (is_on_device(call)) return *device_;
-  group_->expect_supported(call);  // first, so that a call that is refused takes no sequence number
+  group_->expect_supported(call);  // first, so that a rejected call takes no sequence number
   device_->note_host_call(call);
   return *group_;
 }
 
-// A batch is refused before any of its operations begins or takes a sequence number.
+// Checks a whole batch first. If it is rejected, no operation has begun or taken a sequence number.
 bool Comm::is_on_device(const std::vector<Call>& calls) {
   const auto here = std::ranges::count_if(calls, [this](const Call& call) { return is_on_device(call); });
   const auto all = std::ssize(calls);
@@ -110,8 +111,8 @@ std::shared_ptr<Work> Comm::start_batch(const std::vector<Call>& calls) {
   return is_on_device(calls) ? device_->start_batch(calls) : start_all(*group_, calls);
 }
 
-// Enters a collective step into the comparison of calls, so that all ranks must take it at the same point of
-// the program.
+// Adds a collective step to the comparison of calls. A rank that takes the step at a different point of the
+// program is then detected.
 void Comm::note_step(OpKind kind) {
   if (!device_) return;
   Call call;
@@ -153,8 +154,8 @@ std::shared_ptr<Comm> Comm::adopt(void* communicator, const GroupOptions& option
   return std::make_shared<Comm>(device_->adopt(communicator, options));
 }
 
-// The channel is registered before this checks whether the group has failed or was left. So either this call
-// or the failure ends the channel.
+// First registers the channel and then checks whether the group has failed or was left. A failure at any time
+// therefore ends the channel, either here or through the registration.
 std::shared_ptr<Comm> Comm::make_channel(const std::string& name) {
   std::vector<int32_t> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -187,7 +188,8 @@ std::shared_ptr<Comm> Comm::successor() const noexcept {
 
 // ---- failure and end
 
-// The caller reports the cause to the program. The cause may name an operation of another group.
+// The program already knows the cause: the caller has reported it. The cause may name an operation of another
+// group.
 void Comm::revoke(const Failure& cause) noexcept {
   state_.note_reported();
   Failure own = cause;

@@ -78,12 +78,14 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
   FixedText<224> where;
   where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, sequence).c_str(), name().c_str(),
             rank(), size());
-  // Operations that differ in a mismatch have the same sequence number.
+  // In a mismatch, ranks called different operations with the same sequence number, so only the number is
+  // compared.
   const bool is_first = failure.sequence == sequence && (failure.code == DSC_ERR_MISMATCH ||
                                                          failure.operation == std::string_view(operation));
   const bool is_of_another = (failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) &&
                              failure.sequence != 0 && !is_first;
-  if (is_of_another && !std::string_view(failure.text).starts_with(failure.operation))  // not named yet
+  // Name the other operation, unless the text already does.
+  if (is_of_another && !std::string_view(failure.text).starts_with(failure.operation))
     where.add("%s failed: ", numbered(failure.operation, failure.sequence).c_str());
   const auto text = std::exchange(failure.text, where);
   failure.text += text;
@@ -113,7 +115,7 @@ std::vector<std::shared_ptr<GroupEngine>> CommState::channels() const {
 }
 
 void CommState::fail_channels(const Failure& cause) noexcept {
-  Failure there = cause;  // the failed operation is not one of the channel
+  Failure there = cause;  // the failed operation does not belong to the channel
   there.operation = {};
   there.sequence = 0;
   call_out([&] {

@@ -1,5 +1,6 @@
-// What a communicator is on this rank, whatever its engine: its identity, its members, and its state machine.
-// Ranks move from open to failed, finalized or left. This class words the refusal of later calls.
+// The state of a communicator on this rank, independent of its engine: identity, members, and a state
+// machine. The state is open, failed, finalized or left. This class also makes the error messages for calls
+// in the last three states.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,7 @@ namespace dsc {
 
 class GroupEngine;
 
-// Facts that start-up has found out, kept for later calls.
+// Results of start-up that later calls need.
 struct WorldInfo {
   int world_size = 1;
   int local_rank = 0;
@@ -28,20 +29,20 @@ struct WorldInfo {
   int master_port = 0;
   std::string source;
   std::string report;
-  bool progress_thread = true;  // if false, calls of the program drive all operations
+  bool progress_thread = true;  // if false, only calls of the program drive operations
 };
 
-// The members of a communicator that are on this host.
+// The members of a communicator on this host.
 struct LocalMembers {
   std::shared_ptr<Group> group;
-  std::vector<int32_t> ranks;  // rank in the communicator of each member
+  std::vector<int32_t> ranks;  // rank of each of these members in the communicator
 };
 
 struct CommIdentity {
   uint64_t id = 0;
   std::string name;
   int rank = 0;
-  std::vector<int32_t> global_ranks;  // by rank
+  std::vector<int32_t> global_ranks;  // rank in the world of each rank
 };
 
 class CommState {
@@ -66,63 +67,66 @@ class CommState {
   }
   void set_timeout_ms(int timeout) noexcept { timeout_ms_.store(timeout); }
 
-  // Returns an id for a new group or memory; equal on all ranks if they make these in the same order.
+  // Returns an id for a new group or new memory. It is equal on all ranks if they create these in the same
+  // order.
   uint64_t next_id() noexcept;
-  // Returns the name of a group for which the caller gives none: the name of this communicator and the number
-  // of its latest child.
+  // Returns a default name for a new group: the name of this communicator and the number of its latest child.
   std::string child_name() const;
 
-  // --- The state machine. Any thread.
-  // Returns false if the rank had left before.
+  // --- The state machine. These functions may be called from any thread.
+
+  // Returns false if the rank has already left.
   bool leave() noexcept { return !left_.exchange(true); }
   bool left() const noexcept { return left_.load(); }
   void set_finalized() noexcept { finalized_.store(true); }
   bool finalized() const noexcept { return finalized_.load(); }
-  // Finalized, left, or its world has ended. Inline, because every operation checks this.
+  // Returns true if the communicator was finalized or left, or its world has ended. The function is inline,
+  // because every operation calls it.
   bool is_closed() const noexcept { return left() || finalized() || (host_ && host_->ended()); }
-  // True also if this rank finalizes the world and takes part in no further operation.
+  // Same as is_closed(), but also returns true while this rank finalizes the world, because it then takes
+  // part in no more operations.
   bool has_left_or_finalizes() const noexcept {
     return is_closed() || (local_.group && local_.group->has_left(local_.group->rank()));
   }
-  // Notes that a call of the program on this rank has reported the communicator's failure, or that the
-  // program has caused the failure. Later calls, on host memory and on devices, then get REVOKED instead of
-  // the cause. A failure that only a thread of the library knows does not count. Returns false if it was
-  // noted before.
+  // Records that the program knows the communicator's failure, because a call has reported it or because the
+  // program caused it. Later calls, on host memory and on devices, then get REVOKED instead of the cause. A
+  // failure that only a thread of the library knows is not recorded. Returns false if it was already
+  // recorded.
   bool note_reported() noexcept { return !reported_.exchange(true); }
   bool reported() const noexcept { return reported_.load(); }
-  // Counts calls of abort() on this rank, each of which also ends a running agree or shrink.
+  // Counts calls of abort() on this rank. Each also ends a running agree_on() or shrink().
   void note_abort() noexcept { aborts_.fetch_add(1); }
   uint64_t aborts() const noexcept { return aborts_.load(); }
 
   void expect_open() const;  // throws STATE if has_left_or_finalizes()
 
-  // Returns why a call is refused: STATE if this rank takes part in no further operation, otherwise REVOKED
-  // because of `cause`.
+  // Returns the failure for a call that cannot run. The code is STATE if this rank takes part in no more
+  // operations; otherwise it is REVOKED, with the text of `cause`.
   Failure refusal(const Failure& cause) const noexcept;
-  // Return the cause with which the group fails: aborted() if this rank aborts it, destroyed() if it leaves
-  // while operations are running.
+  // Return the cause of a failure of the group: aborted() if this rank aborts it, destroyed() if this rank
+  // leaves while operations are running.
   Failure aborted() const noexcept;
   Failure destroyed() const noexcept;
-  // Makes `failure` the failure of an operation, with the text "collective 3 (all_reduce) of group "world" on
-  // rank 1 of 4: TEXT". If it names another operation, which failed first, the text says which: "collective 2
+  // Changes `failure` to the failure of an operation. Its text becomes "collective 3 (all_reduce) of group
+  // "world" on rank 1 of 4: TEXT". If another operation failed first, the text names it: "collective 2
   // (broadcast) failed: TEXT".
   void name_operation(Failure& failure, const char* operation, uint64_t sequence) const noexcept;
-  // Returns "rank 1 (pid 4711)" for this rank.
+  // Returns a text such as "rank 1 (pid 4711)" for this rank.
   FixedText<64> describe_self() const noexcept;
 
-  // Internal groups that fail and are left together with this one.
+  // Channels are internal groups that fail, and are left, together with this communicator.
   void add_channel(const std::shared_ptr<GroupEngine>& channel);
   void fail_channels(const Failure& cause) noexcept;
   void leave_channels() noexcept;
 
-  // The ranks that did not take part in the latest agree or shrink, equally on all ranks.
+  // The ranks that did not take part in the latest agree_on() or shrink(). The list is equal on all ranks.
   void set_missing(std::vector<int32_t> ranks);
   std::vector<int32_t> missing() const;
 
-  // Never null. An internal group may share the ledger of the communicator for which it works.
+  // Never null. An internal group may share it with the communicator that it works for.
   std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
 
-  // Never null. Its content is kept until the group is destroyed.
+  // Never null. Its memory is kept until the group is destroyed.
   const std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>();
 
  private:

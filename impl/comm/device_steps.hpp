@@ -1,5 +1,5 @@
-// The steps of a device before and after the operation of a call, in the order of its stream: kernels that
-// fill the memory that is sent, and kernels that read the memory that was received.
+// Steps on a device before and after an operation, in the order of its stream. Kernels before it fill the
+// memory that is sent; kernels after it read the memory that was received.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Made by the caller of an engine. The engine calls begin() once, when it puts the operation on a stream.
-// Until then the buffers of the call only tell on which device it runs.
+// The caller of an engine creates this object. The engine calls begin() exactly once, when it puts the
+// operation on a stream. Before that, the buffers of the call are only used to determine its device.
 class DeviceSteps {
  public:
   virtual ~DeviceSteps() = default;
@@ -19,11 +19,11 @@ class DeviceSteps {
   class OnStream {
    public:
     virtual ~OnStream() = default;
-    // Puts on the stream what follows the operation.
+    // Puts the steps after the operation on the stream.
     virtual void finish() = 0;
   };
-  // Puts on the stream what precedes the operation, and gives the call its buffers; in a group of one rank
-  // both are the same memory. The device's context is current.
+  // Puts the steps before the operation on the stream, and sets the buffers of the call. In a group of one
+  // rank, both buffers are the same memory. The device's context is current.
   virtual std::unique_ptr<OnStream> begin(Call& call, DeviceStream* stream) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Parts of a dimension, one for each rank, and the blocks of a call that follow from them.
+// Divides a dimension into one part per rank, and derives the blocks of a call from these parts.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace dsc {
 // How the elements of a dimension are divided among the ranks.
 class Division {
  public:
-  // Into equal parts; `ranks` must divide `total`.
+  // Divides into equal parts; `ranks` must divide `total`.
   Division(size_t total, int ranks) noexcept : total_(total), part_(total / static_cast<size_t>(ranks)) {}
   explicit Division(std::shared_ptr<const BlockList> parts) noexcept
       : total_(parts->total()), parts_(std::move(parts)) {}
@@ -25,7 +25,7 @@ class Division {
   size_t start(int rank) const noexcept {
     return parts_ ? parts_->starts[static_cast<size_t>(rank)] : part_ * static_cast<size_t>(rank);
   }
-  // Null if the parts are equal.
+  // Returns null if the parts are equal.
   const std::shared_ptr<const BlockList>& parts() const noexcept { return parts_; }
 
  private:
@@ -34,12 +34,12 @@ class Division {
   std::shared_ptr<const BlockList> parts_;
 };
 
-// Returns a hash of a division, continued from `start`.
+// Returns a hash of a division; `start` is the hash of preceding data.
 inline uint64_t hash_of(const Division& division, uint64_t start) noexcept {
   return mix_id(start, division.parts() ? hash_of(*division.parts()) : division.total());
 }
 
-// Returns a list of `of(rank)` for all ranks.
+// Returns a list of the lengths `of(rank)` of all ranks.
 template <typename Of>
 std::shared_ptr<const BlockList> list_of(int ranks, const Of& of) {
   std::vector<size_t> lengths(static_cast<size_t>(ranks));
@@ -47,8 +47,8 @@ std::shared_ptr<const BlockList> list_of(int ranks, const Of& of) {
   return std::make_shared<const BlockList>(std::move(lengths));
 }
 
-// Returns the columns of a matrix in which each rank has its part of a division; an element of the division
-// is `unit` columns.
+// Returns the columns of each rank in a matrix whose columns are divided; one element of the division is
+// `unit` columns.
 inline Columns columns_of(const Division& division, size_t unit, int ranks) {
   if (!division.parts()) return {division.part(0) * unit, nullptr};
   return {0, list_of(ranks, [&](int rank) { return division.part(rank) * unit; })};
@@ -58,8 +58,8 @@ inline void set_columns(Call& call, const ColumnBlocks& columns) {
   call.columns = std::make_shared<const ColumnBlocks>(columns);
 }
 
-// Sets the buffers of a call and their counts. If one buffer is empty, only the other one tells in which
-// memory the data is, because the address of an empty buffer may be of another kind.
+// Sets the buffers of a call. If exactly one of them is empty, its address is dropped: it may be in the wrong
+// kind of memory, and only the other address determines where the data is.
 inline void set_buffers(Call& call, const void* send, size_t sent, void* recv, size_t received) noexcept {
   call.send = sent > 0 || received == 0 ? send : nullptr;
   call.recv = received > 0 || sent == 0 ? recv : nullptr;

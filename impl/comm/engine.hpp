@@ -1,9 +1,9 @@
-// The seam between communicators and engines. An engine moves the data of operations. A communicator has a
-// group engine for host memory, and may have a device engine too. docs/extending.md describes how to add an
-// engine; tests/conformance contains a small one and the suite that every engine passes.
+// The interface between communicators and engines. An engine moves the data of operations. Every communicator
+// has a group engine for host memory, and may also have a device engine. docs/extending.md describes how to
+// add an engine. tests/conformance contains a small engine, and the test suite that every engine must pass.
 //
-// Functions with a body here are optional: unsupported_reason(), learn_of(), on_status_query(),
-// query_hosts(), query_rank(). An engine implements all others.
+// Functions with a body are optional: unsupported_reason(), learn_of(), on_status_query(), query_hosts(),
+// query_rank(). An engine must implement all others.
 #pragma once
 
 #include <functional>
@@ -28,67 +28,69 @@ class GroupEngine;
 struct DeviceContext;
 
 struct GroupOptions {
-  std::string name;        // empty: derived from the parent's name
-  int32_t timeout_ms = 0;  // 0: the parent's
-  // The following apply to devices only; 0 and empty leave the choice to the device's library.
+  std::string name;        // if empty, derived from the parent's name
+  int32_t timeout_ms = 0;  // 0 means the parent's time-out
+  // The following members apply only to devices. With 0 or an empty text, the device's library chooses.
   int32_t min_ctas = 0;
   int32_t max_ctas = 0;
   int32_t stream_priority = 0;  // lower is more urgent
   std::string net_name = {};
 };
 
-// What every engine does. One thread at a time may call it, except for functions marked "any thread".
+// The interface that all engines have in common. Only one thread at a time may call an engine, except for
+// functions marked "any thread".
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Returns why this engine cannot run an operation, as a text to follow the operation's name; nullopt if it
-  // can.
+  // Returns why this engine cannot run an operation; nullopt if it can. The text continues a sentence that
+  // begins with the operation's name.
   virtual std::optional<std::string> unsupported_reason(const Call&) const { return std::nullopt; }
-  // Throws UNSUPPORTED with that reason. Called before other ranks learn of the call.
+  // Throws UNSUPPORTED with that reason. Called before other ranks know about the call.
   void expect_supported(const Call& call) const {
     if (const auto reason = unsupported_reason(call)) fail(DSC_ERR_UNSUPPORTED, "%s", reason->c_str());
   }
 
-  // Runs an operation to its end (on a device: until it is on its stream) and throws its failure. The caller
-  // has checked the arguments.
+  // Runs an operation to its end, and throws if it fails. On a device, only waits until the operation is on
+  // its stream. The caller has checked the arguments.
   virtual void run(const Call& call) = 0;
-  // Begins an operation. Any thread, if the caller keeps the calls in order.
+  // Starts an operation without waiting for its end. Any thread may call this, if the caller keeps calls in
+  // order.
   virtual std::shared_ptr<Work> start(const Call& call) = 0;
 
-  // Collective: returns zeroed memory in which the engine moves data fastest. release_memory() of
+  // Collective. Returns zeroed memory of the kind in which the engine moves data fastest. release_memory() of
   // comm/memory.hpp frees it.
   virtual void* allocate(size_t bytes) = 0;
 
-  // True while an operation of this rank runs. Any thread.
+  // Returns true while an operation of this rank is running. Any thread.
   virtual bool has_running() noexcept = 0;
 
-  // Collective: waits until the operations of all ranks have ended.
+  // Collective. Waits until the operations of all ranks have ended.
   virtual void finalize() = 0;
 
-  // Any thread may read it.
+  // May be read from any thread.
   StatsTable stats;
 };
 
-// A group that an engine is to make from its own. All ranks of the parent take part. `members` are ranks of
-// the parent; they differ between ranks if several groups are made at once.
+// Describes a group that an engine creates from an existing one. All ranks of the parent take part. `members`
+// are ranks of the parent. If several groups are created by the same call, `members` differs between ranks.
 struct NewGroup {
   OpKind kind = OpKind::kSplit;  // or kCreateGroup
-  uint64_t tag = 0;              // with `note`, equal on all ranks of the parent
-  std::string note = {};         // describes the arguments in a mismatch
+  uint64_t tag = 0;              // like `note`, equal on all ranks of the parent
+  std::string note = {};         // describes the arguments if they do not match
   std::vector<int32_t> members = {};
   uint64_t id = 0;
   std::string name = {};
   int timeout_ms = 0;
 };
 
-// The reply of a rank of another host to a status query.
+// The reply to a status query from a rank of another host.
 struct Answer {
   int32_t rank = -1;
   std::string text;
 };
 
-// An engine for host memory. It also knows which ranks are alive, and decides when the group has failed.
+// An engine for host memory. It also knows which ranks are alive, and decides whether the group has failed.
 class GroupEngine : public Engine {
  public:
   GroupEngine(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
@@ -103,49 +105,58 @@ class GroupEngine : public Engine {
   int timeout_ms() const noexcept { return state.timeout_ms(); }
 
   virtual int32_t backend() const noexcept = 0;  // dsc_backend_t
-  // Returns whether reductions can check their inputs for NaNs and infinities.
+  // Returns true if reductions can check their inputs for NaNs and infinities.
   virtual bool checks_nonfinite() const noexcept = 0;
 
-  // Drives the queued operations of this rank in all groups of its world on the calling thread, until one
-  // of them completes, none is left, or the deadline has passed. Returns true if none is left. Any thread.
+  // Drives the queued operations of this rank, in all groups of its world, on the calling thread. Returns
+  // when one of them completes, when none remains, or when the deadline has passed. Returns true if none
+  // remains. Any thread.
   virtual bool progress(Deadline deadline) = 0;
-  // Gives the next operation the sequence number 1, as if there had been none before. All ranks call this at
-  // the same point.
+  // Resets the sequence, so that the next operation gets number 1. All ranks call this at the same point of
+  // the program.
   virtual void restart_sequence() noexcept = 0;
 
-  // --- The failure of the group. Any thread.
-  // revoke() fails it on all ranks. The next call on this rank reports the cause, unless the caller notes in
-  // the state that the program knows it.
+  // --- The failure of the group. These functions may be called from any thread.
+
+  // revoke() fails the group on all ranks. The next call on this rank reports the cause, unless
+  // state.note_reported() was called because the program already knows it.
   virtual void revoke(const Failure& cause) noexcept = 0;
   virtual bool revoked() const noexcept = 0;
-  // Returns the first cause. If there is none, returns PEER_STALLED with the ranks that do not run now, or
-  // code OK.
+  // Returns the first cause of failure. Without a failure, returns PEER_STALLED and the ranks whose processes
+  // are not running now, or code OK.
   virtual Failure failure() const = 0;
-  // Fails the group on this rank with a cause that its other ranks also learn.
+  // Fails the group on this rank. The other ranks learn the same cause independently of this call.
   virtual void learn_of(const Failure& cause) noexcept { revoke(cause); }
 
-  // --- The end. Any thread.
-  // This rank takes part in no further operation; operations that still run fail the group. A second call
-  // does nothing.
+  // --- The end of the group. These functions may be called from any thread.
+
+  // From now on, this rank takes part in no operations. If operations are still running, the group fails. A
+  // second call does nothing.
   virtual void leave() noexcept = 0;
-  // Called when this rank finalizes the world: tells the members that wait for it. Does nothing while
+  // Called when this rank finalizes the world. Informs members that wait for this rank. Does nothing while
   // operations of this rank are running.
   virtual void leave_if_idle() noexcept = 0;
 
-  // --- Groups. Collective. Returns null for a rank that is not a member. Succeeds on all members or on none.
+  // --- New groups.
+
+  // make_group() is collective. It returns null on a rank that is not a member. It succeeds on all members or
+  // on none.
   virtual std::shared_ptr<GroupEngine> make_group(const NewGroup& wanted) = 0;
-  // Collective among the living ranks, also after a failure. agree_on() returns the bitwise AND of their
-  // flags, shrink() a group of them. Both set state.missing().
+  // Collective among the surviving ranks; may also be called after a failure. agree_on() returns the bitwise
+  // AND of their flags, and shrink() returns a group of them. Both set state.missing().
   virtual int32_t agree_on(int32_t flags) = 0;
   virtual std::shared_ptr<GroupEngine> shrink(const GroupOptions& options) = 0;
 
-  // --- Status queries between hosts, for engines whose operations are not compared here.
-  // Sets how this rank answers, in at most 512 bytes. The handler runs on a thread that must not wait.
+  // --- Status queries between hosts. They serve engines whose operations the group engine does not compare.
+
+  // Sets the handler that makes the answers of this rank, of at most 512 bytes. It runs on a thread that must
+  // not block.
   using QueryHandler = std::function<std::string(const std::string& question)>;
   virtual void on_status_query(const QueryHandler&) {}
-  // Send a status query of at most 64 bytes to the first rank of each other host (at most 64 hosts), or to
-  // one rank. For each sequence number, only the first rank that calls query_hosts() asks; on the others it
-  // waits for the group's failure and returns nothing. Any thread; takes at most about three seconds.
+  // Send a status query of at most 64 bytes: query_hosts() to the first rank of each other host (at most 64
+  // hosts), and query_rank() to one rank. For each sequence number, only the first rank that calls
+  // query_hosts() sends the query. On other ranks, the call waits until the group has failed and returns
+  // nothing. Any thread may call both; they take at most about three seconds.
   virtual std::vector<Answer> query_hosts(uint64_t, const std::string&) { return {}; }
   virtual std::vector<Answer> query_rank(int32_t, const std::string&) { return {}; }
 };
@@ -156,47 +167,50 @@ struct Engines {
   std::shared_ptr<DeviceEngine> device;  // null if the communicator is not bound to a device
 };
 
-// An engine for memory of one device, next to the group engine with the same ranks. Its operations run in the
-// order of their streams. An operation that it starts is ordered after the work that is already on the
+// An engine for the memory of one device. The communicator also has a group engine with the same ranks.
+// Operations run in the order of their streams. An operation is ordered after all work that is already on the
 // caller's stream.
 class DeviceEngine : public Engine {
  public:
   virtual const DeviceContext& context() const noexcept = 0;
 
-  // Returns true if the buffers are on this device, false if they are in host memory. Throws INVALID_ARG if
-  // one call mixes both, and for buffers on another device.
+  // Returns true if the buffers are on this device, and false if they are in host memory. Throws INVALID_ARG
+  // if a buffer is on another device, or if one call mixes host and device memory.
   virtual bool takes(const Call& call) = 0;
-  // Enters a collective on host memory into the comparison of calls: all ranks must call it at the same
-  // position among their calls on devices.
+  // Adds a collective on host memory to the comparison of calls. All ranks must call it at the same position
+  // among their calls on devices.
   virtual void note_host_call(const Call& call) = 0;
   // Run or start all calls as one operation. If one fails, the communicator fails.
   virtual void run_batch(std::span<const Call> calls) = 0;
   virtual std::shared_ptr<Work> start_batch(std::span<const Call> calls) = 0;
 
-  // Collective: `make` makes the host part of the group, and this adds the device part. Ranks whose `make`
-  // fails take part nevertheless.
+  // Collective. `make` creates the host part of the group, and this function adds the device part. A rank on
+  // which `make` fails must also take part.
   using MakeGroup = std::function<std::shared_ptr<GroupEngine>()>;
   virtual Engines make_group(const MakeGroup& make, int32_t color, const GroupOptions& options) = 0;
   virtual Engines shrink(const GroupOptions& options) = 0;
-  // Collective: makes a group of the same ranks that uses a communicator of the program, in the order of its
-  // ranks.
+  // Collective. Makes a group of the same ranks from a device library's communicator that the program has
+  // created. Ranks keep the order that they have in it.
   virtual Engines adopt(void* communicator, const GroupOptions& options) = 0;
 
-  // --- Any thread.
-  // Returns the group's failure, with details that only this rank knows.
+  // --- These functions may be called from any thread.
+
+  // Returns the group's failure. It includes details that only this rank knows.
   virtual Failure failure() const = 0;
-  // Called when the group has failed: aborts operations that run here. Also called when this rank leaves:
-  // then operations run to their end, within the time-out. Does not wait.
+  // Called when the group has failed, to abort operations that are running here. Also called when this rank
+  // leaves; operations then run to their end, within the time-out. Does not wait.
   virtual void give_up() noexcept = 0;
-  // Waits until a communicator of the program is detached.
+  // Waits until a communicator that the program created is no longer used here.
   virtual void await_adopted() const noexcept = 0;
 };
 
-// What a program asks of a device at start-up.
+// The settings of a program for its device at start-up.
 struct DeviceRequest {
-  bool required = false;                             // false: only if a device was named or is in use
-  int32_t number = -1;                               // -1: the device in use, or by local rank
-  std::map<std::string, std::string> settings = {};  // of the device's libraries, by name
+  // If false, a device is optional: it is used only if one was named or is in use.
+  bool required = false;
+  // -1 means the device in use, or one that is chosen by local rank.
+  int32_t number = -1;
+  std::map<std::string, std::string> settings = {};  // settings of the device's libraries, by name
 
   // Returns the value of a setting; empty if it was not given.
   std::string setting(const std::string& name) const {

@@ -1,4 +1,4 @@
-// All-gathers of values that ranks exchange for the library's own purposes.
+// All-gathers of values that the library itself needs.
 #pragma once
 
 #include <cstdio>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Collective: an all-gather of `bytes` bytes per rank; kind, tag and note keep different exchanges apart.
-// `group` is a communicator or its group engine.
+// Collective. An all-gather of `bytes` bytes per rank. `kind`, `tag` and `note` distinguish one exchange from
+// another. `group` is a communicator or its group engine.
 template <typename Group>
 void gather_bytes(Group& group, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes,
                   const std::string& note = {}) {
@@ -20,7 +20,7 @@ void gather_bytes(Group& group, OpKind kind, uint64_t tag, const void* mine, voi
   group.run(call);
 }
 
-// Collective: returns the values of all ranks, by rank.
+// Collective. Returns the values of all ranks, in rank order.
 template <typename Group, typename T>
 std::vector<T> gather_all(Group& group, OpKind kind, uint64_t tag, const T& mine,
                           const std::string& note = {}) {

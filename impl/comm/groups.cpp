@@ -15,7 +15,7 @@ constexpr uint64_t kChoiceTag = 0, kMakeTag = 1;
 
 // The arguments of one rank in a split.
 struct SplitChoice {
-  int32_t color;  // -1: no group
+  int32_t color;  // -1 means no group
   int32_t key;
 };
 

@@ -12,7 +12,7 @@ NonFinite move_locally(const Call& call, const Transfer& transfer) {
   const void* source = call.send;
   void* target = call.recv;
   const bool checks = call.nonfinite != NonFiniteCheck::kOff;
-  // This also applies in place, because results hold NaN and true in one canonical form.
+  // Reduce even in place, because results contain NaN and "true" only in one canonical form.
   const bool may_change = !call.user && (is_floating(call.dtype) || call.dtype == DSC_DTYPE_BOOL);
   if (source != target || may_change || checks)
     reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest, checks ? &found : nullptr);

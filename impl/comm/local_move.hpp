@@ -1,4 +1,4 @@
-// Operations of a group of one rank: its data moves from its own input to its own output.
+// Operations of a group of one rank: data moves from the rank's input to its own output.
 #pragma once
 
 #include "comm/transfer.hpp"
@@ -7,8 +7,8 @@
 
 namespace dsc {
 
-// Moves the data of an operation; `transfer` is that of the call for one rank. Returns what the call's check
-// found in the input. Throws CALLBACK if a user-defined operation fails.
+// Moves the data of an operation. `transfer` describes the call for one rank. Returns the NaNs and infinities
+// that the check found in the input. Throws CALLBACK if a user-defined operation fails.
 NonFinite move_locally(const Call& call, const Transfer& transfer);
 
 }  // namespace dsc

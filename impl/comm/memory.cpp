@@ -20,8 +20,9 @@ struct KeptBlock {
 struct KeptMemory {
   Mutex mutex;
   std::map<void*, KeptBlock> blocks DSC_GUARDED_BY(mutex);
-  std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);  // of engines of all kinds
-  std::set<void*> callers DSC_GUARDED_BY(mutex);                   // what a caller may free
+  // Memory of all engines, with one entry per retain_memory().
+  std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);
+  std::set<void*> callers DSC_GUARDED_BY(mutex);  // addresses that a caller may free
 };
 
 // The registry is never destroyed, because calls may arrive until the process ends.
@@ -41,7 +42,7 @@ bool release_kept(void* memory) {
 }
 
 bool release_retained(void* memory) {
-  std::shared_ptr<void> released;  // as above
+  std::shared_ptr<void> released;  // destroyed after the lock is released
   const MutexLock lock(kept().mutex);
   const auto found = kept().retained.find(memory);
   if (found == kept().retained.end()) return false;
@@ -50,7 +51,7 @@ bool release_retained(void* memory) {
   return true;
 }
 
-// Returns whether a caller may free this memory; true only once.
+// Returns true if a caller may free this memory. Returns true only once per address.
 bool take_from_caller(void* memory) {
   const MutexLock lock(kept().mutex);
   return kept().callers.erase(memory) > 0;

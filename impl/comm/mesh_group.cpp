@@ -6,7 +6,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kMeshTag = 3;  // of find_disagreement()
+constexpr uint64_t kMeshTag = 3;  // the tag for find_disagreement()
 
 void verify_mesh(Comm& comm, const RankMesh& mesh, const char* axes) {
   const std::string lines[] = {mesh.describe(), axes};
@@ -19,7 +19,7 @@ void verify_mesh(Comm& comm, const RankMesh& mesh, const char* axes) {
 
 }  // namespace
 
-// The ranks compare mesh and axes before any check whose result may differ between them.
+// Ranks compare mesh and axes first, because the result of later checks may differ between ranks.
 std::shared_ptr<Comm> split_along(Comm& comm, const RankMesh& mesh, const char* axes, GroupOptions options) {
   verify_mesh(comm, mesh, axes);
   if (mesh.size() != comm.size())

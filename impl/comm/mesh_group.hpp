@@ -8,8 +8,8 @@
 
 namespace dsc {
 
-// Collective. Returns the group of this rank along some axes, such as "tp-dp", which are also its name unless
-// the options have one. Throws MISMATCH on all ranks if mesh or axes differ.
+// Collective. Returns this rank's group along some axes, such as "tp-dp". The axes are also the name of the
+// group, unless the options contain one. If mesh or axes differ between ranks, all ranks throw MISMATCH.
 std::shared_ptr<Comm> split_along(Comm& comm, const RankMesh& mesh, const char* axes, GroupOptions options);
 
 }  // namespace dsc

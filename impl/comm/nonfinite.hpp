@@ -13,20 +13,21 @@ namespace dsc {
 
 struct NonFiniteTotals {
   uint64_t elements = 0;
-  uint64_t operations = 0;  // operations that had such inputs
-  uint64_t sequence = 0;    // sequence number of the first of them
-  uint64_t index = 0;       // its first such element, on the first rank that has some
+  uint64_t operations = 0;  // number of operations with such inputs
+  uint64_t sequence = 0;    // sequence number of the first such operation
+  // Index of the first such element of that operation, on the first rank that has one.
+  uint64_t index = 0;
   int rank = -1;
   const char* operation = "";
 };
 
-// Holds the check that a communicator runs and its totals. Any thread.
+// Stores which check a communicator runs, and the totals. Any thread.
 class NonFiniteLedger {
  public:
   explicit NonFiniteLedger(NonFiniteCheck check) noexcept : check_(check) {}
 
   NonFiniteCheck check() const noexcept { return check_.load(std::memory_order_relaxed); }
-  // Returns the check for a reduction of this type: integers are always finite, so theirs is kOff.
+  // Returns the check for a reduction of this type. It is kOff for integers, because they are always finite.
   NonFiniteCheck check_for(int32_t dtype) const noexcept {
     const NonFiniteCheck wanted = check();
     return wanted != NonFiniteCheck::kOff && is_floating(dtype) ? wanted : NonFiniteCheck::kOff;
@@ -43,7 +44,7 @@ class NonFiniteLedger {
     totals_.operation = op_kind_name(kind);
   }
 
-  // Returns the totals; `clear` resets them.
+  // Returns the totals, and resets them if `clear` is set.
   NonFiniteTotals totals(bool clear) {
     MutexLock lock(mutex_);
     return clear ? std::exchange(totals_, {}) : totals_;

@@ -1,4 +1,5 @@
-// Writes what ranks compare in addition to the fields of a call. A mismatch shows this note.
+// Writes the note of a call. Ranks compare it in addition to the call's fields, and the message about a
+// mismatch shows it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 namespace dsc {
 
-// Appends texts to a note. What does not fit is shown as "...".
+// Appends texts to a note. If a text does not fit, "..." is appended instead and later texts are dropped.
 class NoteWriter {
  public:
   explicit NoteWriter(Call& call) : at_(call.note), end_(call.note + sizeof call.note - 1) {}

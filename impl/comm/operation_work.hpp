@@ -1,4 +1,4 @@
-// The handle of one operation: the part that is common to all engines. They differ in how a thread waits.
+// The part of an operation's handle that all engines have in common. Engines differ in how a thread waits.
 #pragma once
 
 #include <atomic>
@@ -29,9 +29,9 @@ class OperationWork : public Work {
  protected:
   // Returns when the operation has ended or the deadline has passed.
   virtual void await_end(Deadline deadline) = 0;
-  // Called when a descriptor or a countdown waits for the end.
+  // Called when a file descriptor or a countdown was registered and has to be signaled at the end.
   virtual void on_listener() {}
-  // Ends the work. Returns false if it had ended before, because two threads may detect the end.
+  // Ends the work. Returns false if it has already ended, because two threads may detect the end.
   bool end(const std::optional<Failure>& failure) noexcept;
 
  private:

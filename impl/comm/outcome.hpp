@@ -1,4 +1,4 @@
-// Collective steps that fail in the same way on all ranks.
+// Collective steps that either succeed on all ranks or fail on all ranks with the same error.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace dsc {
 
-// Returns the failure of the first rank that failed by itself and not because another rank did. all[i] is the
-// outcome on rank i, as that rank has written it.
+// Returns the failure of the first rank whose own step failed. A rank that failed only because another rank
+// did is returned only if there is no such rank. all[i] is the result on rank i, as that rank has sent it.
 std::optional<Failure> first_failure(std::vector<Failure> all);
 
-// Collective: runs a step on each rank and exchanges the outcomes. Throws on all ranks if the step failed on
-// one.
+// Collective. Runs a step on each rank and exchanges the results. If the step failed on a rank, throws on all
+// ranks.
 template <typename Group, typename Step>
 void run_on_all(Group& group, OpKind kind, uint64_t tag, const std::string& note, const Step& step) {
   Failure mine;

@@ -1,4 +1,4 @@
-// Calls whose blocks are columns of a matrix, for engines that move only contiguous blocks.
+// Converts calls whose blocks are columns of a matrix, for engines that move only contiguous blocks.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace dsc {
 
-// Holds the blocks of a call one after another, in host memory. A call without columns stays as it is.
+// Stores the blocks of a call contiguously in host memory. A call without columns is not changed.
 class PackedCall {
  public:
   // Packs the send buffer if it has columns.
   PackedCall(const Call& call, int rank, int size, Scratch& scratch);
 
-  // The same call on contiguous blocks.
+  // Returns the same call for contiguous blocks.
   const Call& call() const noexcept { return call_; }
-  // Writes the received blocks to the columns of the recv buffer, after the call has succeeded.
+  // Writes the received blocks to the columns of the recv buffer. Called after the operation has succeeded.
   void unpack() const;
 
  private:
@@ -27,10 +27,11 @@ class PackedCall {
   Call call_;
 };
 
-// Returns the call with contiguous blocks, in buffers that the caller has yet to set.
+// Returns the same call for contiguous blocks. The caller still has to set the buffers.
 Call without_columns(const Call& call);
 
-// Returns where the block for or from a member starts if the blocks lie one after another, in elements.
+// Returns the start, in elements, of the block for or from a member, if blocks are contiguous and in rank
+// order.
 size_t packed_start(const BlockList* blocks, size_t count, int member) noexcept;
 
 }  // namespace dsc

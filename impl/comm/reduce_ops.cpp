@@ -10,7 +10,8 @@
 namespace dsc {
 namespace {
 
-// Numbers are not reused, so that a stale number cannot select another operation.
+// Maps numbers to user-defined operations. A number is never reused, so that an outdated number cannot select
+// another operation.
 struct OpRegistry {
   Mutex mutex;
   std::map<int32_t, std::shared_ptr<const CustomOp>> ops DSC_GUARDED_BY(mutex);
@@ -50,7 +51,10 @@ bool remove_custom_op(int32_t op) noexcept {
 void set_reduction(Call& call, int32_t op) {
   std::shared_ptr<const CustomOp> custom;
   if (!is_op(op) && !(op >= kUserOp && (custom = find_custom_op(op))))
-    fail(DSC_ERR_INVALID_ARG, "op is %d, expected 1 (sum) to 8 (bxor), or one of dsc_op_create_...", op);
+    fail(DSC_ERR_INVALID_ARG,
+         "op is %d, expected 101 (sum) to 108 (bxor), or a number from dsc_op_create_premul() or "
+         "dsc_op_create_user()",
+         op);
   if (custom && custom->user) {
     call.op = kUserOp;
     call.op_id = custom->user->id;
@@ -65,7 +69,7 @@ void set_reduction(Call& call, int32_t op) {
   if (!is_floating(call.dtype))
     fail(DSC_ERR_UNSUPPORTED, "op scales elements of %s, expected a floating-point type",
          dtype_name(call.dtype));
-  // Types other than f64 are scaled in f32.
+  // All types except f64 are scaled in f32.
   const auto narrow = static_cast<float>(custom->prescale);
   if (call.dtype != DSC_DTYPE_F64 && (!std::isfinite(narrow) || (narrow == 0 && custom->prescale != 0)))
     fail(DSC_ERR_INVALID_ARG, "op scales by %g, expected a number that f32 can hold, for elements of %s",

@@ -29,7 +29,7 @@ std::shared_ptr<std::byte> Scratch::take(size_t bytes) {
   return {lease, lease->block.memory.get()};
 }
 
-// Large blocks request huge pages, because rows are spread over them.
+// Large blocks request huge pages, because accesses to rows are spread over the whole block.
 Scratch::Block Scratch::allocate(size_t bytes) {
   constexpr size_t kLargePage = size_t{2} << 20, kLine = 64;
   const size_t alignment = bytes >= kLargePage ? kLargePage : kLine;
@@ -40,7 +40,8 @@ Scratch::Block Scratch::allocate(size_t bytes) {
   return block;
 }
 
-// Returns the smallest block that is large enough. If none is, the largest one makes room for its successor.
+// Returns the smallest free block that is large enough. If there is none, frees the largest block and returns
+// an empty one, so that the caller allocates a larger block.
 Scratch::Block Scratch::take_free(size_t bytes) {
   const MutexLock lock(mutex_);
   auto found = std::ranges::lower_bound(free_, bytes, {}, &Block::bytes);

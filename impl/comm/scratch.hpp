@@ -1,5 +1,5 @@
-// Memory for a step of a call, kept for later calls: the first use of a fresh page takes longer than moving
-// the data in it.
+// Temporary memory for a call, which is kept for later calls. The first use of a fresh page takes longer than
+// moving the data in it.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace dsc {
 
-// Any thread.
+// May be used from any thread.
 class Scratch : public std::enable_shared_from_this<Scratch> {
  public:
   Scratch() { free_.reserve(kMostFree + 1); }
-  // Returns at least `bytes` of uninitialised memory; null for 0 bytes. It returns to this object when its
-  // last holder releases it.
+  // Returns at least `bytes` bytes of uninitialized memory; null for 0 bytes. When the last reference is
+  // dropped, the memory returns to this object.
   std::shared_ptr<std::byte> take(size_t bytes);
 
  private:
@@ -35,7 +35,7 @@ class Scratch : public std::enable_shared_from_this<Scratch> {
   void give_back(Block block) noexcept;
 
   Mutex mutex_;
-  std::vector<Block> free_ DSC_GUARDED_BY(mutex_);  // the smallest first
+  std::vector<Block> free_ DSC_GUARDED_BY(mutex_);  // sorted, the smallest first
 };
 
 }  // namespace dsc

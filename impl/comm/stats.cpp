@@ -5,7 +5,8 @@
 namespace dsc {
 namespace {
 
-// With one writer at a time a load and a store are enough; an atomic addition costs many times more.
+// If only one thread writes at a time, a load and a store are enough. An atomic addition would cost many
+// times more.
 void increase(std::atomic<uint64_t>& total, uint64_t by, bool shared) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   if (shared)
@@ -23,7 +24,7 @@ size_t class_of(size_t bytes) noexcept {
 void StatsTable::add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept {
   if (static_cast<size_t>(kind) >= kKinds) return;
   Cell& cell = rows_[static_cast<size_t>(kind)][class_of(bytes)];
-  const bool shared = is_message(kind);  // each peer has its own queue
+  const bool shared = is_message(kind);  // messages to different peers may end in parallel
   increase(cell.count, 1, shared);
   increase(cell.bytes, bytes, shared);
   increase(cell.waiting_ns, static_cast<uint64_t>(waiting_ns), shared);

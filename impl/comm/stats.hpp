@@ -21,7 +21,7 @@ struct OpStats {
 
 class StatsTable {
  public:
-  // Any thread may add messages; other operations are added by one thread at a time.
+  // Any thread may add messages. Only one thread at a time may add other operations.
   void add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept;
   std::vector<OpStats> read() const;
 

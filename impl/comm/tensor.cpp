@@ -9,7 +9,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kShownBytes = 100;  // of one name or shape in messages
+constexpr size_t kShownBytes = 100;  // limit for a name or shape in messages
 
 std::optional<uint64_t> product(std::span<const int64_t> shape) {
   int64_t elements = 1;
@@ -34,7 +34,8 @@ std::string memory_text(int32_t device) {
   return device < 0 ? "host memory" : "memory of device " + std::to_string(device);
 }
 
-// A failure of the device's driver is returned as a problem and not thrown.
+// Returns why the tensor's memory is not where `device` says. A failure of the device's driver is also
+// returned, not thrown.
 std::optional<TensorProblem> memory_problem(const Comm& comm, const Tensor& tensor) {
   int found = tensor.device;
   std::optional<TensorProblem> problem;

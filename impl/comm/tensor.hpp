@@ -1,4 +1,4 @@
-// One tensor of a caller's list, its checks, and its description for messages.
+// A tensor of a list that the caller passes, with its checks and its description for messages.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,15 @@ struct Tensor {
   size_t bytes() const noexcept;
 };
 
-std::string label(const char* name, size_t index);  // "fc.weight (index 3)", or "parameter 3" without a name
-std::string describe(const Tensor& tensor);         // "f32 [10, 20]", or "f32, 200 elements" without a shape
+// Returns a name such as "fc.weight (index 3)", or "parameter 3" without a name.
+std::string label(const char* name, size_t index);
+// Returns a text such as "f32 [10, 20]", or "f32, 200 elements" without a shape.
+std::string describe(const Tensor& tensor);
 
-// Returns the labels of some tensors, cut to about 200 bytes.
+// Returns the labels of some tensors, separated by commas. After about 200 bytes, the rest is only counted.
 std::string listed_labels(std::span<const std::string> labels, std::span<const size_t> indices);
 
-// Throws INVALID_ARG for an invalid tensor, and OVERFLOW if its size in bytes does not fit.
+// Throws INVALID_ARG for an invalid tensor, and OVERFLOW if its size in bytes exceeds the range of size_t.
 void check_tensors(std::span<const Tensor> tensors);
 
 struct TensorProblem {
@@ -40,16 +42,16 @@ struct TensorProblem {
 
 class Comm;
 
-// Returns why this group cannot work on the tensors, or nullopt if it can. All of them must be in host
-// memory, or all on the device to which the group is bound.
+// Returns why this group cannot use the tensors, or nullopt if it can. They must all be in host memory, or
+// all on the device to which the group is bound.
 std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Tensor> tensors,
                                            bool needs_data);
 
-// Throws INVALID_ARG for a gradient that is not in the same memory as the parameters: on this device, or in
-// host memory for -1. The gradient may be null.
+// Throws INVALID_ARG if a gradient is not in the same memory as the parameters: `device`, or host memory if
+// it is -1. The gradient may be null.
 void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, const std::string& who);
 
-// Returns the text cut to at most `most` bytes; a text that was cut ends in "...".
+// Returns the text, cut to at most `most` bytes. If it was cut, it ends in "...".
 std::string clipped(std::string text, size_t most);
 
 }  // namespace dsc

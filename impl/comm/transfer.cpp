@@ -14,7 +14,7 @@ size_t longest_of(const Call& call) noexcept {
   return blocks ? *std::max_element(blocks->lengths.begin(), blocks->lengths.end()) : call.count;
 }
 
-// Locates one end of a block in a member's columns.
+// Computes the start and the rows of a block that is a member's columns of a matrix.
 void locate_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
   start = columns.start_of(member);
   rows = {columns.width_of(member), columns.all(members)};
@@ -89,7 +89,7 @@ size_t Transfer::send_elements(int member) const noexcept {
   return recv_blocks ? recv_blocks->lengths[at] : count * parts;
 }
 
-// Returns the elements up to the last one that is sent.
+// Returns the number of elements up to the last one that is sent.
 size_t Transfer::send_extent() const noexcept {
   size_t extent = 0;
   for (int receiver = 0; receiver < size; ++receiver) {

@@ -1,4 +1,5 @@
-// The data movement of a collective: which elements go from whose send buffer to whose recv buffer.
+// The data movement of a collective operation: which elements move from which send buffer to which recv
+// buffer.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +30,11 @@ Pattern pattern_of(OpKind kind) noexcept;
 constexpr bool reduces(Pattern pattern) noexcept {
   return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce || pattern == Pattern::kReduceScatter;
 }
-// True if each receiver gets a different block of a sender.
+// Returns true if a sender sends a different block to each receiver.
 constexpr bool divides(Pattern pattern) noexcept {
   return pattern == Pattern::kReduceScatter || pattern == Pattern::kScatter || pattern == Pattern::kAllToAll;
 }
-// True if a receiver gets a block from each sender.
+// Returns true if a receiver gets a block from each sender.
 constexpr bool collects(Pattern pattern) noexcept {
   return pattern == Pattern::kGather || pattern == Pattern::kAllGather || pattern == Pattern::kAllToAll;
 }
@@ -44,8 +45,9 @@ constexpr bool only_root_receives(Pattern pattern) noexcept {
   return pattern == Pattern::kReduce || pattern == Pattern::kGather;
 }
 
-// Where the elements of a block lie relative to its first one: in rows of `length` elements, whose starts are
-// `stride` elements apart. A contiguous block is one row.
+// The positions of a block's elements relative to its first element. The block consists of rows of `length`
+// elements, and the starts of two consecutive rows are `stride` elements apart. A contiguous block is a
+// single row.
 struct Rows {
   size_t length = SIZE_MAX;
   size_t stride = 0;
@@ -59,17 +61,17 @@ struct Rows {
   }
 };
 
-// Elements that go from one member to another.
+// Elements that move from one member to another.
 struct Block {
-  size_t from = 0;  // its start in the sender's send buffer
-  size_t to = 0;    // its start in the receiver's recv buffer
+  size_t from = 0;  // start of the block in the sender's send buffer
+  size_t to = 0;    // start of the block in the receiver's recv buffer
   size_t count = 0;
   Rows from_rows = {};
   Rows to_rows = {};
 };
 
-// Calls `move(from, to, elements)` for the parts of a block that are contiguous at both ends, from element
-// `first` on. `from` and `to` are positions in the buffers.
+// Calls `move(from, to, elements)` for each part of a block that is contiguous in both buffers, beginning
+// with element `first`. `from` and `to` are positions in the buffers.
 template <typename Move>
 void for_each_run(const Block& block, size_t first, size_t count, const Move& move) {
   for (const size_t end = first + count; first < end;) {
@@ -87,21 +89,23 @@ struct Transfer {
   size_t bytes_of(size_t elements) const noexcept { return elements * element_bytes; }
 
   bool reduces() const noexcept { return dsc::reduces(pattern); }
-  // True if each receiver gets different elements of a sender; otherwise all receivers get the same ones.
+  // Returns true if a sender sends different elements to each receiver, and false if all receivers get the
+  // same ones.
   bool is_divided() const noexcept { return parts > 1; }
   bool sends(int member) const noexcept { return !only_root_sends(pattern) || member == root; }
   bool receives(int member) const noexcept { return !only_root_receives(pattern) || member == root; }
 
-  // outgoing() leaves out the receiver's end of a block, received_from() the sender's.
+  // incoming() returns both ends of a block. outgoing() does not set the end at the receiver, and
+  // received_from() does not set the end at the sender.
   Block outgoing(int receiver) const noexcept;
   Block received_from(int sender) const noexcept;
   Block incoming(int sender) const noexcept;
   size_t send_elements(int member) const noexcept;
 
-  // Lengths that only the sender of blocks of different lengths knows before the calls are compared.
+  // Lengths that only the sender knows until calls are compared, if blocks have different lengths.
   struct Sender {
-    size_t total;  // elements of its send buffer
-    size_t from;   // where the block for this rank starts there
+    size_t total;  // number of elements in its send buffer
+    size_t from;   // start of the block for this rank in that buffer
   };
   void learn(std::vector<Sender> shown, size_t longest_block) noexcept;
   bool knows_all() const noexcept { return longest != kUnknown; }
@@ -115,23 +119,23 @@ struct Transfer {
   int size;
   int root;
   size_t element_bytes;
-  size_t count;       // elements of a block, if all blocks are equally long
-  size_t longest;     // elements of the longest block of all members
-  size_t send_bytes;  // sizes of this rank's buffers; 0: there is none
+  size_t count;       // number of elements in a block, if all blocks are equally long
+  size_t longest;     // number of elements in the longest block of all members
+  size_t send_bytes;  // sizes of this rank's buffers; 0 if there is none
   size_t recv_bytes;
-  size_t parts;  // number of blocks that share a stage
+  size_t parts;  // number of ranks if each receiver gets a different block, otherwise 1
   const std::byte* send;
   std::byte* recv;
-  const BlockList* send_blocks;  // from the call; null if all have `count` elements
+  const BlockList* send_blocks;  // blocks of the call; null if all have `count` elements
   const BlockList* recv_blocks;
-  const Columns* send_columns;  // from the call; null if the blocks are contiguous
+  const Columns* send_columns;  // columns of the call; null if blocks are contiguous
   const Columns* recv_columns;
-  size_t rows_of_lists;  // ColumnBlocks::rows
+  size_t rows_of_lists;  // copy of ColumnBlocks::rows
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };
 
-// Returns the flight recorder's form of a call.
+// Returns the record of a call for the flight recorder.
 RecordedCall recorded_call(const Call& call, uint64_t sequence, size_t send_bytes, size_t recv_bytes,
                            int32_t timeout_ms) noexcept;
 

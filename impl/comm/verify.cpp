@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kParamsTag = 1;
 constexpr uint64_t kSettingsTag = 2;
-constexpr size_t kShownValueBytes = 80;  // of one value in messages
+constexpr size_t kShownValueBytes = 80;  // limit for a value in messages
 
 }  // namespace
 

@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Collective. Throws MISMATCH on all ranks if number, type, count or shape differ; the communicator stays
-// usable.
+// Collective. Throws MISMATCH on all ranks if the number of parameters differs, or the type, count or shape
+// of one. The communicator stays usable.
 void verify_params(Comm& comm, std::span<const Tensor> params);
 
 struct Setting {
@@ -18,8 +18,8 @@ struct Setting {
   std::string value;
 };
 
-// Collective. If a value differs, throws CONFIG on all ranks with the setting's name and both values. Names
-// must be equal on all ranks up to the first setting that differs.
+// Collective. If a value differs, throws CONFIG on all ranks, with the setting's name and both values. Up to
+// the first different value, all ranks must list the same names.
 void verify_settings(Comm& comm, std::span<const Setting> settings);
 
 }  // namespace dsc

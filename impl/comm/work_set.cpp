@@ -36,14 +36,15 @@ bool WorkSet::done() const noexcept {
   return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
 }
 
-// Calls test() of every work, because each call may drive its operation.
+// Calls test() for every operation, because each call may drive that operation.
 bool WorkSet::test() {
   bool all = true;
   for (const auto& work : works_) all = work->test() && all;
   return all;
 }
 
-// Also waits for all works after a failure: no rank may access the buffers when this returns true or throws.
+// Waits for all operations, even after one has failed, because no rank may still access the buffers when this
+// function returns true or throws.
 bool WorkSet::wait(Deadline deadline) {
   for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});
   if (!done()) return false;
@@ -52,8 +53,9 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
-// After an error it waits on the host for all works. The caller treats a failure as the end, and the buffers
-// of the other works must be free by then. The error may be one of the stream, without a work that failed.
+// If an operation fails, waits on the host for all operations before throwing. The caller then uses the
+// buffers again, so no operation may still use them. The error may be one of the stream, without a failed
+// operation.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
   bool all = true;
   std::optional<Error> first;
@@ -110,9 +112,8 @@ std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& cal
 }
 
 void run_all(GroupEngine& group, const std::vector<Call>& calls) {
-  if (std::ranges::any_of(calls, [](const Call& call) {
-        return is_message(call.kind);
-      })) {  // messages may wait for each other
+  // Messages may wait for each other, so all of them are started first.
+  if (std::ranges::any_of(calls, [](const Call& call) { return is_message(call.kind); })) {
     start_all(group, calls)->wait(Deadline::never());
     return;
   }

@@ -11,13 +11,14 @@
 
 namespace dsc {
 
-// Its file descriptor becomes readable when the given number of works has completed. Any thread.
+// Counts completed operations. The file descriptor becomes readable when the given number of operations has
+// ended. Any thread.
 class Countdown {
  public:
   explicit Countdown(size_t works);
   void complete_one() noexcept;
   int event_fd() noexcept;
-  void close() noexcept;  // works that still run keep the object alive
+  void close() noexcept;  // running operations keep the object alive
 
  private:
   std::atomic<size_t> left_;
@@ -27,7 +28,7 @@ class Countdown {
 
 class WorkSet final : public Work {
  public:
-  // Reserves memory for the works, so that add() does not throw for the first `works` calls.
+  // Reserves memory, so that the first `works` calls of add() do not throw.
   explicit WorkSet(size_t works) { works_.reserve(works); }
   // Must not be called after the set was passed to another thread.
   void add(std::shared_ptr<Work> work) { works_.push_back(std::move(work)); }
@@ -48,11 +49,11 @@ class WorkSet final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Starts all calls. If one cannot be started, this revokes the group, because other ranks wait for the call.
-// It throws after the calls before it have ended.
+// Starts all calls. If one cannot be started, revokes the group, because other ranks wait for that call, and
+// throws after all started calls have ended.
 std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& calls);
 
-// Runs all calls to their end; throws the first failure.
+// Runs all calls to their end, and throws the first failure.
 void run_all(GroupEngine& group, const std::vector<Call>& calls);
 
 }  // namespace dsc

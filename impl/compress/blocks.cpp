@@ -9,11 +9,11 @@
 #include "compress/scaled_fp8.hpp"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/blocks.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 using I8 = hn::Rebind<int8_t, I32>;
 
 // Rounds and clamps x * scale, which must be below 2^22. It rounds by adding a number whose unit in the last
-// place is 1, because Highway's NearestInt() without vectors rounds 0.49999997 to 1.
+// place is 1, because in Highway without vectors NearestInt() rounds 0.49999997 to 1.
 template <int kBits>
 struct Quantise {
   float scale;
@@ -50,7 +50,7 @@ struct Dequantise {
   }
 };
 
-// 4-bit elements pass through bytes, a part at a time.
+// 4-bit elements are first computed as bytes, part by part, and then packed.
 constexpr size_t kPart = 512;
 
 #if HWY_TARGET != HWY_SCALAR
@@ -102,7 +102,7 @@ void quantise_4(const float* values, size_t count, float scale, uint8_t* packed)
   for (size_t at = 0; at < count; at += kPart) {
     const size_t n = std::min(kPart, count - at);
     int8_t bytes[kPart];
-    bytes[(n - 1) | 1] = 0;  // the other half of the last byte
+    bytes[(n - 1) | 1] = 0;  // fills the unused half of the last byte
     for_each_vector(values + at, bytes, n, Quantise<4>{scale});
     pack_halves(bytes, (n + 1) / 2, packed + at / 2);
   }
@@ -143,7 +143,7 @@ static_assert(std::endian::native == std::endian::little, "pairs of bytes are pa
 
 size_t block_bytes(int bits, size_t count) { return bits == 8 ? count : count / 2 + count % 2; }
 
-// 2^(bits - 1) / m is 2^bits / (2 m) without the overflow of 2 m.
+// 2^(bits - 1) / m equals 2^bits / (2 m), but 2 m could overflow.
 void quantise_blocks(int bits, size_t block, std::span<const float> values, std::span<uint8_t> packed,
                      std::span<float> scales) {
   using Limits = std::numeric_limits<float>;

@@ -1,8 +1,8 @@
-// All kernels in one translation unit: the compiler reads Highway once per instruction set, and not once per
-// file as well.
+// All kernels in one translation unit. The compiler then reads Highway once per instruction set, instead of
+// once per instruction set and file.
 #define HWY_TARGET_INCLUDE "compress/kernels.cpp"
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/blocks.cpp"
 #include "compress/error_feedback.cpp"
 #include "compress/onebit.cpp"

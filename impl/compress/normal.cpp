@@ -1,5 +1,5 @@
-// Normal random numbers that are the same on every machine: only operations that IEEE 754 rounds correctly
-// are used, and none are fused.
+// Normally distributed random numbers that are the same on every machine. Only operations that IEEE 754
+// rounds correctly are used, and none are fused.
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace dsc {
 namespace {
 
-// Returns the logarithm of a normal positive number. With x = m * 2^e and m from sqrt(1/2) to sqrt(2), log(m)
-// is 2 artanh((m - 1) / (m + 1)), whose series converges fast there.
+// Returns the logarithm of a positive number that is not denormal. With x = m * 2^e and m from sqrt(1/2) to
+// sqrt(2), log(m) is 2 artanh((m - 1) / (m + 1)), whose series converges fast for such m.
 double logarithm(double x) {
   constexpr uint64_t kFraction = (uint64_t{1} << 52) - 1;
   const auto bits = std::bit_cast<uint64_t>(x);
@@ -33,7 +33,7 @@ struct SineCosine {
   double sine, cosine;
 };
 
-// Returns sine and cosine of an eighth of a turn at most, by their Taylor series.
+// Returns sine and cosine of an angle of at most an eighth of a turn, by their Taylor series.
 SineCosine of_small_angle(double angle) {
   const double square = angle * angle;
   double sine = 1, cosine = 1;
@@ -44,8 +44,8 @@ SineCosine of_small_angle(double angle) {
   return {angle * sine, cosine};
 }
 
-// Returns sine and cosine of `turns` turns, from 0 to 1: those of the distance to the nearest quarter,
-// turned.
+// Returns sine and cosine of `turns` full turns, from 0 to 1. It computes those of the distance to the
+// nearest quarter turn, and rotates the result by that number of quarters.
 SineCosine of_turns(double turns) {
   const auto quarter = (static_cast<int>(turns * 8) + 1) / 2;
   const auto [s, c] = of_small_angle((turns - quarter * 0.25) * (2 * std::numbers::pi));

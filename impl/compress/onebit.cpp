@@ -8,25 +8,26 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/onebit.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Reverses the bits of each byte, because vectors have their first lane in the lowest bit.
+// Reverses the bits of each byte, because a vector mask has its first lane in the lowest bit, and the format
+// has the first element in the highest bit.
 HWY_INLINE uint64_t with_reversed_bytes(uint64_t x) {
   x = (x >> 1 & 0x5555555555555555) | (x & 0x5555555555555555) << 1;
   x = (x >> 2 & 0x3333333333333333) | (x & 0x3333333333333333) << 2;
   return (x >> 4 & 0x0f0f0f0f0f0f0f0f) | (x & 0x0f0f0f0f0f0f0f0f) << 4;
 }
 
-// Adds the values to the error, and returns the sum of the squares of the results.
+// Adds the values to the error. Returns the sum of the squares of the results.
 double add_to_error(const float* values, size_t count, float* error, size_t error_count) {
   Sums<double> sums;
   size_t at = 0;
@@ -50,7 +51,7 @@ double add_to_error(const float* values, size_t count, float* error, size_t erro
   return folded(rest);
 }
 
-// Writes the signs, and subtracts scale * sign from the error.
+// Writes the signs of `error` to `bits`, and subtracts scale * sign from `error`.
 void take_signs(float* error, size_t count, float scale, uint8_t* bits) {
   const F32 f;
   const I32 i;
@@ -77,7 +78,7 @@ void take_signs(float* error, size_t count, float scale, uint8_t* bits) {
   }
 }
 
-// Requires at least count / 8 bytes, rounded up.
+// Computes scale * sign for each element. `bits` must have at least count / 8 bytes, rounded up.
 template <bool kAdd>
 HWY_INLINE void spread_signs(const uint8_t* bits, float scale, float* out, size_t count) {
   const F32 f;

@@ -1,10 +1,10 @@
 // Compression to one bit per element with error feedback, as in 1-bit Adam (Tang et al., "1-bit Adam:
-// Communication Efficient Large-Scale Training with Adam's Convergence Speed", 2021). Layout of the bits and
-// padding are those of DeepSpeed's compressed_allreduce.
+// Communication Efficient Large-Scale Training with Adam's Convergence Speed", 2021). The layout of the bits
+// and the padding are the same as in DeepSpeed's compressed_allreduce.
 //
-// The same numbers give the same bits on every processor, except for the sign and payload of NaN: the scale
-// is computed in f64 with sixteen running sums, everything else element by element. The caller's
-// floating-point mode does not matter.
+// The same numbers give the same bits on every processor, except for the sign and payload of NaN. For this,
+// the scale is computed in f64 with sixteen running sums, and everything else element by element. The
+// caller's floating-point mode does not matter.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ namespace dsc {
 // not be 0.
 size_t onebit_padded(size_t count, size_t ranks);
 
-// Adds `error` to `values` and writes the signs of the results, one bit per element, the first element in the
-// highest bit of a byte. A bit is 1 if the sign bit of the result is 0: +0 is positive and -0 negative.
-// Leaves in `error` what scale and signs do not hold. Returns the scale, which is the root mean square of the
-// results (0 if there are none).
+// Adds `error` to `values` and writes the signs of the results, one bit per element. The first element is in
+// the highest bit of a byte. A bit is 1 if the sign bit of the result is 0, so +0 counts as positive and -0
+// as negative. Afterwards, `error` holds the difference between the results and scale * sign. Returns the
+// scale, which is the root mean square of the results (0 if there are none).
 //
-// `error` has a multiple of 8 elements, eight times as many as `bits`, and at least as many as `values`;
-// missing values count as zeros. A NaN or infinity in `values` makes the scale NaN or infinite. Then clear
-// `error`, because it would keep NaN permanently.
+// The size of `error` is a multiple of 8, is eight times that of `bits`, and is at least that of `values`;
+// missing values count as zeros. A NaN or infinity in `values` makes the scale NaN or infinite. The caller
+// must then clear `error`, because it would keep NaN permanently.
 float compress_signs(std::span<const float> values, std::span<float> error, std::span<uint8_t> bits);
 
 // Computes sum += scale * sign. `sum` may have fewer elements than there are bits.

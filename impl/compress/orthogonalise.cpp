@@ -4,11 +4,11 @@
 #include "compress/powersgd.hpp"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/orthogonalise.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -56,7 +56,7 @@ HWY_EXPORT(subtract_multiple);
 
 namespace {
 
-// Divides in f64, because the norm of small numbers has no inverse in f32.
+// Divides in f64, because the inverse of a very small norm overflows in f32.
 void normalise(float* column, size_t rows, float epsilon) {
   const double divisor = std::sqrt(HWY_DYNAMIC_DISPATCH(dot)(column, column, rows)) + epsilon;
   if (divisor == 0) return;
@@ -65,7 +65,7 @@ void normalise(float* column, size_t rows, float epsilon) {
 
 }  // namespace
 
-// Works on a copy that has columns as rows, where their elements lie side by side.
+// Works on a transposed copy, in which the elements of a column are contiguous.
 void orthogonalise(float* matrix, size_t rows, size_t columns, float epsilon) {
   const FpMode mode;
   std::vector<float> copy(rows * columns);

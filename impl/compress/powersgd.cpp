@@ -1,6 +1,6 @@
-// The products of PowerSGD. Each handles one panel of columns of the large matrix at a time. The panel's part
-// of the thin matrix q is first transposed into a scratch array, so that vectors run along rows and the
-// scratch array stays in the cache.
+// The matrix products of PowerSGD. Each product processes one panel of columns of the large matrix after
+// another. First, it transposes the panel's part of the thin matrix q into a scratch array. Vectors then run
+// along rows, and the scratch array stays in the cache.
 #include "compress/powersgd.hpp"
 
 #include <algorithm>
@@ -9,22 +9,23 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/powersgd.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 #ifndef DSC_COMPRESS_POWERSGD_ONCE
 #define DSC_COMPRESS_POWERSGD_ONCE
 namespace dsc {
 
-constexpr size_t kPanel = 2048;          // columns
-constexpr size_t kStride = kPanel + 16;  // not a power of two, so that rows do not share sets of the cache
+constexpr size_t kPanel = 2048;  // columns
+// Not a power of two, so that rows do not compete for the same cache sets.
+constexpr size_t kStride = kPanel + 16;
 
-// One panel of a product: `width` of the columns. `thin` is its part of q, transposed: rank rows of `width`
-// elements, kStride apart, with zeros up to the next multiple of 16.
+// One panel of a product: `width` of the matrix's columns. `thin` is the transposed part of q for this panel:
+// `rank` rows of `width` elements, kStride apart, with zeros up to the next multiple of 16.
 struct Panel {
   size_t rows, columns, rank;
   size_t width;
@@ -38,7 +39,8 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Adds sixteen products each of kRows rows and kRanks rows of the thin matrix. The rows are `stride` apart.
+// Adds sixteen products for each pair of kRows rows and kRanks rows of the thin matrix. Rows are `stride`
+// apart.
 template <size_t kRows, size_t kRanks>
 HWY_INLINE void add_sixteen(const float* rows, size_t stride, const float* thin,
                             Sums<float> (&sums)[kRows][kRanks]) {
@@ -74,9 +76,9 @@ HWY_INLINE void add_dots(const Panel& panel, const float* m, const float* thin, 
   }
 }
 
-// Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, four rows and two ranks at a
-// time. Several rows at once use more of the memory bandwidth than one, and each is read for all ranks while
-// it is in the cache.
+// Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, in groups of four rows and two
+// ranks. Reading several rows together uses more of the memory bandwidth than reading one row. Each group is
+// used for all ranks while it is in the cache.
 template <size_t kRows, class Body>
 HWY_INLINE void for_ranks(const Panel& panel, size_t row, const Body& body) {
   size_t k = 0;
@@ -106,7 +108,7 @@ void add_product(const Panel& panel, const float* m, float* p) {
   for_rows_and_ranks(panel, AddDots{panel, m, p});
 }
 
-// Adds kRows rows, times their elements of kRanks columns of p, to kRanks rows of the thin matrix.
+// Adds kRows rows, multiplied by their elements in kRanks columns of p, to kRanks rows of the thin matrix.
 template <size_t kRows, size_t kRanks>
 HWY_INLINE void add_rows(const Panel& panel, const float* m, const float* p, float* thin) {
   const F32 f;
@@ -193,7 +195,7 @@ HWY_EXPORT(write_outer_product);
 
 namespace {
 
-// Transposes the panel's part of q into the scratch array.
+// Transposes this panel's part of q into the scratch array.
 void take_thin(const float* q, const Panel& panel) {
   const size_t padded = (panel.width + 15) / 16 * 16;
   for (size_t k = 0; k < panel.rank; ++k) {

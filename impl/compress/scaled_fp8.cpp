@@ -8,11 +8,11 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/scaled_fp8.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 #include "dtype/float8-inl.hpp"
 
@@ -63,15 +63,16 @@ void f32_from_e5m2(const uint8_t* in, size_t count, float scale, float* out, boo
   to_f32<E5m2>(in, count, scale, out, add);
 }
 
-// Returns the bits of the largest magnitude. Magnitudes are ordered like their bits, and NaN is above
-// infinity, so no separate check for NaN is needed.
+// Returns the bits of the largest magnitude. Bits of magnitudes have the same order as the magnitudes, and
+// NaN is above infinity, so NaN needs no separate check.
 uint32_t max_magnitude_bits(const float* values, size_t count) {
   const I32 i;
   const auto magnitude = hn::Set(i, 0x7fffffff);
   const auto load = [&](size_t at) HWY_ATTR {
     return hn::And(hn::BitCast(i, hn::LoadU(F32(), values + at)), magnitude);
   };
-  auto a = hn::Zero(i), b = a, c = a, d = a;  // four at once, so that they need not wait for each other
+  // Four maxima, so that consecutive instructions do not wait for each other.
+  auto a = hn::Zero(i), b = a, c = a, d = a;
   size_t at = 0;
   for (; count - at >= 4 * kF32Lanes; at += 4 * kF32Lanes) {
     a = hn::Max(a, load(at));

@@ -15,13 +15,13 @@ namespace dsc {
 float max_magnitude(std::span<const float> values);
 
 // Computes out = value * scale, rounded to nearest even. Magnitudes beyond the largest finite number (448 in
-// f8e4m3, 57344 in f8e5m2), also infinity, become that number. NaN becomes the canonical NaN. A caller that
-// must not hide an infinity checks max_magnitude() first.
+// f8e4m3, 57344 in f8e5m2), including infinity, become that number. NaN becomes the canonical NaN. A caller
+// that must detect infinities calls max_magnitude() first.
 //
 // Requires: dtype is DSC_DTYPE_F8E4M3 or DSC_DTYPE_F8E5M2; `out` has as many elements as `values`.
 void to_fp8(int32_t dtype, std::span<const float> values, float scale, std::span<uint8_t> out);
 
-// Computes out = number * scale, or adds that to `out`. The requirements are the same.
+// Computes out = number * scale, or adds that to `out`. The requirements are those of to_fp8().
 void from_fp8(int32_t dtype, std::span<const uint8_t> in, float scale, std::span<float> out, bool add);
 
 }  // namespace dsc

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <vector>
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
 #define HWY_TARGET_INCLUDE "compress/topk.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 
 #ifndef DSC_COMPRESS_TOPK_ONCE
@@ -20,13 +20,13 @@
 namespace dsc {
 namespace {
 
-// The key of a float is its bits without the sign; keys are ordered like magnitudes. All NaNs have the same
-// key, one above that of infinity.
+// The key of a float is its bits without the sign, so keys are ordered like magnitudes. All NaNs have the
+// same key, which is one above the key of infinity.
 constexpr uint32_t kNanKey = 0x7f800001;
 
 uint32_t key_of(float value) { return std::min(std::bit_cast<uint32_t>(value) & 0x7fffffff, kNanKey); }
 
-// Counts keys by the bits above `shift`. All keys that are counted agree in the bits above those of `mask`.
+// Counts keys by the bits above `shift`. The counted keys are equal in all bits above those of `mask`.
 struct CountKeys {
   uint32_t* counts;
   int shift;
@@ -38,13 +38,13 @@ struct CountKeys {
   }
 };
 
-// Takes the indices of keys above the threshold, and of equal keys until there is no room.
+// Takes the indices of keys above the threshold, and of keys equal to it, until `free` is full.
 struct TakeIndices {
   uint32_t threshold;
-  size_t equal;  // how many keys equal to the threshold are still to be taken
+  size_t equal;  // how many keys equal to the threshold may still be taken
   std::span<uint32_t> free;
 
-  // Returns whether there is room for more.
+  // Returns false once `free` is full.
   bool operator()(uint32_t key, size_t index) {
     if (key == threshold) {
       if (equal == 0) return true;
@@ -64,8 +64,8 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Returns which of 64 elements have a key from `low` to `high`, which is below 2^31 - 1. Integer vectors have
-// no comparison for greater or equal.
+// Returns, as 64 bits, which of 64 elements have a key from `low` to `high`. `high` must be below 2^31 - 1,
+// because integer vectors have no comparison for greater or equal.
 HWY_INLINE uint64_t find_keys(const float* values, uint32_t low, uint32_t high) {
   const I32 i;
   const auto below = hn::Set(i, static_cast<int32_t>(low) - 1),
@@ -81,7 +81,7 @@ HWY_INLINE uint64_t find_keys(const float* values, uint32_t low, uint32_t high) 
   return found;
 }
 
-// Shows the keys from `low` to `high` to the visitor, until it returns false.
+// Passes the keys from `low` to `high` to the visitor, until the visitor returns false.
 template <class Visitor>
 HWY_INLINE void visit_keys(std::span<const float> values, uint32_t low, uint32_t high, Visitor& visit) {
   const size_t count = values.size();
@@ -104,7 +104,7 @@ HWY_INLINE void visit_keys(std::span<const float> values, uint32_t low, uint32_t
 void count_keys(std::span<const float> values, uint32_t low, uint32_t high, CountKeys visit) {
   visit_keys(values, low, high, visit);
 }
-// Returns how many were taken.
+// Returns how many indices were taken.
 size_t take_indices(std::span<const float> values, TakeIndices visit) {
   const size_t room = visit.free.size();
   visit_keys(values, visit.threshold, kNanKey, visit);
@@ -123,7 +123,7 @@ HWY_EXPORT(take_indices);
 
 namespace {
 
-constexpr int kHighBits = 11, kLowBits = 10;  // 31 bits in all: one high digit and two low ones
+constexpr int kHighBits = 11, kLowBits = 10;  // the 31 bits of a key: one high digit and two low digits
 
 // Counts the keys by their high digit. Four tables are used in turn, because incrementing the same counter
 // twice in a row is slower.
@@ -139,14 +139,15 @@ void count_high(std::span<const float> values, uint32_t (&counts)[1 << kHighBits
     for (const auto& table : tables) counts[digit] += table[digit];
 }
 
-// Returns the digit of the wanted-th largest key, and subtracts from `wanted` the keys with larger digits.
+// Returns the digit of the wanted-th largest key. Subtracts from `wanted` the number of keys with larger
+// digits.
 uint32_t find_digit(std::span<const uint32_t> counts, size_t& wanted) {
   auto digit = static_cast<uint32_t>(counts.size() - 1);
   while (counts[digit] < wanted) wanted -= counts[digit--];
   return digit;
 }
 
-// Selects by reading all values four times.
+// Selects the elements by reading all values four times.
 void select_exactly(std::span<const float> values, std::span<uint32_t> indices) {
   uint32_t counts[1 << kHighBits] = {};
   count_high(values, counts);
@@ -164,11 +165,11 @@ void select_exactly(std::span<const float> values, std::span<uint32_t> indices) 
 }
 
 constexpr size_t kSamples = 4096;
-constexpr size_t kManyValues = 16 * kSamples;  // from this size on, samples pay off
+constexpr size_t kManyValues = 16 * kSamples;  // from this size on, sampling is worth its cost
 
-// Selects among the values above a threshold. The threshold is guessed from samples, so that about twice as
-// many values as wanted are expected above it. Returns false if there are too few, or more than there is room
-// for; then nothing has been selected.
+// Selects among the values above a guessed threshold. The guess is made from samples, so that about twice as
+// many values as wanted are expected above it. If too few values are above it, or more than fit, selects
+// nothing and returns false.
 bool select_among_large(std::span<const float> values, std::span<uint32_t> indices) {
   const size_t step = values.size() / kSamples;
   uint32_t samples[kSamples];

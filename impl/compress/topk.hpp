@@ -1,7 +1,7 @@
-// The elements of largest magnitude, for sparse gradients (Aji and Heafield, "Sparse Communication for
+// Finds the elements of largest magnitude, for sparse gradients (Aji and Heafield, "Sparse Communication for
 // Distributed Gradient Descent", 2017; Lin et al., "Deep Gradient Compression", 2018). A radix search over
-// the bits of the magnitudes finds the threshold. In large arrays it searches only the values that samples
-// suggest.
+// the bits of the magnitudes finds the threshold. In large arrays, samples first reduce the number of values
+// to search.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@
 
 namespace dsc {
 
-// Writes the indices, ascending, of the indices.size() elements of largest magnitude. Among equal magnitudes
-// the lower index is chosen; every NaN counts as equal and larger than infinity. The result is the same on
-// every processor. Time is proportional to the number of values, and memory holds at most as many numbers.
+// Writes the indices of the elements of largest magnitude in ascending order; indices.size() says how many.
+// Among equal magnitudes the lower index is chosen. All NaNs are equal, and larger than infinity. The result
+// is the same on every processor. Time is proportional to the number of values, and memory holds at most as
+// many numbers.
 //
 // Requires at most as many indices as values, and fewer than 2^32 values.
 void select_top_k(std::span<const float> values, std::span<uint32_t> indices);

@@ -1,5 +1,5 @@
-// What the kernels of compression share: loops over arrays, and sums whose bits do not depend on the width of
-// the vectors. Compiled once per instruction set, so the include guard is Highway's toggle.
+// Helpers of the compression kernels: loops over arrays, and sums whose bits do not depend on the width of
+// the vectors. This file is compiled once per instruction set, so the include guard is Highway's toggle.
 #if defined(DSC_COMPRESS_VECTORS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_COMPRESS_VECTORS_INL_HPP
 #undef DSC_COMPRESS_VECTORS_INL_HPP
@@ -27,8 +27,8 @@ inline constexpr size_t kF32Lanes = hn::MaxLanes(F32());
 inline constexpr size_t kF64Lanes = hn::MaxLanes(F64());
 
 // Calls op(in, out) for every vector of f32 elements. The last elements are processed in padded copies, so
-// that nothing beyond the arrays is touched. `op` is a functor and not a lambda, because only a functor is
-// certain to be inlined at both calls.
+// that no memory beyond the arrays is accessed. `op` is a functor and not a lambda, because only a functor is
+// certainly inlined at both calls.
 template <class In, class Out, class Op>
 HWY_INLINE void for_each_vector(const In* in, Out* out, size_t count, const Op& op) {
   size_t at = 0;
@@ -37,7 +37,7 @@ HWY_INLINE void for_each_vector(const In* in, Out* out, size_t count, const Op& 
   In last_in[kF32Lanes] = {};
   Out last_out[kF32Lanes] = {};
   std::memcpy(last_in, in + at, (count - at) * sizeof(In));
-  std::memcpy(last_out, out + at, (count - at) * sizeof(Out));  // an addition reads them
+  std::memcpy(last_out, out + at, (count - at) * sizeof(Out));  // if `op` adds, it reads the old values
   op(last_in, last_out);
   std::memcpy(out + at, last_out, (count - at) * sizeof(Out));
 }
@@ -58,8 +58,8 @@ HWY_INLINE uint64_t bits_of(D tag, hn::Mask<D> mask) {
   return bits;
 }
 
-// Adds the upper half of the numbers to the lower half until one is left. It has no loops at run time, which
-// would take long compared with the sums of a short row.
+// Adds the upper half of the numbers to the lower half until one number is left. It has no loops at run time,
+// because these would take long compared with the sums of a short row.
 inline constexpr size_t kSums = 16;
 template <typename T, size_t kCount>
 HWY_INLINE T folded(const T (&sums)[kCount]) {
@@ -73,8 +73,8 @@ HWY_INLINE T folded(const T (&sums)[kCount]) {
   }
 }
 
-// Sixteen running sums, whatever the width of the vectors: element i of an array belongs to sum i % 16. So
-// every processor adds the same numbers in the same order.
+// Sixteen running sums, independent of the width of the vectors: element i of an array belongs to sum i % 16.
+// Every processor therefore adds the same numbers in the same order.
 template <typename T>
 class Sums {
  public:
@@ -86,7 +86,7 @@ class Sums {
 #pragma GCC unroll 16
     for (size_t v = 0; v < kVectors; ++v) sums_[v] = hn::Zero(Tag());
   }
-  // Adds to the sums from v * kWidth on.
+  // Adds a vector to the sums that start at number v * kWidth.
   HWY_INLINE void add(size_t v, hn::Vec<Tag> addend) { sums_[v] = sums_[v] + addend; }
   HWY_INLINE void store(T (&sums)[kSums]) const {
 #pragma GCC unroll 16
@@ -102,7 +102,7 @@ class Sums {
   hn::Vec<Tag> sums_[kVectors];
 };
 
-// Loads as many f32 numbers as a vector of f64 holds.
+// Loads f32 numbers and widens them to one vector of f64.
 using HalfOfF32 = hn::Rebind<float, F64>;
 HWY_INLINE hn::Vec<F64> load_widened(const float* p) {
   return hn::PromoteTo(F64(), hn::LoadU(HalfOfF32(), p));

@@ -21,7 +21,8 @@ void HeadExchange::set_even(Call& call) const {
   set_columns(call, to_heads ? ColumnBlocks{by_sequence, by_heads} : ColumnBlocks{by_heads, by_sequence});
 }
 
-// The width of a whole sequence depends on the number of heads, which differs between the ranks that send it.
+// Sets up a call with unequal parts. The width of a whole sequence depends on the sender's number of heads,
+// which differs between ranks.
 void HeadExchange::set_uneven(Call& call) const {
   call.kind = OpKind::kAllToAllV;
   const auto mine = list_of(size, [&](int member) { return block(rank, heads.part(member)); });

@@ -1,5 +1,5 @@
-// The all-to-all of DeepSpeed-Ulysses (Jacobs et al., arXiv 2309.14509): the ranks divide a sequence, and for
-// the time of the attention they divide its heads instead.
+// The all-to-all of DeepSpeed-Ulysses (Jacobs et al., arXiv 2309.14509). Ranks usually divide the sequence;
+// during the attention, they divide the heads instead.
 #pragma once
 
 #include <cstddef>
@@ -9,26 +9,26 @@
 
 namespace dsc {
 
-// An exchange of the tensor [batch, sequence, heads, head_dim] on one rank. Both buffers are matrices of
-// which each rank has columns. Where the sequence is divided, a row is a token with all heads; where the
-// heads are, a row is a whole sequence with this rank's heads.
+// An exchange of the tensor [batch, sequence, heads, head_dim] on one rank. Both buffers are matrices in
+// which each rank has some columns. In the buffer with a divided sequence, a row is one token with all heads.
+// In the buffer with divided heads, a row is a whole sequence with this rank's heads.
 struct HeadExchange {
   int rank, size;
-  bool to_heads;  // false: back to the divided sequence
+  bool to_heads;  // if false, back to the divided sequence
   size_t batch;
   Division sequence, heads;
   size_t head_dim;
 
-  // Elements of this rank's buffers.
+  // Return the number of elements in this rank's send buffer and recv buffer.
   size_t in_count() const noexcept { return to_heads ? count_by_sequence() : count_by_heads(); }
   size_t out_count() const noexcept { return to_heads ? count_by_heads() : count_by_sequence(); }
-  // Fills in kind, count, blocks, columns, and the note with the tensor's shape, which ranks also compare.
+  // Sets kind, count, blocks and columns of a call, and a note with the tensor's shape, which ranks compare.
   void set_call(Call& call) const;
 
  private:
   size_t count_by_sequence() const noexcept { return block(rank, heads.total()); }
   size_t count_by_heads() const noexcept { return batch * sequence.total() * heads.part(rank) * head_dim; }
-  // Elements of some heads of the tokens of one member.
+  // Returns the number of elements that one rank's tokens have in `some_heads` heads.
   size_t block(int owner, size_t some_heads) const noexcept {
     return batch * sequence.part(owner) * some_heads * head_dim;
   }

@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// The messages of one step. Empty messages are left out on both sides.
+// The messages of one step. Empty messages are skipped by both the sender and the receiver.
 class Messages {
  public:
   explicit Messages(void* stream) noexcept : stream_(stream) {}
@@ -44,7 +44,7 @@ class Messages {
   std::vector<Call> calls_;
 };
 
-// Sizes that differ end only the channel, not the communicator.
+// Compares the sizes on all ranks. If they differ, only the channel fails, not the communicator.
 void compare_sizes(Comm& channel, const RingSizes& sizes) {
   Call call;
   call.kind = OpKind::kBarrier;
@@ -72,8 +72,8 @@ BlockRing::BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes)
       device_memory_(channel_->device() >= 0 ? std::make_unique<RingMemory>(*channel_, true, sizes)
                                              : nullptr) {}
 
-// Messages of a finished pass may still move on a device; they end first. Messages of an unfinished pass are
-// failed before they end, because the other ranks wait for this one in vain.
+// On a device, messages of a finished pass may still be moving; wait for them first. For an unfinished pass,
+// fail the messages instead of waiting, because this rank will send no more messages to the others.
 BlockRing::~BlockRing() {
   const Deadline deadline = Deadline::after_ms(channel_->timeout_ms());
   if (device_memory_ && !pass_) call_out([&] { device_memory_->wait_idle(deadline); });
@@ -94,10 +94,11 @@ const void* BlockRing::block_at(int step) const noexcept {
   return step == 0 ? pass_->block : memory_->block(step);
 }
 
-// With one rank the sum is the memory to which it adds.
+// Returns the memory of a step's sum. With only one rank, this is the memory for the result of the pass.
 void* BlockRing::sum_at(int step) const noexcept { return size() == 1 ? pass_->grad : memory_->sum(step); }
 
-// If a part of a step fails, the pass ends, and the ring ends on all ranks, because they wait for this one.
+// Runs a part of a step. If it fails, the pass ends, and the ring is revoked on all ranks, because they wait
+// for this rank.
 template <typename Part>
 void BlockRing::carry_out(const Part& part) {
   capture(part, [&](const Error& error) {
@@ -109,10 +110,12 @@ void BlockRing::carry_out(const Part& part) {
 }
 
 void BlockRing::begin(const RingPass& pass) {
-  if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);  // end_pass() waits for what is on that stream
+  // Check the stream of the previous pass, because end_pass() waits for the work on it.
+  if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);
   memory_of(pass).check(pass.stream, pass.grad_dtype);
   if (size() > 1) compare(pass);
-  if (pass_) {  // the moves belong to a pass that all ranks left after the same step, so they end
+  // All ranks have left the previous pass after the same step, so its messages will complete.
+  if (pass_) {
     arrived(Deadline::never());
     end_pass();
   }
@@ -127,7 +130,8 @@ void BlockRing::begin(const RingPass& pass) {
   });
 }
 
-// Ranks that left the pass before at different steps have sent different numbers of messages.
+// Compares the passes of all ranks. Ranks that left the previous pass at different steps have sent different
+// numbers of messages, which is an error.
 void BlockRing::compare(const RingPass& pass) {
   Call call;
   call.kind = OpKind::kBarrier;
@@ -147,7 +151,8 @@ void BlockRing::compare(const RingPass& pass) {
   channel_->run(call);
 }
 
-// On a device, the stream of the pass waits. The host waits only until all messages are connected.
+// Waits for the messages of this step. On a device, the stream of the pass waits; the host only waits until
+// all messages are connected to their peers.
 bool BlockRing::arrived(Deadline deadline) {
   if (moves_ && !moves_->wait_on(pass_->stream, deadline)) return false;
   moves_.reset();
@@ -181,7 +186,8 @@ bool BlockRing::synchronize(Deadline deadline) {
   return true;
 }
 
-// The rank before has added its part to the sum of this rank's part; this rank adds its own.
+// Enters the next step. The received sum contains the parts of earlier ranks; this rank first adds its own
+// part.
 void BlockRing::enter(int step) {
   if (pass_->grad_dtype != 0 && step_ > 0 && count_at(step_) > 0)
     memory_->add(pass_->grad_dtype, sum_at(step_), memory_->incoming_sum(), count_at(step_));
@@ -189,15 +195,15 @@ void BlockRing::enter(int step) {
   exchange();
 }
 
-// Work on the stream of the pass may still use the memory, so the next pass and the destructor wait for it.
+// Ends a pass. Work on its stream may still use the memory, so the next pass and the destructor wait for it.
 void BlockRing::end_pass() {
   memory_->mark();
   pass_.reset();
 }
 
-// Starts the messages of this step. First the sum of the previous step moves on and that of this step
-// arrives; then this step's block moves on and the next block arrives. After the last step the sum of this
-// rank's own block arrives.
+// Starts the messages of this step. First the sum of the previous step is sent, and the sum of this step is
+// received. Then the block of this step is sent, and the next block is received. After the last step, the sum
+// for this rank's own block is received.
 void BlockRing::exchange() {
   if (size() == 1) return;
   const int to = (rank() + 1) % size(), from = source_at(1);

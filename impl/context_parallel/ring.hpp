@@ -1,5 +1,5 @@
-// Blocks that circulate among the ranks of a communicator, one step at a time, while each rank computes with
-// the block that it has: the communication of ring attention (Liu et al., arXiv 2310.01889).
+// The communication of ring attention (Liu et al., arXiv 2310.01889). Blocks circulate among the ranks of a
+// communicator, one step at a time, while each rank computes with its current block.
 #pragma once
 
 #include <atomic>
@@ -16,32 +16,35 @@
 
 namespace dsc {
 
-// One circulation. The blocks' sizes are equal on all ranks.
+// The arguments of one pass, in which every block visits every rank. The sizes of blocks are equal on all
+// ranks.
 struct RingPass {
-  const void* block;  // this rank's own
-  Division blocks;    // elements of each rank's block
+  const void* block;  // this rank's own block
+  Division blocks;    // number of elements in each rank's block
   int32_t dtype;
-  void* grad;              // the sum for this rank's block is written here at the end
-  int32_t grad_dtype;      // 0: nothing is summed
-  bool on_device = false;  // whether block and grad are on a device
-  void* stream = nullptr;  // on a device: the pass is ordered in this stream
+  // Memory for the sum for this rank's own block, which is written at the end of the pass.
+  void* grad;
+  int32_t grad_dtype;      // 0 means that nothing is summed
+  bool on_device = false;  // true if block and grad are in device memory
+  void* stream = nullptr;  // on a device, the pass is ordered in this stream
 };
 
-// What a rank has at one step.
+// The block and the sum that a rank has at one step.
 struct RingBlock {
-  int source = -1;  // rank whose block it is; -1 after the last step
+  int source = -1;  // the rank that owns the block; -1 after the last step
   const void* data = nullptr;
   size_t count = 0;
-  void* grad = nullptr;  // zeroed, for what this rank adds; null if nothing is summed
+  // Memory for this rank's contribution to the sum, initially zero; null if nothing is summed.
+  void* grad = nullptr;
 };
 
-// At step i a rank has the block of the i-th rank before it, and the next block is under way. In a pass with
-// gradients the sum for each block follows the block by one step, so that it also travels during the
-// computation. On a device each step is put on the stream of the pass, and the host does not wait for it. One
-// thread at a time.
+// A ring of ranks that passes blocks on. At step i, a rank has the block of the i-th rank before it, and the
+// next block is being received. In a pass with gradients, the sum for each block follows the block by one
+// step, so that sums also move during the computation. On a device, each step is put on the stream of the
+// pass, and the host does not wait for it. Only one thread at a time may use a ring.
 class BlockRing {
  public:
-  // Collective. Makes a channel for blocks and sums of at most so many bytes.
+  // Collective. Makes a ring for blocks and sums of at most these sizes.
   static std::shared_ptr<BlockRing> create(Comm& comm, const RingSizes& sizes);
   BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes);
   ~BlockRing();
@@ -52,18 +55,18 @@ class BlockRing {
   int size() const noexcept { return channel_->size(); }
   const RingSizes& sizes() const noexcept { return sizes_; }
   const Comm& channel() const noexcept { return *channel_; }
-  // Returns whether a buffer overlaps the ring's memory.
+  // Returns true if a buffer overlaps the ring's memory.
   bool is_own_memory(const void* buffer, size_t bytes) const noexcept;
-  // Returns whether the open pass sums gradients.
+  // Returns true if the open pass sums gradients.
   bool sums() const noexcept { return pass_ && pass_->grad_dtype != 0; }
 
-  // Collective. Begins a pass, whose arguments were checked. A pass that was left early has no result.
+  // Collective. Begins a pass with checked arguments. If the previous pass was left early, it has no result.
   void begin(const RingPass& pass);
-  // Advances to the next step and returns its block, which stays valid until the call after it; nullopt if
-  // the deadline passed first. Throws STATE if no pass is open.
+  // Advances to the next step and returns its block, which stays valid until the next call. Returns nullopt
+  // if the deadline passed first. Throws STATE if no pass is open.
   std::optional<RingBlock> next(Deadline deadline);
-  // Waits for the work that is now on the streams of passes; false if the deadline passes first. Throws the
-  // failure of the ring.
+  // Waits for the work that is now on the streams of passes. Returns false if the deadline passed first.
+  // Throws if the ring has failed.
   bool synchronize(Deadline deadline);
 
   std::atomic<bool> in_call{false};
@@ -86,12 +89,12 @@ class BlockRing {
   const std::shared_ptr<Comm> channel_;
   const RingSizes sizes_;
   const std::unique_ptr<RingMemory> host_memory_;
-  const std::unique_ptr<RingMemory> device_memory_;  // null if the communicator is bound to no device
-  RingMemory* memory_ = nullptr;                     // that of the latest pass
+  const std::unique_ptr<RingMemory> device_memory_;  // null if the communicator is not bound to a device
+  RingMemory* memory_ = nullptr;                     // memory of the latest pass
   std::optional<RingPass> pass_;
   int step_ = 0;
-  bool is_shown_ = false;        // whether the caller has had the block of step 0
-  std::shared_ptr<Work> moves_;  // started at this step; null if nothing was, or all has arrived
+  bool is_shown_ = false;        // true once next() has returned the block of step 0
+  std::shared_ptr<Work> moves_;  // messages of this step; null if there are none or all are done
 };
 
 }  // namespace dsc

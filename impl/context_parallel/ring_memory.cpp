@@ -11,7 +11,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kAlignment = 64;  // areas do not share cache lines, and kernels are fast with this alignment
+// Areas are in different cache lines, and kernels are fast with this alignment.
+constexpr size_t kAlignment = 64;
 
 size_t aligned(size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

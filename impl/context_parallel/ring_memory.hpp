@@ -1,4 +1,4 @@
-// The memory through which a ring passes blocks on. It also orders the work of its passes on that memory.
+// The memory for the blocks and sums of a ring. The class also orders the work of passes on this memory.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct RingSizes {
   size_t grad_bytes;
 };
 
-// Has areas for two blocks, two sums and the sum that arrives; none in a group of one rank. One thread at a
-// time.
+// Contains areas for two blocks, two sums and an incoming sum; in a group of one rank there are none. Only
+// one thread at a time may use an object.
 class RingMemory {
  public:
   RingMemory(Comm& channel, bool on_device, const RingSizes& sizes)
@@ -24,26 +24,25 @@ class RingMemory {
   RingMemory(const RingMemory&) = delete;
   RingMemory& operator=(const RingMemory&) = delete;
 
-  // Collective. Allocates the areas at the first call; fails on all ranks if it fails on one.
+  // Collective. Allocates the areas in the first call. If this fails on one rank, it fails on all ranks.
   void provide();
-  // Areas alternate from step to step.
+  // Return the areas of a step. Even and odd steps use different areas.
   std::byte* block(int step) const noexcept;
   std::byte* sum(int step) const noexcept;
   std::byte* incoming_sum() const noexcept;
   bool overlaps(const void* buffer, size_t bytes) const noexcept;
 
-  // Throws the reason why a pass, or its next step, is not possible now. Called before other ranks learn of
-  // it.
+  // Throws if a pass, or its next step, is not possible now. Called before other ranks know about it.
   void check(void* stream, int32_t grad_dtype) const;
-  // From now on, work is put on `stream`, ordered after what mark() has noted.
+  // Selects the stream for later work. It is ordered after the work that mark() has recorded.
   void follow(void* stream);
   void zero(void* at, size_t bytes) { space_->zero(at, bytes, stream_); }
   void add(int32_t dtype, void* sum, const void* more, size_t count) {
     space_->add({sum, dtype, more, dtype, count}, stream_);
   }
-  // Notes all work that is on the stream now.
+  // Records all work that is on the stream now.
   void mark() { marked_ = space_->mark(stream_); }
-  // Waits on the host for what mark() has noted; false if the deadline passes first.
+  // Waits on the host for the work that mark() has recorded. Returns false if the deadline passes first.
   bool wait_idle(Deadline deadline) { return space_->wait_for(marked_, deadline); }
 
  private:

@@ -8,8 +8,8 @@ std::array<Range, 2> SequenceOrder::held_by(int rank) const noexcept {
   return {split_range(count, 2 * all, at), split_range(count, 2 * all, 2 * all - 1 - at)};
 }
 
-// The first chunk of a lower rank precedes both of this rank's chunks, and its second chunk follows both.
-// Both chunks of a higher rank lie between this rank's chunks.
+// With a zigzag, the first chunk of a lower rank precedes both chunks of this rank, and its second chunk
+// follows both. Both chunks of a higher rank are between the chunks of this rank.
 CausalWork causal_work(const SequenceOrder& order, int rank, int source) noexcept {
   const auto mine = order.held_by(rank), theirs = order.held_by(source);
   const size_t queries = mine[0].count + mine[1].count, keys = theirs[0].count + theirs[1].count;

@@ -1,5 +1,4 @@
-// Functions that tell which tokens of a sequence a rank holds, and which part of a causal attention it
-// computes.
+// Computes which tokens of a sequence a rank holds, and which part of a causal attention it computes.
 #pragma once
 
 #include <array>
@@ -10,20 +9,20 @@
 
 namespace dsc {
 
-// A sequence that `ranks` ranks divide. With a zig-zag it has 2 * ranks chunks, and rank r holds chunk r and
-// chunk 2 * ranks - 1 - r. Otherwise it has one chunk per rank. Chunks are those of split_range().
+// A sequence that is divided among `ranks` ranks. With a zigzag, it has 2 * ranks chunks, and rank r holds
+// the chunks r and 2 * ranks - 1 - r. Otherwise it has one chunk per rank. split_range() defines the chunks.
 struct SequenceOrder {
   bool is_zigzag;
   size_t count;
   int ranks;
 
-  // The second range is empty unless it is a zig-zag.
+  // Returns the tokens of a rank. The second range is empty unless the order is a zigzag.
   std::array<Range, 2> held_by(int rank) const noexcept;
 };
 
-// What a rank computes with the keys of one other rank: which of its own queries with which of these keys, as
-// positions in what each of the two holds. With `is_diagonal`, query i sees the keys up to i; otherwise it
-// sees all of them.
+// The part of the attention that a rank computes with the keys of one rank. Queries and keys are positions
+// among the tokens that the two ranks hold. If `is_diagonal` is set, query i attends to the keys up to i;
+// otherwise it attends to all of them.
 struct CausalWork {
   Range queries;
   Range keys;

@@ -96,7 +96,7 @@ CallFields fields_of(const Call& call) noexcept {
 
 namespace {
 
-// One step of SplitMix64's finisher, in which every input bit affects every output bit.
+// One step of the finalizer of SplitMix64, in which every input bit affects every output bit.
 uint64_t mix(uint64_t hash, uint64_t value) noexcept {
   hash = (hash ^ value) * 0xbf58476d1ce4e5b9u;
   return hash ^ (hash >> 29);
@@ -104,8 +104,9 @@ uint64_t mix(uint64_t hash, uint64_t value) noexcept {
 
 }  // namespace
 
-// Each field is hashed at a fixed position of one of three chains, so that exchanged values change the
-// result. A single chain would take as long as copying the data of a small operation.
+// Each field is hashed at a fixed position of one of three independent chains, so that two fields with
+// exchanged values give another hash. A single chain would take as long as copying the data of a small
+// operation.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
   uint64_t prescale = 0;
   std::memcpy(&prescale, &call.prescale, sizeof prescale);
@@ -143,7 +144,7 @@ std::string describe(const CallFields& call, const char* note) {
                                  : "root ") +
         std::to_string(call.root));
   }
-  // Operations from kFinalize on are internal; their element types mean nothing to the user.
+  // Operations from kFinalize on are internal, and their element types would mean nothing to the user.
   if (call.dtype != 0 && call.kind < static_cast<uint8_t>(OpKind::kFinalize)) {
     add(dtype_name(call.dtype));
     if (call.kind != static_cast<uint8_t>(OpKind::kAllToAllV)) add(std::to_string(call.count));

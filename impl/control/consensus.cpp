@@ -12,12 +12,12 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kProposerBits = 16;
-// After this time all members know of a failure that one of them knows.
+// If one member knows of a failure, all members know of it after this time.
 constexpr int64_t kFailureKnownNs = kNsPerSecond;
-// A corrupted peer could change the decision continuously, so attempts to read it are limited.
+// Limits the attempts to read the decision, because a corrupted peer could change it endlessly.
 constexpr int kReads = 1000;
 
-// A proposal in shared memory; two sets of members follow it.
+// A proposal in shared memory. Two sets of members follow it: the lost ones and the named ones.
 struct Proposal {
   int32_t outcome;
   int32_t flags;
@@ -76,8 +76,8 @@ bool Consensus::is_hopeless() const noexcept {
   return false;
 }
 
-// Returns nullopt while a member must be waited for. A member that published its ballot and was lost
-// afterwards is counted and also marked as lost.
+// Returns nullopt while a ballot of a living member is missing. A member that published its ballot and was
+// lost afterwards is counted, and also marked as lost.
 std::optional<Decision> Consensus::count(uint64_t sequence) const {
   Decision decision(group_.size());
   decision.sequence = sequence;
@@ -102,8 +102,8 @@ std::optional<Decision> Consensus::count(uint64_t sequence) const {
   return decision;
 }
 
-// If members were asked different questions, the decision becomes MISMATCH and names those that differ from
-// the first one.
+// If members were asked different questions, turns the decision into MISMATCH. It names the members whose
+// question differs from that of the first member.
 void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const {
   const auto question = [&](int member) { return ballots[static_cast<size_t>(member)].question; };
   int first = 0;
@@ -119,7 +119,8 @@ void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>&
   }
 }
 
-// Makes a decision without waiting any longer. TIMEOUT names the members without a ballot, REVOKED this rank.
+// Makes a decision without waiting any longer. TIMEOUT names the members without a ballot; REVOKED names this
+// rank.
 Decision Consensus::give_up(uint64_t sequence, dsc_result_t outcome) const {
   Decision decision(group_.size());
   decision.sequence = sequence;
@@ -136,8 +137,9 @@ Decision Consensus::give_up(uint64_t sequence, dsc_result_t outcome) const {
   return decision;
 }
 
-// Finds members that have begun a collective which this rank has not called: they will not answer before it
-// does. A failure of the group frees them. Therefore this waits until a failure would be known everywhere.
+// Finds members that have begun a collective which this rank has not called. Such members cannot answer,
+// because they wait for this rank. Only a failure of the group would free them. This function therefore first
+// waits until such a failure would be known everywhere.
 std::optional<Decision> Consensus::find_elsewhere(uint64_t sequence, const Ballot& mine,
                                                   const Asked& asked) const {
   if (group_.revoked() || now_ns() - asked.start_ns < kFailureKnownNs) return std::nullopt;
@@ -161,8 +163,8 @@ std::optional<Decision> Consensus::find_elsewhere(uint64_t sequence, const Ballo
   return decision;
 }
 
-// The proposal is written first; then the compare-and-swap makes it the decision, unless another one was
-// faster.
+// Writes the proposal, and then tries to make it the decision by compare-and-swap. Has no effect if another
+// member was faster.
 void Consensus::propose(const Decision& decision) {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   Proposal head{};
@@ -182,8 +184,8 @@ void Consensus::propose(const Decision& decision) {
     if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.notify_all_members();
 }
 
-// Reading is repeated if a newer decision replaces the proposal meanwhile. All values are checked, as another
-// process wrote them.
+// Reads again if a newer decision replaces the proposal during the reading. Checks all values, because
+// another process wrote them.
 Decision Consensus::read_decision() const {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   std::vector<std::byte> payload(sizeof(Proposal) + 2 * set_bytes);
@@ -215,7 +217,8 @@ void Consensus::check_membership() const {
          group_.describe_member(group_.rank()).c_str());
 }
 
-// If the decision is newer than the one asked for, it tells this rank only which members are lost.
+// If the decision belongs to a later question than the one asked, this rank only learns from it which members
+// are lost.
 Decision Consensus::adopt(Decision decision, uint64_t sequence) {
   sequence_ = decision.sequence;
   lost_ = decision.lost;
@@ -254,7 +257,8 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
       propose_timed(give_up(sequence, DSC_ERR_REVOKED));
     } else if (deadline.passed()) {
       if (auto decision = give_up(sequence, DSC_ERR_TIMEOUT); !decision.named.empty())
-        propose_timed(std::move(decision));  // otherwise the last missing ballot has just arrived
+        // If no member is named, the last missing ballot has just arrived.
+        propose_timed(std::move(decision));
     } else if (besides.drive()) {
       backoff.reset();
     } else if (backoff.pause(moved, deadline.remaining_ns())) {

@@ -14,15 +14,15 @@
 namespace dsc {
 namespace {
 
-// The failure word holds 1 << 63 | code << 16 | member whose cell has the text.
+// The failure word holds 1 << 63 | code << 16 | the member whose segment contains the cause.
 constexpr uint64_t kFailed = uint64_t{1} << 63;
 
 uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
-// Data of all members up to this size is neither divided nor worth zero copy, and all blocks fit into a stage
-// in one part.
+// Returns the largest block for which all members' data together is handled in one part: it is not divided
+// among members, is below the threshold of zero copy, and fits into a staging buffer.
 size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
   const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
   const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy});
@@ -31,8 +31,8 @@ size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
 
 constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 
-// The latest operation is packed into one word so that it can be read atomically: kind, root or peer plus 1,
-// sequence number.
+// A member's latest operation is packed into one word, so that it can be read atomically: kind, root or peer
+// plus 1, sequence number.
 constexpr int kLatestKindShift = 56;
 constexpr int kLatestRootShift = 40;
 constexpr uint64_t kLatestRootMask = 0xffff;
@@ -64,7 +64,7 @@ Group::Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string na
 
 Group::~Group() { withdraw(); }
 
-// The segment is complete before it is published, because other members may map it at once.
+// The segment is filled before it is published, because other members may map it immediately.
 void Group::make_segment() {
   const UniqueFd fd = create_segment("dsc-group", geometry_.bytes, static_cast<size_t>(size_));
   mappings_.resize(static_cast<size_t>(size_));
@@ -104,14 +104,14 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
         });
       },
       [&](const Error& error) {
-        // the member may have left because another one died
+        // The member may have left because another member died. That death is the error to report.
         if (error.code() == DSC_ERR_PEER_LEFT) check_peers();
         throw Error(error);
       });
   return fd;
 }
 
-// Each notifier is kept once, because several members may share a process.
+// Keeps the notifier of each process only once, because several members may share a process.
 void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   for (int member = 0; member < size_; ++member) {
     auto& mapping = mappings_[static_cast<size_t>(member)];
@@ -168,7 +168,7 @@ std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept
   if (end.finished.load(std::memory_order_acquire) >= sequence) return std::nullopt;
   const auto& other = sends ? end.posts : send_channel(peer, member).posts;
   if (other[sequence & 1].sequence.load(std::memory_order_acquire) >= sequence)
-    return std::nullopt;  // the other end takes part, so the message is moving
+    return std::nullopt;  // the other rank has posted its half, so the message is in progress
   return OpenMessage{sends, peer};
 }
 
@@ -236,9 +236,9 @@ void Group::revoke(const Failure& cause) noexcept {
   uint64_t none = 0;
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst)) {
-    const bool is_users =
-        !cause.operation.empty() &&
-        (!is_part() || cause.is_published);  // otherwise it concerns only a step of such an operation
+    const bool is_users = !cause.operation.empty() &&
+                          // An unpublished failure of a part concerns only one step of the user's operation.
+                          (!is_part() || cause.is_published);
     log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_LEVEL_INFO : DSC_LOG_LEVEL_ERROR,
         "rank %d: group \"%s\" failed: %s%s%s", shown_rank(rank_), name_.c_str(),
         is_users ? cause.operation.c_str() : "", is_users ? ": " : "", cause.text.c_str());
@@ -255,14 +255,16 @@ bool Group::failed_here() const noexcept {
   return word != 0 && static_cast<int>(word & 0xffff) == rank_;
 }
 
-// The cause lies in the segment of the member that set the word; that member may be corrupted.
+// The cause is in the segment of the member that set the word. That member may be corrupted, so everything is
+// checked.
 Failure Group::first_cause() const {
   const uint64_t word = failure_word().load(std::memory_order_acquire);
   const int writer = static_cast<int>(word & 0xffff);
   Failure cause;
   if (word != 0 && writer < size_) cause = failure_cell(writer).cause;
   cause.bound();
-  if (!cause.has_user_ranks && is_part()) {  // the group failed before it became a part
+  // The group failed before it became part of a larger communicator.
+  if (!cause.has_user_ranks && is_part()) {
     for (int32_t& rank : cause.ranks) rank = shown_rank(rank);
     cause.has_user_ranks = true;
   }
@@ -274,7 +276,8 @@ Failure Group::first_cause() const {
   return cause;
 }
 
-// The end of a member that has left the group is not a failure.
+// Returns the members in that process, except those that have left the group. The end of a member that has
+// left is not a failure.
 RankList Group::members_in(const PeerProcess& peer) const noexcept {
   RankList members;
   for (int member = 0; member < size_; ++member)
@@ -317,8 +320,8 @@ RankList Group::silent_members(int64_t& longest_ns) const noexcept {
   return silent;
 }
 
-// This reads the slots and not epoch_, because any thread may ask and epoch_ belongs to the thread that
-// drives the collectives.
+// Reads the arrival slots instead of epoch_, because any thread may call this, and epoch_ may be used only by
+// the thread that drives the collectives.
 RankList Group::members_behind() const noexcept {
   const auto latest_epoch = [this](int member) {
     return std::max(slot(member, 0).epoch.load(std::memory_order_acquire),
@@ -339,7 +342,7 @@ dsc_result_t Group::loss_of(int member) const noexcept {
 }
 
 void Group::leave_because(uint32_t reason) noexcept {
-  uint32_t none = 0;  // only the first reason is kept
+  uint32_t none = 0;  // the exchange below keeps only the first reason
   state(rank_).left.compare_exchange_strong(none, reason, std::memory_order_seq_cst);
   notify_all_members();
 }
@@ -352,7 +355,8 @@ void Group::on_finalize(std::function<void()> handler) {
     const MutexLock lock(finalize_mutex_);
     finalize_handler_ = std::move(handler);
   }
-  if (host_->finalizes()) tell_of_finalize();  // which may have run before the handler was set
+  // The host may have begun to finalize before the handler was set.
+  if (host_->finalizes()) tell_of_finalize();
 }
 
 void Group::tell_of_finalize() noexcept {

@@ -1,5 +1,5 @@
-// The shared state of one communicator on this host: arrival slots, stages, counters, and the first cause of
-// its failure.
+// The shared state of one communicator on this host: arrival slots, staging buffers, counters, and the first
+// cause of its failure.
 #pragma once
 
 #include <atomic>
@@ -20,25 +20,25 @@ namespace dsc {
 
 inline constexpr uint64_t kWorldId = 0;
 
-// A group of ranks of one host, as one of its members sees it.
+// A group of ranks of one host, as it is seen by one of its members.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // Makes and publishes this rank's segment. Members are numbered in the order of `local_ranks`.
+  // Creates and publishes this rank's segment. Members are numbered in the order of `local_ranks`.
   static std::shared_ptr<Group> create(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
                                        std::vector<int32_t> local_ranks);
   ~Group();
 
-  // Maps the segments of all members, each of which must have called create(). `check` runs repeatedly while
-  // this waits, and may throw.
+  // Maps the segments of all members, each of which must have called create(). While this waits, it calls
+  // `check` repeatedly. `check` may throw.
   void map_members(Deadline deadline, const std::function<void()>& check);
 
-  // Fetches an item that a member has published; errors name the member by its rank in this group.
+  // Fetches an item that a member has published. Errors name the member by its rank in this group.
   UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const {
     return host_->fetch(local_rank(member), describe_member(member).str(), kind, id, deadline, check);
   }
 
-  // Withdraws this rank's segment from publication, once all members have mapped it.
+  // Stops publishing this rank's segment. Called when all members have mapped it.
   void withdraw() noexcept;
 
   HostGroup& host() const noexcept { return *host_; }
@@ -51,39 +51,42 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t>& local_ranks() const noexcept { return local_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
-  // The most bytes that each rank has in a SmallCollective. 1 KiB of data between hosts fits, together with
-  // the call to which it belongs.
+  // The maximum size of one rank's data in a SmallCollective. 1 KiB of data from another host fits, together
+  // with the description of its call.
   static constexpr size_t kMostSmallBytes = 1152;
-  // Returns the largest block of a member with which data moves together with the comparison of calls.
+  // Returns the largest block of a member that is sent together with the arguments to compare, and so needs
+  // no extra barrier round.
   size_t small_block() const noexcept { return small_block_; }
 
-  // --- Arrival. An epoch is one barrier round of all members; every collective takes one or more. A rank
-  // that has seen all others at epoch t may overwrite what it published at t - 1. Only the thread that drives
-  // the group's collectives calls these functions.
+  // ---- Arrival ----
+  //
+  // An epoch is one barrier round of all members. Every collective takes one or more epochs. A rank that has
+  // seen all other ranks at epoch t may overwrite what it published at epoch t - 1. Only the thread that
+  // drives the group's collectives may call these functions.
   uint64_t epoch() const noexcept { return epoch_; }
   Slot& next_slot() noexcept { return slot(rank_, epoch_ + 1); }
-  void arrive() noexcept {  // at the next epoch
+  void arrive() noexcept {  // publishes this rank's arrival at the next epoch
     ++epoch_;
     arrived_upto_ = 0;
     slot(rank_, epoch_).epoch.store(epoch_, std::memory_order_seq_cst);
     notify_all_members();
   }
-  // Fetches the lines of the next slot, and of `bytes` bytes of data, before the next arrival.
+  // Fetches the cache lines of the next slot and of `bytes` bytes of data before the next arrival.
   void prepare_arrival(size_t bytes) const noexcept {
     own_lines(&slot(rank_, epoch_ + 1), 1);
     if (bytes > kSlotDataBytes) own_lines(stage(rank_, epoch_ + 1), bytes);
   }
-  // Fetches cache lines that this rank will write next. Others have read them last, so that the write would
-  // wait for them.
+  // Fetches cache lines that this rank will write next. Other processors have read them last, so the write
+  // itself would have to wait for them.
   static void own_lines(const void* first, size_t bytes) noexcept {
     for (size_t at = 0; at < bytes; at += kProcessorLine) own_line(static_cast<const std::byte*>(first) + at);
   }
-  bool all_arrived() noexcept {  // at the current epoch
+  bool all_arrived() noexcept {  // returns whether all members have arrived at the current epoch
     while (arrived_upto_ < size_ && member_arrived(arrived_upto_)) ++arrived_upto_;
     return arrived_upto_ == size_;
   }
   // Returns whether a member has not yet arrived at the current epoch. The loads are sequentially consistent,
-  // so that the answer can be ordered against other such accesses.
+  // because callers compare their order with other sequentially consistent accesses.
   bool misses_somebody() const noexcept {
     for (int member = 0; member < size_; ++member)
       if (slot(member, epoch_).epoch.load(std::memory_order_seq_cst) < epoch_) return true;
@@ -99,12 +102,12 @@ class Group : public std::enable_shared_from_this<Group> {
   std::byte* stage(int member, uint64_t epoch) const noexcept {
     return base(member) + geometry_.slots + (epoch & 1) * geometry_.slot_stride + sizeof(Slot);
   }
-  // Returns where the data of a member lies in an operation with at most `bytes` bytes per member.
+  // Returns the address of a member's data in an operation with at most `bytes` bytes per member.
   std::byte* data(int member, uint64_t epoch, size_t bytes) const noexcept {
     return bytes <= kSlotDataBytes ? slot(member, epoch).data.data() : stage(member, epoch);
   }
-  // Returns lengths of the blocks that a member sends to each member, followed by those that it expects from
-  // each.
+  // Returns the lengths of the blocks that a member sends to each member, followed by those that it expects
+  // from each member.
   uint64_t* lengths(int member, uint64_t epoch) const noexcept {
     return reinterpret_cast<uint64_t*>(base(member) + geometry_.lengths) +
            (epoch & 1) * 2 * static_cast<size_t>(size_);
@@ -126,7 +129,7 @@ class Group : public std::enable_shared_from_this<Group> {
            (static_cast<size_t>(to) * 2 + (sequence & 1)) * geometry_.chunk_bytes;
   }
 
-  // Shared cells that Consensus uses.
+  // ---- Shared cells for Consensus ----
   std::atomic<uint64_t>& decision() const noexcept {
     return reinterpret_cast<DecisionCell*>(base(0) + geometry_.decision)->word;
   }
@@ -139,38 +142,39 @@ class Group : public std::enable_shared_from_this<Group> {
     return {base(member) + geometry_.proposals + (sequence & 1) * SharedRecord::bytes(words), words};
   }
 
-  // Wakes all processes in which a thread may wait for what this rank has just stored.
+  // Wakes all processes in which a thread may be waiting for what this rank has just stored.
   void notify_all_members() noexcept {
     for (Notifier* notifier : notifiers_) notifier->notify();
   }
   void notify_member(int member) noexcept { process_of(member).page->notifier.notify(); }
   PeerProcess& process_of(int member) const noexcept { return host_->process_of(local_rank(member)); }
 
-  // --- Failure. Any thread may call these functions.
+  // ---- Failure: any thread may call these functions ----
   bool revoked() const noexcept { return failure_word().load(std::memory_order_seq_cst) != 0; }
-  // Sets the first cause of failure for all members; has no effect if there already is one.
+  // Sets the first cause of failure for all members. Has no effect if a cause is already set.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
-  // Returns its code; DSC_OK if there is no failure.
+  // Returns the code of the first cause, or DSC_OK if the group has not failed.
   dsc_result_t first_code() const noexcept;
-  // Returns whether this rank has set it.
+  // Returns whether the first cause was set by this rank.
   bool failed_here() const noexcept;
-  // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
-  // more of the failed operation.
+  // Reports the failure to the world, which writes the trace. Called again when this rank has recorded more
+  // about the failed operation.
   void tell_failure() noexcept;
-  // Reports the failure for a rank that makes no call; called at every heartbeat.
+  // Reports the failure on a rank that is in no call of the library. Called at every heartbeat.
   void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state);
-  // Returns the members whose process does not run now, and the longest time for which one has not run.
+  // Returns the members whose processes are not running now. `longest_ns` becomes the longest time for which
+  // one of them has not run.
   RankList silent_members(int64_t& longest_ns) const noexcept;
 
   // Announces that this rank takes part in no further operation.
   void leave() noexcept;
-  // Like leave(), and waiting members are told that this rank finalizes the world.
+  // Like leave(), but also announces the reason: this rank finalizes the world.
   void leave_to_finalize() noexcept;
-  // Sets what the communicator of this group does when this rank finalizes the world; an empty function does
-  // nothing. If the rank is already finalizing, the handler runs at once.
+  // Sets the function that is called when this rank finalizes the world. An empty function does nothing. If
+  // the rank is already finalizing, the function is called immediately.
   void on_finalize(std::function<void()> handler);
   void tell_of_finalize() noexcept;
   // Returns a text such as "rank 3 (pid 4711) has left the group".
@@ -178,55 +182,56 @@ class Group : public std::enable_shared_from_this<Group> {
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
   Recorder& recorder() noexcept { return *recorder_; }
-  GroupRecord record() const;  // any thread
+  GroupRecord record() const;  // may be called by any thread
 
-  // Sets the communicator that runs this group's operations on devices, for the trace. Any thread.
+  // Sets the communicator that runs this group's operations on devices, for the trace. Any thread may call
+  // this.
   void bind_to_devices(WholeGroup whole);
   WholeGroup on_devices() const;
 
-  // From now on operations of this group are steps of operations of `whole`, which are recorded in this
-  // recorder. Any thread.
+  // From now on, operations of this group are steps of operations of `whole`, and its recorder records the
+  // operations of `whole`. Any thread may call this.
   void become_part_of(WholeGroup whole);
   bool is_part() const noexcept { return is_part_.load(std::memory_order_acquire); }
-  // Return the ranks by which members are known to the user: those in the larger communicator, if there is
-  // one. Causes of failures name these.
+  // These return the ranks by which the user knows members. If the group is part of a larger communicator,
+  // they are the ranks there. Causes of failures use the same ranks.
   int32_t shown_rank(int member) const noexcept {
     return is_part() && member >= 0 && member < size_ ? shown_ranks_[static_cast<size_t>(member)] : member;
   }
   std::vector<int32_t> shown_ranks(std::vector<int32_t> members) const;
   WholeGroup between_hosts() const;
 
-  // Returns why no answer can be expected from a member, as far as this rank knows: PEER_DEAD, PEER_LEFT or
-  // PEER_STALLED; DSC_OK while it may answer.
+  // Returns why this rank expects no answer from a member: PEER_DEAD, PEER_LEFT or PEER_STALLED. Returns
+  // DSC_OK if the member may still answer.
   dsc_result_t loss_of(int member) const noexcept;
 
-  // Returns whether a member is working on its part of an operation. Used only in the text of errors.
+  // Returns whether a member is working on its part of an operation. Used only for error texts.
   bool is_busy(int member) const noexcept {
     const MemberState& it = state(member);
     return it.busy.load(std::memory_order_relaxed) != 0 || it.working.load(std::memory_order_relaxed) != 0;
   }
-  // Returns the members that have arrived in fewer barrier rounds than this rank, which waits for them if it
-  // is in a collective.
+  // Returns the members that have arrived in fewer barrier rounds than this rank. If this rank is in a
+  // collective, it is waiting for them.
   RankList members_behind() const noexcept;
   void show_busy(bool busy) noexcept { state(rank_).busy.store(busy ? 1 : 0, std::memory_order_relaxed); }
   bool is_silent(int member) const noexcept { return process_of(member).unresponsive_ns.load() != 0; }
 
-  // Publishes that this rank begins an operation.
+  // Publishes that this rank has begun an operation.
   void show_latest(const Call& call, uint64_t sequence) noexcept;
-  // Describes what a member began last: "collective 811 (all_reduce)", "send number 3 to rank 2", or
-  // "nothing".
+  // Describes the operation that a member began last: "collective 811 (all_reduce)" or "send number 3 to rank
+  // 2". Returns an empty text if there was none.
   std::string describe_latest(int member) const;
-  // Returns the message that a member began last, unless it is complete.
+  // The message that a member began last and for which the peer has not yet made the matching call.
   struct OpenMessage {
     bool sends = false;
     int peer = 0;
   };
   std::optional<OpenMessage> open_message(int member) const noexcept;
-  // Returns the sequence number of the collective that a member began last; 0 if its last operation was a
-  // message, or there was none.
+  // Returns the sequence number of the collective that a member began last. Returns 0 if its last operation
+  // was a message, or if there was none.
   uint64_t latest_collective(int member) const noexcept;
 
-  // Returns a text such as "rank 3 (pid 4711)", with the rank that the user knows.
+  // Returns a text such as "rank 3 (pid 4711)", with the rank by which the user knows the member.
   FixedText<64> describe_member(int member) const noexcept;
 
  private:
@@ -273,7 +278,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::function<void()> finalize_handler_ DSC_GUARDED_BY(finalize_mutex_);
 
   std::atomic<bool> is_part_{false};
-  std::vector<int32_t> shown_ranks_;  // written before is_part_
+  std::vector<int32_t> shown_ranks_;  // written before is_part_ is set
   mutable Mutex whole_mutex_;
   WholeGroup on_devices_ DSC_GUARDED_BY(whole_mutex_);
   WholeGroup between_hosts_ DSC_GUARDED_BY(whole_mutex_);
@@ -282,9 +287,9 @@ class Group : public std::enable_shared_from_this<Group> {
   bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;
 };
 
-// Hash of everything that must be equal on all ranks.
+// Returns a hash of everything that must be equal on all ranks.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
-// The same for a message: both ends get the same value.
+// Like fingerprint(), for a message. Sender and receiver get the same value.
 uint64_t fingerprint_of_message(uint64_t group, uint64_t sequence, CallFields call) noexcept;
 CallFields fields_of(const Call& call) noexcept;
 // Returns a text such as "all_reduce(sum, f32, 1000)".

@@ -1,5 +1,5 @@
-// Tells how long the heartbeats of a peer have been missing. The caller passes the time, so that there are no
-// side effects.
+// Measures for how long the heartbeats of a peer have been missing. The caller passes the current time, so
+// that tests need no real clock.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace dsc {
 
 inline constexpr int64_t kReportSilenceMs = 2000;
 
-// Tracks one peer. One thread uses it.
+// Tracks the heartbeats of one peer. Only one thread may use it.
 class HeartbeatWatch {
  public:
   enum class News { kNone, kUnresponsive, kStalled, kBack };
@@ -20,17 +20,18 @@ class HeartbeatWatch {
   HeartbeatWatch(int64_t stall_timeout_ms, int64_t now)
       : stall_ns_(stall_timeout_ms * kNsPerMs), since_ns_(now) {}
 
-  // Ignores the time up to now: the peer was not asked, or the observer itself did not run.
+  // Starts to count anew, because the time until now proves nothing: the peer was not asked, or the observer
+  // itself did not run.
   void begin_again(int64_t now) { since_ns_ = now; }
 
-  // Returns kBack if the peer was reported as unresponsive before.
+  // Records a heartbeat. Returns kBack if the peer was reported as unresponsive before.
   News heard(int64_t now) {
     since_ns_ = now;
     stalled_ = false;
     return std::exchange(unresponsive_, false) ? News::kBack : News::kNone;
   }
 
-  // Reports each change once.
+  // Returns what has changed. Each change is reported once.
   News look(int64_t now) {
     const int64_t missed_ns = unresponsive_ns(now);
     if (stall_ns_ > 0 && missed_ns >= stall_ns_ && !std::exchange(stalled_, true)) return News::kStalled;
@@ -48,7 +49,8 @@ class HeartbeatWatch {
   bool stalled_ = false;
 };
 
-// Tells whether the observer itself ran without a gap; otherwise it must not accuse others.
+// Detects whether the observer itself ran without a gap. After a gap it must not report others as
+// unresponsive.
 class OwnPace {
  public:
   static constexpr int64_t kPeriodMs = 250;  // had_gap() must be called at least this often

@@ -17,13 +17,15 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kKeptRecords = 16;  // of failed groups; each has 128 bytes per operation, 250 KB by default
+// Number of failed groups whose records are kept; each has 128 bytes per operation, 250 KB by default.
+constexpr size_t kKeptRecords = 16;
 
 constexpr int64_t kReportUnresponsiveNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;
-constexpr int kEndMs = 200;  // from a process that no longer answers to the report of its end
+constexpr int kEndMs = 200;  // longest time between the last answer of a process and the report of its end
 
-// Returns 'T' for a stopped process, 'D' for one in uninterruptible sleep, '?' if it cannot be determined.
+// Returns 'T' for a stopped process, 'D' for a process in uninterruptible sleep, and '?' if the state is
+// unknown.
 char process_state_letter(int64_t pid) noexcept {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
@@ -49,14 +51,14 @@ const char* describe_state(char letter) noexcept {
   }
 }
 
-// Checks again, because the event may be about another descriptor that had the same number before.
+// Checks the descriptor again, because the event may belong to an older descriptor with the same number.
 bool has_ended(int pidfd) noexcept {
   pollfd query{pidfd, POLLIN, 0};
   return poll(&query, 1, 0) == 1;
 }
 
-// Returns whether the reducer is gone and its latest iteration finished. An unfinished iteration is kept,
-// because a trace of a failure is read to see it.
+// Returns whether the reducer was destroyed after a complete iteration. An unfinished iteration is kept,
+// because users read a trace to see where it stopped.
 bool is_done_with(const std::shared_ptr<const IterationSource>& source) {
   return source.use_count() == 1 && source->read_iteration().is_over();
 }
@@ -101,7 +103,7 @@ HostGroup::~HostGroup() {
   process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
 }
 
-// Ranks with the same endpoint live in the same process.
+// Ranks with the same endpoint are in the same process.
 void HostGroup::find_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const Member& member = members_[static_cast<size_t>(rank)];
@@ -119,25 +121,26 @@ void HostGroup::find_processes() {
   }
 }
 
-// Waiting for one process may be in vain because another one has died: the error names the one that died.
+// Throws PEER_DEAD if a process has died. Without this check, the error would name another process that does
+// not answer as a consequence.
 void HostGroup::probe_processes() const {
   for (const auto& peer : peers_) {
-    if (peer->gone.load() != DSC_OK) continue;  // its groups know of it already
+    if (peer->gone.load() != DSC_OK) continue;  // its groups already know that this process has ended
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
       fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", global_rank(peer->ranks.front()), peer->pid);
   }
 }
 
-// Waits until the end of the process is reported. A process that ends closes its sockets before the kernel
-// reports its end, and only that report reaches its groups.
+// Waits until the end of the process has been reported. A process that ends closes its sockets first, and the
+// kernel reports its end later. The groups of the process learn of its end only from that report.
 void HostGroup::await_end(const PeerProcess& peer) {
-  if (!peer.pidfd) return;  // nobody watches the process yet
+  if (!peer.pidfd) return;  // the process is not watched yet
   const Deadline deadline = Deadline::after_ms(kEndMs);
   while (peer.gone.load() == DSC_OK && !deadline.passed()) sleep_until(Deadline::after_ms(1));
 }
 
-// While it waits for one process, it checks regularly that none of the others has died.
+// While this waits for one process, it checks regularly that no other process has died.
 void HostGroup::fetch_pages(Deadline deadline) {
   Deadline probe = Deadline::after_ms(kProbeMs);
   const auto check = [&] {
@@ -163,7 +166,8 @@ void HostGroup::fetch_pages(Deadline deadline) {
   }
 }
 
-// All ranks get the same result, which they use to choose algorithms.
+// Counts the processors of all ranks together, so that all ranks get the same result. The choice of
+// algorithms depends on it.
 void HostGroup::count_all_processors() {
   ProcessorSet all{};
   for (const auto& peer : peers_)
@@ -178,7 +182,8 @@ void HostGroup::watch() {
     if (peer->pidfd) watched_fds_.push_back(peer->pidfd.get());
   }
   {
-    // released before the monitor's lock is taken: the monitor takes this one while it holds its own
+    // This block releases the lock before the monitor's lock is taken below, because the monitor takes the
+    // two locks in the opposite order.
     MutexLock lock(name_mutex_);
     if (listener_) {
       watched_fds_.push_back(listener_.get());
@@ -209,7 +214,7 @@ UniqueFd HostGroup::fetch(int local_rank, const std::string& owner, ItemKind kin
                           key(local_rank, kind, id), deadline, check);
       },
       [&](dsc_result_t code, const char* text) {
-        // it may have left because of another one that died
+        // The rank may have left because another rank died. That death is the error to report.
         if (code == DSC_ERR_PEER_LEFT) probe_processes();
         if (code == DSC_ERR_PEER_DEAD) await_end(process_of(local_rank));
         throw Error(code, text);
@@ -223,7 +228,7 @@ void HostGroup::enroll(const std::shared_ptr<Group>& group) {
     std::erase_if(groups_, [](const auto& known) { return known.expired(); });
     groups_.push_back(group);
   }
-  for (const auto& peer : peers_)  // reports processes that ended before
+  for (const auto& peer : peers_)  // reports processes that have already ended
     if (peer->gone.load() != DSC_OK) group->process_gone(*peer);
 }
 
@@ -288,8 +293,8 @@ bool HostGroup::finalizes() noexcept {
   return finalizes_;
 }
 
-// A communicator may be destroyed before other groups fail, and its failure, the first one, is what the user
-// needs to see.
+// A communicator may be destroyed before other groups fail. Its failure came first, so it is the one that the
+// user needs to see, and its record is kept.
 void HostGroup::keep_record(const Group& group) {
   GroupRecord record = group.record();
   MutexLock lock(groups_mutex_);
@@ -302,7 +307,7 @@ void HostGroup::keep_record(const Group& group) {
   failed_records_.push_back(std::move(record));
 }
 
-// The trace names the first failure of any group, because later ones often are its consequences.
+// The trace names the first failure of all groups, because later failures often follow from it.
 void HostGroup::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;
@@ -320,9 +325,10 @@ void HostGroup::on_failure(const Group& group) noexcept {
   });
 }
 
-// After a failed world, one of its ranks may be the first to arrive for the next one.
+// Returns whether the world has failed. If it has, processes that arrive at its name are asked to wait,
+// because they may be its own ranks that start the next world.
 bool HostGroup::has_failed() noexcept {
-  for (size_t i = 0;; ++i) {  // one by one, because a list would need memory
+  for (size_t i = 0;; ++i) {  // one group at a time, because a list would have to allocate
     std::shared_ptr<Group> group;
     {
       MutexLock lock(groups_mutex_);
@@ -333,7 +339,7 @@ bool HostGroup::has_failed() noexcept {
   }
 }
 
-// A world that began to close before it got the job's store announces that now.
+// If the world began to close before it had the store of the job, announces the closing now.
 void HostGroup::hold_name(const std::shared_ptr<JobStore>& job) noexcept {
   Closing closing;
   {
@@ -344,8 +350,8 @@ void HostGroup::hold_name(const std::shared_ptr<JobStore>& job) noexcept {
   if (job && closing != Closing::kNo) job->begin_closing(closing == Closing::kFailed);
 }
 
-// A failure is announced even if an end without failure was announced before, because after a failure every
-// rank has to announce it, and otherwise only the rank that serves the store.
+// After a failure every rank has to announce it. Without a failure only the rank that serves the store has to
+// announce the end. A failure is therefore announced even after an announcement of the end.
 void HostGroup::begin_closing(bool failed) noexcept {
   const Closing wanted = failed ? Closing::kFailed : Closing::kEnding;
   std::shared_ptr<JobStore> job;
@@ -360,7 +366,7 @@ void HostGroup::begin_closing(bool failed) noexcept {
 
 void HostGroup::close_name() noexcept {
   UniqueFd listener;
-  std::shared_ptr<JobStore> job;  // destroyed after the mutex is released
+  std::shared_ptr<JobStore> job;  // declared here so that it is destroyed after the mutex is released
   {
     MutexLock lock(name_mutex_);
     listener = std::move(listener_);
@@ -374,7 +380,7 @@ void HostGroup::close_name() noexcept {
 
 void HostGroup::end() noexcept {
   ended_.store(true);
-  for (size_t i = 0;; ++i) {  // one by one, because a list would need memory
+  for (size_t i = 0;; ++i) {  // one group at a time, because a list would have to allocate
     std::shared_ptr<Group> group;
     {
       MutexLock lock(groups_mutex_);
@@ -386,9 +392,8 @@ void HostGroup::end() noexcept {
 }
 
 bool HostGroup::on_readable(int fd) noexcept {
-  const auto self =
-      weak_from_this().lock();  // a group in groups() may hold the last reference to this object
-  if (!self) return true;       // another thread is about to end it
+  const auto self = weak_from_this().lock();  // keeps this object alive during the call
+  if (!self) return true;                     // another thread is about to destroy this object
   const bool closing = tentative_.load() || has_failed();
   {
     MutexLock lock(name_mutex_);
@@ -400,7 +405,7 @@ bool HostGroup::on_readable(int fd) noexcept {
   }
   for (const auto& peer : peers_) {
     if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
-    // Without memory the descriptor stays watched and readable, so that this is repeated.
+    // If memory runs out, the descriptor remains watched and readable, so this is tried again.
     if (!capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) return false;
     process_.monitor().forget(fd);
   }
@@ -411,9 +416,10 @@ void HostGroup::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
-  // A rank that leaves an operation may wait for the end of this process rather than for the cause.
+  // A rank that is leaving an operation may be waiting for the end of the peer's process, and not for the
+  // cause of a failure. It must be woken too.
   process_.notifier().notify();
-  // The rest of this world will end soon; its name must not block the next world.
+  // The other processes of this world will soon end too. The name of the world must not block the next world.
   begin_closing(false);
 }
 
@@ -423,17 +429,17 @@ void HostGroup::on_heartbeat(int64_t now, bool after_gap) noexcept {
   for (const auto& peer : peers_)
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },
-              [](dsc_result_t, const char*) {});  // tried again at the next heartbeat
-  // A rank that makes no call would never notice a failure raised by another rank, so the heartbeat checks
-  // every group.
+              [](dsc_result_t, const char*) {});  // ignores the error, because the next heartbeat tries again
+  // A rank that is in no call would never notice a failure set by another rank. Therefore every heartbeat
+  // checks every group.
   if (!enrolled_.load()) return;
   call_out([this] {
     for (const auto& group : groups()) group->look_at_failure();
   });
 }
 
-// Compares the heartbeat with the last one seen, and fails the groups of a process that has missed it for
-// too long.
+// Compares the heartbeat of a process with the previous one. If it has not changed for too long, fails the
+// groups of the process.
 void HostGroup::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {

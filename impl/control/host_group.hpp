@@ -1,5 +1,5 @@
 // The ranks of a job on this host, as one of them sees them: their identity, whether they are alive, and what
-// they share. Local ranks are indices among the ranks of the host; on a single host they equal the global
+// they share. Local ranks are indices among the ranks of this host. On a single host they equal the global
 // ranks.
 #pragma once
 
@@ -24,7 +24,7 @@ class Group;
 
 enum class ItemKind : uint32_t { kProcessPage = 1, kPidfd = 2, kGroupSegment = 3, kMemory = 4 };
 
-// A process with ranks of this host, possibly this one.
+// A process with ranks of this host. It may be this process.
 struct PeerProcess {
   std::string endpoint;
   int64_t pid = 0;
@@ -33,16 +33,16 @@ struct PeerProcess {
   std::shared_ptr<Mapping> mapping;
   ProcessPage* page = nullptr;
   UniqueFd pidfd;
-  std::atomic<dsc_result_t> gone{DSC_OK};   // PEER_DEAD or PEER_LEFT once its end was observed
-  std::atomic<int64_t> unresponsive_ns{0};  // how long its heartbeat has not changed; 0 while it does
-  uint64_t last_beat = 0;                   // monitor's thread only
-  int64_t last_change_ns = 0;               // monitor's thread only
+  std::atomic<dsc_result_t> gone{DSC_OK};   // PEER_DEAD or PEER_LEFT once its end has been observed
+  std::atomic<int64_t> unresponsive_ns{0};  // time since its heartbeat last changed; 0 while it changes
+  uint64_t last_beat = 0;                   // used only by the monitor's thread
+  int64_t last_change_ns = 0;               // used only by the monitor's thread
 };
 
 // Selects how much is recorded and where traces are written.
 struct TraceSettings {
   size_t entries = 2000;  // capacity of each group's recorder, in operations
-  std::string folder;     // where traces are written automatically; empty: nowhere
+  std::string folder;     // folder to which traces are written automatically; empty: no automatic traces
 };
 
 // Settings of a HostGroup.
@@ -53,12 +53,13 @@ struct HostGroupSettings {
   TraceSettings trace;
 };
 
-// The host group of one rank. The monitor calls it on its thread.
+// The host group as one rank sees it. The monitor calls it on the monitor's thread.
 class HostGroup : public MonitorClient, public std::enable_shared_from_this<HostGroup> {
  public:
   using Meet = std::function<MeetingResult(const MeetingSettings&)>;
 
-  // Blocks until all ranks have arrived, and the page and pidfd of every process have been received.
+  // Blocks until all ranks have arrived, and until the page and the pidfd of every process have been
+  // received.
   static std::shared_ptr<HostGroup> join(const HostGroupSettings& settings, const Meet& meet_ranks = meet);
   ~HostGroup() override;
 
@@ -72,7 +73,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   PeerProcess& process_of(int local_rank) const noexcept {
     return *peers_[peer_of_rank_[static_cast<size_t>(local_rank)]];
   }
-  // Returns whether there are more ranks than processors on which they may run; equal on all ranks.
+  // Returns whether there are more ranks on this host than processors on which they may run. The answer is
+  // equal on all ranks.
   bool oversubscribed() const noexcept { return oversubscribed_; }
   int spins() const noexcept { return spin_limit(oversubscribed_); }
   Tuning tuning_of(int members) const { return choose_tuning(members, oversubscribed_, tuning_overrides_); }
@@ -81,7 +83,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
 
-  // Publishes, withdraws and fetches descriptors of ranks of this host.
+  // These publish, withdraw and fetch descriptors of ranks of this host.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
   UniqueFd fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
@@ -92,39 +94,41 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
     return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
 
-  // Returns the ranks of this host whose processes count as failed because they are stalled, as events for
-  // other hosts. Any thread.
+  // Returns the ranks of this host whose processes count as failed because they do not run, as events for
+  // other hosts. Any thread may call this.
   std::vector<RankGone> stalled_ranks() const;
 
-  // Adds a group, which is told when one of its processes ends or stops.
+  // Adds a group, which is notified when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
-  // Records of all groups, and of failed ones that were destroyed: the first, and the latest 15.
+  // Returns the records of all groups, also of failed groups that were destroyed: the first of these, and the
+  // latest 15.
   std::vector<GroupRecord> records();
-  // Adds a reducer whose iterations are part of traces while it lives, and afterwards if the latest is
+  // Adds a reducer. Traces include its iterations while it exists, and afterwards if its latest iteration is
   // unfinished.
   void add_iterations(std::shared_ptr<const IterationSource> source);
   std::vector<RecordedIteration> iterations() const;
-  // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.
+  // Announces to all groups except `except` that this rank finalizes the world, so that their members do not
+  // wait for it.
   void tell_of_finalize(uint64_t except) noexcept;
-  // Returns whether tell_of_finalize() has announced it. Groups whose communicators are made later ask this.
+  // Returns whether tell_of_finalize() was called. Needed by groups whose communicators are created later.
   bool finalizes() noexcept;
 
-  // Called when a group has failed: if there is a folder for traces, this rank's trace is written soon. Any
-  // thread.
+  // Called when a group has failed. If there is a folder for traces, requests that this rank's trace is
+  // written soon. Any thread may call this.
   void on_failure(const Group& group) noexcept;
 
-  // The world is about to end: from now on late arrivals at its name are asked to wait instead of being
-  // rejected.
+  // Announces that the world is about to end. From now on, processes that want to start a world with the same
+  // name are asked to wait instead of being rejected.
   void begin_closing(bool failed) noexcept;
-  // While the world is tentative (it may still fail before it is returned to the user), late arrivals are
-  // also asked to wait.
+  // While the world is tentative, it may still fail before it is returned to the user. New processes with the
+  // same name are then also asked to wait.
   void set_tentative(bool tentative) noexcept { tentative_.store(tentative); }
   void close_name() noexcept;
-  // Keeps the job's store until the name is closed.
+  // Keeps the store of the job until the name of the world is released.
   void hold_name(const std::shared_ptr<JobStore>& job) noexcept;
 
-  // Number of operations of this rank that run on threads of an engine, outside the queues of this host.
+  // Number of operations of this rank that run on threads of an engine, not in the queues of this host.
   std::atomic<int> outside_operations{0};
 
   // Announces that this rank takes part in no further operation of any group.
@@ -155,7 +159,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
   const TraceSettings trace_;
-  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this group; read by the monitor
+  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this host group; read by the monitor
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;
@@ -177,9 +181,11 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   mutable Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
   std::vector<std::shared_ptr<const IterationSource>> reducers_ DSC_GUARDED_BY(groups_mutex_);
-  std::vector<GroupRecord> failed_records_ DSC_GUARDED_BY(groups_mutex_);  // with a folder for traces only
+  // Used only if there is a folder for traces.
+  std::vector<GroupRecord> failed_records_ DSC_GUARDED_BY(groups_mutex_);
   bool finalizes_ DSC_GUARDED_BY(groups_mutex_) = false;
-  std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty if none has failed
+  // First failure of any group; empty if none has failed.
+  std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);
 };
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// What a trace shows of a gradient reducer: when the gradients of its latest iteration became ready, and when
-// its buckets were reduced.
+// The part of a gradient reducer that appears in a trace: when the gradients of its latest iteration became
+// ready, and when its buckets were reduced.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Times are ticks of tick_now(); 0: has not happened.
+// The times of one iteration, in ticks of tick_now(). A time of 0 means that the event has not happened.
 struct RecordedIteration {
   struct Gradient {
     std::string name;
@@ -23,7 +23,7 @@ struct RecordedIteration {
   };
 
   uint64_t group = 0;   // id of the reducer's communicator
-  uint64_t number = 0;  // of the iterations that have begun, from 1; 0: none has
+  uint64_t number = 0;  // number of iterations that have begun; 0 if none has
   int64_t begun = 0;
   int64_t finishing = 0;
   int64_t finished = 0;
@@ -37,7 +37,8 @@ class IterationSource {
  public:
   virtual ~IterationSource() = default;
 
-  // Any thread, also while the iteration is running or stuck. Does not wait for other ranks.
+  // Returns the latest iteration. Any thread may call this, even while the iteration is running or stuck.
+  // Does not wait for other ranks.
   virtual RecordedIteration read_iteration() const = 0;
 };
 

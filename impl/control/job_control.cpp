@@ -14,14 +14,15 @@
 namespace dsc {
 namespace {
 
-constexpr int kStoreMs = 500;     // the store takes up to a second more to report that it does not answer
-constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that arrived before it
+// Limit for a request to the store. After that, the store takes up to one more second to report that it does
+// not answer.
+constexpr int kStoreMs = 500;
+constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that were sent before it
 constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kAcknowledgeMs = 2000;
 constexpr int kAcknowledgeSliceMs = 20;
-constexpr const char* kAcknowledgedKey =
-    "control/acknowledged";  // ranks that know that rank 0 has left, as u32
+constexpr const char* kAcknowledgedKey = "control/acknowledged";  // the ranks that know that rank 0 has left
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
@@ -47,7 +48,8 @@ void JobControl::append(const JobEvent& event, Deadline deadline) {
   });
 }
 
-// The compare-and-set decides which cause counts; only its winner appends the event.
+// The compare-and-set decides which of several causes is valid. Only the rank whose cause is chosen appends
+// the event.
 Failure JobControl::publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone) {
   Failure first = cause;
   capture(
@@ -68,7 +70,8 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause, const std::
   return first;
 }
 
-// An append of nothing returns the length of the log.
+// Appends an empty record, which returns the length of the log, and waits until the log has been read up to
+// this length.
 void JobControl::catch_up(Deadline deadline) noexcept {
   capture(
       [&] {
@@ -85,8 +88,8 @@ bool JobControl::announce(const GroupLeft& left) noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// The store may have accepted the cause but not the event about it. Publishing the event twice is harmless;
-// so is a report of one stopped rank by several ranks of its host.
+// The store may have accepted the cause but not the event, so the event may be published twice, which is
+// harmless. It is also harmless if several ranks of a host report the same stopped rank.
 void JobControl::on_round() {
   for (const RankGone& rank : settings_.stalled_here())
     if (!is_gone(rank.rank)) watch_.append(rank);
@@ -101,8 +104,8 @@ void JobControl::on_round() {
   }
 }
 
-// The key holds the latest sequence number and the rank that claimed it. A claim succeeds only if it replaces
-// a lower sequence number.
+// The key holds the latest sequence number and the rank that claimed it. A claim succeeds only if its
+// sequence number is higher than the one in the key.
 bool JobControl::elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline) {
   bool claimed = true;
   capture(
@@ -121,7 +124,8 @@ bool JobControl::elect(const char* what, uint64_t group_id, uint64_t sequence, D
   return claimed;
 }
 
-// The question is appended to the log. Each rank answers under its own key, which is removed after reading.
+// The question is appended to the log. Each rank answers under its own key, which is deleted after it was
+// read.
 std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                          const std::string& question, Deadline deadline) {
   std::vector<std::string> answers(ranks.size(), kNoAnswer);
@@ -159,7 +163,7 @@ void JobControl::leave(Deadline deadline) noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// Does not wait for ranks that are gone.
+// Waits until all ranks that are still present have acknowledged that rank 0 leaves.
 void JobControl::await_acknowledgements(Deadline deadline) {
   std::set<int32_t> missing;
   for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);

@@ -1,5 +1,5 @@
-// Coordination between the hosts of a job: which ranks are gone, why a group failed, what ranks did last.
-// Each rank of a world of several hosts has one JobControl; all communication goes through the job's store.
+// Coordination between the hosts of a job: which ranks are gone, why a group failed, and what ranks did last.
+// Each rank of a world of several hosts has one JobControl. All communication uses the store of the job.
 #pragma once
 
 #include <atomic>
@@ -17,23 +17,24 @@
 
 namespace dsc {
 
-// Callbacks on the thread of a JobControl, one at a time, without a lock held. All ranks get the same causes
-// and departures in the same order. Exceptions are ignored.
+// Callbacks of a JobControl. They run on its thread, one at a time, without a lock held. All ranks get the
+// same causes and departures in the same order. Exceptions are ignored.
 class JobListener {
  public:
   virtual ~JobListener() = default;
   // Called once per group, also on the rank that published the failure.
   virtual void on_failure(uint64_t group_id, const Failure& cause) = 0;
-  // Called once per rank with PEER_DEAD, PEER_LEFT or PEER_STALLED. For this rank it is called only with
-  // PEER_STALLED: the others have given it up.
+  // Called once per rank with PEER_DEAD, PEER_LEFT or PEER_STALLED. For this rank itself it is called only
+  // with PEER_STALLED, which means that the other ranks have excluded it.
   virtual void on_gone(int32_t rank, dsc_result_t code, const std::string& text) = 0;
-  // A rank has left a group. Also called on the rank that left.
+  // Called when a rank has left a group, also on the rank that left.
   virtual void on_left(const GroupLeft& left) = 0;
-  // A leader has not been heard for two seconds, or is heard again. The leader is the first rank of a host,
-  // or another one if that does not run. This is not a failure.
+  // Called when the heartbeats of a leader have been missing for two seconds, and when they resume. The
+  // leader is the first rank of a host, or another rank of the host if that one does not run. This is not a
+  // failure.
   virtual void on_unresponsive(int32_t rank, bool unresponsive) = 0;
-  // Returns what this rank did last in a group or, if `question` is not empty, the answer to it. At most 512
-  // bytes are used; the rest is cut.
+  // Returns the answer to `question`. If the question is empty, returns what this rank did last in a group.
+  // The text is cut after 512 bytes.
   virtual std::string answer(uint64_t group_id, const std::string& question) = 0;
 };
 
@@ -43,59 +44,61 @@ struct JobControlSettings {
   int32_t rank = 0;
   int32_t world_size = 1;
   std::vector<std::vector<int32_t>> hosts;  // the ranks of each host; must be equal on all ranks
-  int64_t stall_timeout_ms = 0;             // 0: no rank is given up because it is unresponsive
+  int64_t stall_timeout_ms = 0;             // 0 means that ranks are never excluded for being unresponsive
   size_t log_bytes = kJobLogBytes;          // must be equal on all ranks
-  // Returns the ranks of this host that have been stopped for too long. All ranks are told of them.
+  // Returns the ranks of this host that have been stopped for too long. All ranks of the job learn of them.
   std::function<std::vector<RankGone>()> stalled_here = [] { return std::vector<RankGone>{}; };
 };
 
 // One rank's connection to the control log of its job.
 class JobControl final : private JobWatch::Client {
  public:
-  // From now on the other ranks learn of the end of this process within milliseconds, and it learns of
-  // theirs, including earlier ones. `listener` must outlive this object. Throws PEER_DEAD (rank 0 went away),
-  // and what Channel throws.
+  // From now on, the other ranks learn of the end of this process within milliseconds, and this process
+  // learns of the end of other ranks, even if they ended before. `listener` must outlive this object. Throws
+  // PEER_DEAD if rank 0 has ended, and what Channel throws.
   JobControl(JobControlSettings settings, JobListener& listener, Deadline deadline);
-  // Waits only for a running call of the listener. Unless leave() was called, the others treat this rank as
-  // dead.
+  // Waits only for a running call of the listener. Unless leave() was called, the other ranks treat this rank
+  // as dead.
   ~JobControl() override = default;
 
-  // Publishes that the ranks in `gone` are gone, and then why a group failed. In this order a rank that knows
-  // of the failure also knows that it concerns other groups. If the store does not answer now, this is
-  // repeated later.
+  // First publishes that the ranks in `gone` are gone, and then why a group failed. With this order, a rank
+  // that knows of the failure also knows which other groups are affected. If the store does not answer now,
+  // the publication is repeated later.
   //
-  // Returns the cause that counts: the first one that any rank has published, or `cause` if the store does
-  // not answer. Any thread; takes at most two seconds.
+  // Returns the valid cause: the first one that any rank has published, or `cause` if the store does not
+  // answer. Any thread may call this. Takes at most two seconds.
   Failure publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone = {});
 
-  // Returns once the listener knows everything that had been published under the key that is written now. Any
-  // thread except the listener's. Ends at most about a second after the deadline, or when the store does not
-  // answer.
+  // Returns once the listener knows everything that was published before this call. Any thread except the
+  // listener's may call this. Ends at most about a second after the deadline, or earlier if the store does
+  // not answer.
   void catch_up(Deadline deadline) noexcept;
 
-  // Tells all ranks that this one leaves a group. Returns false if the store does not answer; then nobody is
-  // told. Any thread; takes at most two seconds.
+  // Announces to all ranks that this rank leaves a group. Returns false if the store does not answer; then no
+  // rank is informed. Any thread may call this. Takes at most two seconds.
   bool announce(const GroupLeft& left) noexcept;
 
-  // Elects one rank of the job: returns true for the first rank that claims `what` for an operation of a
-  // group, and also if the store does not answer. Sequence numbers of a group must increase. Any thread; ends
-  // at most about a second after the deadline.
+  // Elects one rank of the job. Returns true for the first rank that claims `what` for an operation of a
+  // group, and also if the store does not answer. Sequence numbers of a group must increase. Any thread may
+  // call this. Ends at most about a second after the deadline.
   bool elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline);
 
-  // Asks each of `ranks` what it did last in a group, or a question of at most 64 bytes, and returns the
-  // answers in the same order. The answer is "no answer" for ranks that do not reply by the deadline or are
-  // gone, and for all after the first 64. Any thread except the listener's; ends at most about a second after
-  // the deadline.
+  // Asks each of `ranks` a question of at most 64 bytes; an empty question asks what the rank did last in a
+  // group. Returns the answers in the same order. The answer is "no answer" for ranks that are gone or do not
+  // reply by the deadline, and for all ranks after the first 64. Any thread except the listener's may call
+  // this. Ends at most about a second after the deadline.
   std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                const std::string& question, Deadline deadline);
 
-  // Ranks are about to end in an orderly way: from now on an end is not reported, unless the rank is stopped.
+  // Called before ranks end in an orderly way. From now on, the end of a rank is not reported, except if it
+  // is stopped.
   void ignore_ends() noexcept { ignores_ends_.store(true); }
-  // Afterwards no call of the listener begins, and none is running unless this is called from inside one.
+  // Stops all calls of the listener. When this returns, no call is running, unless this function was called
+  // inside one.
   void stop_listening() noexcept;
-  // Announces an orderly departure, so that the others get PEER_LEFT; also stops listening. Takes at most two
-  // seconds if the store does not answer. The store ends with rank 0. Rank 0 therefore waits until all others
-  // know, for at most two seconds and until the deadline.
+  // Announces an orderly departure, so that the other ranks get PEER_LEFT. Also stops listening. Takes at
+  // most two seconds if the store does not answer. The store ends with rank 0. Rank 0 therefore waits until
+  // all other ranks know, but at most two seconds and not beyond the deadline.
   void leave(Deadline deadline = Deadline::never()) noexcept;
 
  private:
@@ -123,10 +126,10 @@ class JobControl final : private JobWatch::Client {
   std::vector<dsc_result_t> gone_ DSC_GUARDED_BY(mutex_);  // by rank; DSC_OK while the rank is present
   bool stopped_listening_ DSC_GUARDED_BY(mutex_) = false;
   bool calling_ DSC_GUARDED_BY(mutex_) = false;
-  // The causes that the store has not taken yet, by group.
+  // The causes that the store has not accepted yet, by group.
   std::map<uint64_t, Failure> unpublished_ DSC_GUARDED_BY(mutex_);
-  std::set<uint64_t> failed_;  // groups that have failed; used on the watch's thread only
-  JobWatch watch_;             // last member, because its thread calls this object
+  std::set<uint64_t> failed_;  // groups that have failed; used only on the watch's thread
+  JobWatch watch_;             // must be the last member, because its thread calls this object
 };
 
 }  // namespace dsc

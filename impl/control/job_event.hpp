@@ -1,5 +1,5 @@
-// Events that the processes of a job on several hosts exchange as records of one log, which all of them read
-// in the same order.
+// Events that the processes of a job on several hosts exchange. They are records of one log, which all
+// processes read in the same order.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace dsc {
 // The end of a rank. The first event about the end of a rank is final.
 struct RankGone {
   int32_t rank = 0;
-  dsc_result_t code = DSC_ERR_PEER_DEAD;  // or PEER_LEFT, PEER_STALLED
+  dsc_result_t code = DSC_ERR_PEER_DEAD;  // PEER_DEAD, PEER_LEFT or PEER_STALLED
   int64_t pid = 0;                        // 0 if unknown
-  int64_t silent_ms = 0;                  // how long it had not run; 0 if unknown
+  int64_t silent_ms = 0;                  // for how long it had not run; 0 if unknown
 };
 
-// The heartbeats of a rank have been missing for a while, or have resumed. It has not been given up.
+// The heartbeats of a rank have been missing for a while, or have resumed. The rank is still part of the job.
 struct RankUnresponsive {
   int32_t rank = 0;
   bool unresponsive = true;
@@ -33,7 +33,7 @@ struct GroupFailed {
   Failure cause;
 };
 
-// Asks some ranks what they did last in a group, or a specific question.
+// Asks ranks a question. An empty question asks what the rank did last in a group.
 struct LatestAsked {
   uint64_t number = 0;  // identifies the request
   uint64_t group = 0;
@@ -41,18 +41,18 @@ struct LatestAsked {
   std::string question = {};
 };
 
-// A rank takes part in no further operation of a group. Ranks without a connection to it learn it from this
-// event.
+// A rank takes part in no further operation of a group. Ranks that have no connection to it learn this from
+// the event.
 struct GroupLeft {
   uint64_t group = 0;
-  int32_t rank = 0;        // in the group
-  bool finalizes = false;  // it does so because it finalizes the world
+  int32_t rank = 0;        // rank in the group
+  bool finalizes = false;  // whether it leaves because it finalizes the world
 };
 
 using JobEvent = std::variant<RankGone, RankUnresponsive, GroupFailed, LatestAsked, GroupLeft>;
 
 inline constexpr size_t kMostAskedRanks = 64;
-inline constexpr size_t kMostQuestion = 64;  // bytes
+inline constexpr size_t kMostQuestion = 64;  // in bytes
 
 std::string encode(const Failure& cause);
 // Returns nullopt if the bytes are malformed.
@@ -66,13 +66,13 @@ struct JobEvents {
   std::vector<JobEvent> events;
   size_t refused = 0;  // number of unknown or malformed records
 };
-// Decodes whole records; those that begin at `end` or later are ignored. Time and memory are bounded by the
-// number of bytes.
+// Decodes complete records. Ignores records that begin at `end` or later. The time and memory needed are
+// bounded by the number of bytes.
 JobEvents decode_events(std::string_view records, size_t end = SIZE_MAX);
 
 // Returns a text such as "rank 3 (pid 1234) died".
 std::string describe(const RankGone& gone);
-// Returns the departure as the failure of operations that wait for that rank.
+// Returns the failure of operations that wait for the rank that has left.
 Failure failure_of(const GroupLeft& left) noexcept;
 
 }  // namespace dsc

@@ -16,13 +16,13 @@ namespace {
 
 constexpr int kPauseMs = 20;
 constexpr int kConnectMs = 5000;
-constexpr int64_t kSendMs = 1000;        // for a few bytes, which fit into the socket's buffer
+constexpr int64_t kSendMs = 1000;        // long enough for a few bytes, which fit into the socket's buffer
 constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
-// The least interval of requests of other ranks. It is longer in a large job, so that the server gets about
-// 1000 requests per second.
+// The shortest interval between requests of ranks that are not leaders. It is longer in a large job, so that
+// the server gets only about 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
-constexpr int64_t kCheckMs = 1000;  // interval in which rank 0 checks all heartbeats
-// The time that a rank has at least for its first heartbeat, once it is asked to send heartbeats.
+constexpr int64_t kCheckMs = 1000;  // interval in which rank 0 checks the heartbeats of all ranks
+// A rank that was asked to send heartbeats has at least this time for its first one.
 constexpr int64_t kFirstBeatMs = 2500;
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
@@ -39,7 +39,7 @@ StoreRequest follow(const std::string& key, size_t from) {
   return {StoreOp::kFollow, {key}, {}, {}, static_cast<int64_t>(from)};
 }
 
-// The store has existed before, so connecting is repeated for a few seconds only.
+// The store existed before, so connecting is tried for only a few seconds.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
   const Deadline connect_deadline = sooner(deadline, Deadline::after_ms(kConnectMs));
   Channel::Failure failure;
@@ -92,7 +92,7 @@ void JobWatch::append(const JobEvent& event) {
   });
 }
 
-// If the thread fails, it ends the connection, so that the others treat this rank as dead.
+// If the thread fails, it closes the connection, so that the other ranks treat this rank as dead.
 void JobWatch::run() {
   capture(
       [this] {
@@ -127,7 +127,7 @@ void JobWatch::follow_until(int64_t time_ns) {
 }
 
 void JobWatch::take_events(const StoreReply& reply) {
-  if (reply.code == DSC_ERR_TIMEOUT) return;  // nothing new
+  if (reply.code == DSC_ERR_TIMEOUT) return;  // there are no new records
   if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
   const JobEvents news = decode_events(reply.value, log_.limit_bytes() - read_);
   const size_t before = read_.load();
@@ -142,7 +142,7 @@ void JobWatch::take_events(const StoreReply& reply) {
   if (read_ < log_.limit_bytes()) return;
   former_key_ = log_.key();
   former_read_ = before;
-  read_ = 0;  // before the number, so that has_read() never compares it with another key
+  read_ = 0;  // set before the key number, so that has_read() never compares it with another key
   log_.go_on();
   call(will());
 }
@@ -182,8 +182,9 @@ void JobWatch::on_rank_gone(int32_t rank) {
   std::erase_if(monitored_, [rank](const Monitored& one) { return one.rank == rank; });
 }
 
-// The leader of a host does not run or is gone. From now on the other ranks of the host send heartbeats: if
-// all of them are stopped, no rank of that host can report it. Their silence counts from that of the leader.
+// Called when the leader of a host does not run or is gone. The other ranks of the host must now send
+// heartbeats: if all of them are stopped, none of them can report that. Their heartbeats count as missing
+// from the time at which those of the leader stopped.
 void JobWatch::monitor_host_of(int32_t leader) {
   const int64_t now = now_ns();
   const int64_t most_ns = std::max<int64_t>(0, settings_.stall_timeout_ms - kFirstBeatMs) * kNsPerMs;
@@ -208,8 +209,8 @@ int64_t JobWatch::silent_ns(int32_t rank, int64_t now) const {
   return 0;
 }
 
-// A rank that died before it had read a full key to the end left its will in that key, which nobody reads any
-// more.
+// Publishes again the wills in the previous key. A rank that died before it had read that key to the end left
+// its will in that key, which no rank reads any more.
 void JobWatch::republish_unread_wills() {
   if (former_key_.empty()) return;
   channel_->send(follow(former_key_, former_read_), Deadline::after_ms(kSendMs));
@@ -218,7 +219,7 @@ void JobWatch::republish_unread_wills() {
   if (reply.code != DSC_OK) return;
   former_read_ += reply.value.size();
   for (const JobEvent& event : decode_events(reply.value).events)
-    if (std::holds_alternative<RankGone>(event)) append(event);  // publishing it once more is harmless
+    if (std::holds_alternative<RankGone>(event)) append(event);  // publishing an event twice is harmless
 }
 
 StoreReply JobWatch::call(const StoreRequest& request) {
@@ -228,7 +229,7 @@ StoreReply JobWatch::call(const StoreRequest& request) {
   return reply;
 }
 
-// Waits for the reply to a request that the server answers at once: a long wait means that the server does
+// Waits for the reply to a request that the server answers immediately. If this takes long, the server does
 // not run.
 StoreReply JobWatch::await_reply() {
   server_heartbeats_.begin_again(now_ns());

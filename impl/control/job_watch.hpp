@@ -1,6 +1,7 @@
-// The thread of a process that talks to the server of its job. It passes on the events of the log in order,
-// sends heartbeats, and decides which ranks are unresponsive. The server publishes a prepared event (the
-// "will") when its connection ends, so that all ranks learn of a death at once.
+// The thread of a process that communicates with the server of its job. It passes on the events of the log in
+// order, sends heartbeats, and decides which ranks are unresponsive. Each process leaves a prepared event,
+// its "will", at the server. The server publishes the will when the connection to the process ends, so that
+// all ranks immediately learn of a death.
 #pragma once
 
 #include <atomic>
@@ -22,33 +23,33 @@ namespace dsc {
 struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
-  // The ranks of each host. The first one, the leader, sends heartbeats, which rank 0 monitors. If the leader
-  // does not run or is gone, all ranks of the host send them.
+  // The ranks of each host. The first rank of a host is its leader. It sends heartbeats, and rank 0 monitors
+  // them. If the leader does not run or is gone, all ranks of the host send heartbeats.
   std::vector<std::vector<int32_t>> hosts;
   int32_t world_size = 1;
   int64_t stall_timeout_ms = 0;
   size_t log_bytes = kJobLogBytes;
 };
 
-// Owns the connection and the thread. Only job_log(), has_read() and runs_here() may be used by other
-// threads.
+// Owns the connection and the thread. Other threads may use only job_log(), has_read() and runs_here().
 class JobWatch {
  public:
-  // Callbacks on the watch's thread, while it has no request in progress.
+  // Callbacks on the watch's thread. They run while no request is in progress.
   class Client {
    public:
     virtual ~Client() = default;
     virtual void on_event(const JobEvent& event) = 0;
-    // Called at least once a second; in a job of n ranks with n above 1000, once in n milliseconds.
+    // Called at least once per second. In a job of more than 1000 ranks, called at least once in n
+    // milliseconds, where n is the number of ranks.
     virtual void on_round() = 0;
-    // The server does not answer, or answers again.
+    // Called when the server does not answer, and when it answers again.
     virtual void on_server_unresponsive(bool unresponsive) = 0;
-    // PEER_STALLED: the server has not answered for too long. PEER_DEAD: the connection has ended, and no
-    // event follows.
+    // Called with PEER_STALLED if the server has not answered for too long, and with PEER_DEAD if the
+    // connection has ended. After PEER_DEAD no event follows.
     virtual void on_server_gone(dsc_result_t code, const std::string& text) = 0;
   };
 
-  // Throws what Channel throws, and PEER_DEAD if there is no connection by the deadline.
+  // Throws PEER_DEAD if there is no connection by the deadline, and what Channel throws.
   JobWatch(JobWatchSettings settings, Client& client, Deadline deadline);
   // Waits only for a running callback of the client.
   ~JobWatch();
@@ -60,23 +61,24 @@ class JobWatch {
   // The log to which other threads of this process append.
   JobLog& job_log() noexcept { return log_; }
 
-  // Returns whether the client has received all events in the first `bytes` bytes of that key of the log. Any
-  // thread.
+  // Returns whether the client has received all events in the first `bytes` bytes of this key of the log. Any
+  // thread may call this.
   bool has_read(uint64_t key_number, size_t bytes) const noexcept {
     return log_.number() > key_number || read_.load() >= bytes;
   }
 
   // May be called only inside a callback, with a request of at most 4 KiB. If the store refuses the request,
-  // the reply holds the error.
+  // the reply contains the error.
   StoreReply call(const StoreRequest& request);
   void append(const JobEvent& event);
 
  private:
-  // Rank 0's view of a rank that sends heartbeats: the last count, and how long the heartbeats have been
+  // What rank 0 knows of a rank that sends heartbeats: the last count, and for how long heartbeats have been
   // missing.
   struct Monitored {
     int32_t rank;
-    bool connects_later;  // before the first heartbeat its silence proves nothing
+    // The rank may still be starting, so heartbeats count as missing only after the first one.
+    bool connects_later;
     HeartbeatWatch heartbeats;
     int64_t beats = 0;
   };
@@ -103,13 +105,13 @@ class JobWatch {
   std::unique_ptr<Channel> channel_;
   std::atomic<bool> stopping_{false};
   JobLog log_;
-  std::atomic<size_t> read_{0};  // bytes of the current key whose events the client has had
-  std::string former_key_;       // the key before the current one
+  std::atomic<size_t> read_{0};  // bytes of the current key whose events the client has received
+  std::string former_key_;       // key of the log before the current one
   size_t former_read_ = 0;
   OwnPace pace_;
   HeartbeatWatch server_heartbeats_;
-  bool beats_ = false;                // this rank sends heartbeats
-  std::vector<Monitored> monitored_;  // by rank 0, until they are gone
+  bool beats_ = false;                // whether this rank sends heartbeats
+  std::vector<Monitored> monitored_;  // ranks that rank 0 monitors, until they are gone
   std::set<int32_t> gone_;
   int64_t next_check_ns_ = 0;
   std::thread thread_;

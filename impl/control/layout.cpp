@@ -30,7 +30,7 @@ Geometry::Geometry(int size, const Tuning& tuning)
   send_channels = reserve(members * sizeof(SendChannel));
   recv_channels = reserve(members * sizeof(RecvChannel));
   lengths = reserve(4 * members * sizeof(uint64_t));
-  // the extra line keeps stages from mapping to the same cache sets
+  // The extra line keeps the staging buffers from using the same cache sets.
   slot_stride = round_up(sizeof(Slot) + stage_bytes, 4096) + kLine;
   slots = reserve(2 * slot_stride);
   chunks = reserve(members * 2 * chunk_bytes);

@@ -6,14 +6,15 @@
 namespace dsc {
 namespace {
 
-// Maps the start of each allocation to the registry of its rank, so that any rank of the process can free it.
+// Maps the start of each allocation to the registry of its rank, so that all ranks of the process can free
+// it.
 struct Owners {
   Mutex mutex;
   std::map<const void*, std::shared_ptr<MemoryRegistry>> by_address DSC_GUARDED_BY(mutex);
 };
 
-// Memory stays valid until its user frees it, even after the end of its world. This table is never destroyed,
-// because memory may be freed during exit.
+// The table is never destroyed. Memory remains valid until the user frees it, even after the end of its
+// world, so it may be freed during exit.
 Owners& owners() {
   static Owners* const instance = new Owners;
   return *instance;
@@ -26,8 +27,8 @@ bool Allocation::holds(int local_rank, uint64_t offset, size_t length) const noe
   return index < mappings.size() && mappings[index] && offset <= bytes && length <= bytes - offset;
 }
 
-// The flag is set first: an operation that finishes later must not treat data that arrives in the shared
-// pages after the copy as its result.
+// Sets the flag before it copies. Data that arrives in the shared pages after the copy is lost, so an
+// operation that finishes later must fail.
 void Allocation::detach(const void* start, size_t length) {
   MutexLock lock(detaching);
   detached.store(true);

@@ -20,7 +20,8 @@ constexpr int kGapPeriods = 4;
 constexpr int kCheckPeriodMs = 5;
 thread_local bool on_monitor_thread = false;
 
-// Locks unless the caller is the monitor thread, which holds the lock while it calls its clients.
+// Locks the mutex, unless the caller is the monitor's thread. That thread already holds the lock while it
+// calls its clients.
 class OptionalLock {
  public:
   explicit OptionalLock(Mutex& mutex) noexcept DSC_TSA(no_thread_safety_analysis) : mutex_(mutex) {
@@ -95,8 +96,8 @@ void Monitor::run() noexcept {
       const int64_t now = now_ns();
       if (now - last_beat_ns_ >= kHeartbeatMs * kNsPerMs) beat(now);
     }
-    // A descriptor whose handler lacked memory stays readable. The pause lets other threads get the lock and
-    // the processor.
+    // A descriptor whose handler ran out of memory remains readable. The pause lets other threads get the
+    // lock and the processor.
     if (!done) poll(nullptr, 0, kCheckPeriodMs);
   }
 }

@@ -1,5 +1,5 @@
-// The monitor thread of a process. It answers the endpoint, detects that processes have ended, increments
-// this process's heartbeat and checks those of the others.
+// The monitor thread of a process. It answers requests at the endpoint, detects that processes have ended,
+// increments the heartbeat of this process, and checks the heartbeats of other processes.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ inline constexpr int64_t kHeartbeatMs = 250;
 class MonitorClient {
  public:
   virtual ~MonitorClient() = default;
-  // Returns false if it lacked memory and has to be called again.
+  // Returns false if memory ran out; then it is called again.
   virtual bool on_readable(int fd) noexcept = 0;
-  // Called every kHeartbeatMs. `after_gap` means that this thread itself did not run for a while, so that
-  // missed heartbeats of others prove nothing.
+  // Called every kHeartbeatMs. `after_gap` means that the monitor's thread itself did not run for a while.
+  // Missing heartbeats of other processes then prove nothing.
   virtual void on_heartbeat(int64_t now, bool after_gap) noexcept = 0;
 };
 
@@ -31,10 +31,10 @@ class Monitor {
   Monitor(Endpoint& endpoint, ProcessPage& page);
 
   void add(MonitorClient& client, const std::vector<int>& fds);
-  // Stops watching these descriptors; returns when no callback of the client is running. On the monitor's own
-  // thread it returns at once.
+  // Stops watching these descriptors. Returns when no callback of the client is running; on the monitor's own
+  // thread it returns immediately.
   void remove(MonitorClient& client, const std::vector<int>& fds) noexcept DSC_TSA(no_thread_safety_analysis);
-  // Stops watching one descriptor, which the caller may then close. Any thread.
+  // Stops watching one descriptor, which the caller may then close. Any thread may call this.
   void forget(int fd) noexcept DSC_TSA(no_thread_safety_analysis);
 
   void close_after_fork() noexcept { epoll_.reset(); }
@@ -57,7 +57,7 @@ class Monitor {
   Mutex mutex_;
   std::vector<Watch> watches_ DSC_GUARDED_BY(mutex_);
   std::vector<MonitorClient*> clients_ DSC_GUARDED_BY(mutex_);
-  // always has capacity for all clients, so that a heartbeat never allocates
+  // Its capacity always suffices for all clients, so that a heartbeat never allocates.
   std::vector<MonitorClient*> beating_ DSC_GUARDED_BY(mutex_);
   int64_t last_beat_ns_ DSC_GUARDED_BY(mutex_) = 0;
 };

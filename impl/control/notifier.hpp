@@ -1,4 +1,4 @@
-// Waking threads of other processes, with one futex word per process (an eventcount).
+// Wakes threads of other processes. Each process has one futex word (an eventcount).
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,13 @@
 
 namespace dsc {
 
-// Lies in shared memory. A thread that wants to sleep announces itself, checks its condition once more, and
-// sleeps unless the word has changed since. A thread that changes what others may wait for calls notify(),
-// which is one load if nobody sleeps.
+// A futex word in shared memory. A thread that wants to sleep announces itself, checks its condition once
+// more, and sleeps unless the word has changed since the announcement. A thread that changes something for
+// which others may wait calls notify(), which is a single load if nobody sleeps.
 //
-// All accesses are sequentially consistent: the change precedes the load of `sleepers`, and the announcement
-// precedes the second check, so that at least one side sees the other.
+// All accesses are sequentially consistent. The change comes before the load of `sleepers`, and the
+// announcement comes before the second check. Therefore either the notifier sees the sleeper, or the sleeper
+// sees the change.
 struct alignas(64) Notifier {
   std::atomic<uint32_t> word;
   std::atomic<uint32_t> sleepers;
@@ -37,7 +38,7 @@ class NotifierWait {
   NotifierWait(const NotifierWait&) = delete;
   NotifierWait& operator=(const NotifierWait&) = delete;
 
-  // Returns after a notification since construction, after max_ns at the latest, or spuriously.
+  // Returns after a notification since construction, after max_ns, or spuriously.
   void sleep(int64_t max_ns) noexcept;
 
  private:
@@ -45,10 +46,10 @@ class NotifierWait {
   uint32_t seen_;
 };
 
-// Waits by spinning, then yielding, then sleeping. pause() makes one step.
+// Waits for a condition: first spins, then yields, then sleeps. Each call of pause() makes one step.
 class Backoff {
  public:
-  // This number of spins suits long waits, in which other threads should get the processor.
+  // A number of spins for long waits, in which other threads should get the processor.
   static constexpr int kSleepSoon = -1;
 
   Backoff(Notifier& notifier, int spins) noexcept
@@ -56,7 +57,7 @@ class Backoff {
         spins_(std::max(spins, 0)),
         steps_before_sleep_(spins == kSleepSoon ? 1 : spins + kYields) {}
 
-  // One step of waiting. Returns true if the caller has waited long enough to check the clock.
+  // Makes one step of waiting. Returns true if the caller has waited long enough to check the clock.
   template <typename Ready>
   bool pause(Ready&& ready, int64_t max_sleep_ns = kMaxSleepNs) {
     const int turn = turn_;
@@ -66,7 +67,8 @@ class Backoff {
       return false;
     }
     if (turn < steps_before_sleep_) {
-      // By now every other thread of this processor has run once; more yields would only switch between them.
+      // At this point every other thread of this processor has run once. More yields would only switch
+      // between these threads.
       const int hesitation = turn - spins_ - kEagerYields;
       if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
         return false;
@@ -83,7 +85,8 @@ class Backoff {
  private:
   static constexpr int kEagerYields = 4;
   static constexpr int kYields = kEagerYields + 10;
-  static constexpr int kPauses = 64;  // pauses between the first yields: about a microsecond
+  // Number of pauses between the first yields, which take about a microsecond.
+  static constexpr int kPauses = 64;
   static constexpr int kMostDoublings = 4;
   static constexpr int kPausesPerLook = 8;
   static constexpr int64_t kMaxSleepNs = 50 * kNsPerMs;

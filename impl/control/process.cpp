@@ -16,7 +16,7 @@ namespace {
 std::atomic<Process*> the_process{nullptr};
 
 UniqueFd open_own_pidfd() {
-  UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));  // close-on-exec by definition
+  UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));  // a pidfd is always close-on-exec
   if (!fd) fail_errno(errno, "pidfd_open (needs Linux 5.3)");
   return fd;
 }
@@ -30,7 +30,7 @@ ProcessPage* start_page(Mapping& mapping) {
   return page;
 }
 
-// Runs at an orderly exit of the process, so that others see that its ranks left rather than died.
+// Runs at an orderly exit of the process, so that other ranks see that its ranks left and did not die.
 __attribute__((destructor)) void say_goodbye() {
   Process* process = the_process.load();
   if (process && !is_forked_child()) process->page().state.store(ProcessState::kLeft);

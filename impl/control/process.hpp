@@ -1,4 +1,4 @@
-// The resources that a process has once, whatever the number of its ranks: its page, endpoint and monitor.
+// The resources that exist once in each process, for all its ranks: its page, endpoint and monitor.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ namespace dsc {
 // The singleton of the process. Any thread may use it.
 class Process {
  public:
-  // Made at the first call and kept until the process ends, because its threads cannot be joined at exit.
+  // Creates the object at the first call. It is kept until the process ends, because its threads cannot be
+  // joined at exit.
   static Process& get();
 
   ProcessPage& page() noexcept { return *page_; }
@@ -26,7 +27,8 @@ class Process {
   Endpoint& endpoint() noexcept { return endpoint_; }
   Monitor& monitor() noexcept { return monitor_; }
 
-  // Registers a descriptor that a forked child must close, because it would keep a name occupied.
+  // hold() registers a descriptor that a forked child must close, because otherwise the child would keep a
+  // name in use. release() removes it.
   void hold(int fd) noexcept;
   void release(int fd) noexcept;
 

@@ -1,4 +1,4 @@
-// The set of processors on which ranks may run.
+// The sets of processors on which ranks may run.
 #pragma once
 
 #include <array>

@@ -5,11 +5,11 @@
 namespace dsc {
 namespace {
 
-// Number of entries to try before an operation is recorded without one: all of these may belong to running
-// operations.
+// The number of entries to try before an operation is recorded without an entry. All entries that were tried
+// may belong to running operations.
 constexpr int kTries = 16;
 
-// Special ids of entries that hold no operation.
+// Special ids of entries that contain no operation.
 constexpr uint64_t kUnused = 0;
 constexpr uint64_t kChanging = ~uint64_t{0};
 
@@ -67,14 +67,13 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
 
 Recorder::Recorder(size_t capacity)
     : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {
-  on_device_.in_order =
-      false;  // several streams may be in use, and several threads observe the ends of operations
+  on_device_.in_order = false;  // operations of different streams may end in any order
 }
 
 Recorder::~Recorder() = default;
 
-// A writer gets an entry by exchanging its id, if the entry is free and older than the writer's operation.
-// `next_` is only a hint where to start; concurrent writers may set it back a little.
+// A writer takes an entry by exchanging its id, if the entry is free and older than the writer's operation.
+// `next_` is only a hint where to start; concurrent writers may decrease it a little.
 RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   uint64_t position = next_.load(kRelaxed);
   for (int tries = 0; tries < kTries; ++tries, ++position) {
@@ -91,7 +90,7 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   return nullptr;
 }
 
-// The id is stored last, so that readers ignore the entry until all of its fields are valid.
+// Stores the id last, so that readers ignore the entry until all its fields are valid.
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
@@ -123,7 +122,8 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   return Record(latest, entry, collective, created);
 }
 
-// The id is exchanged first, which reserves the entry: a new operation may claim it at the same moment.
+// Exchanges the id first, which reserves the entry, because a new operation may try to take it at the same
+// moment.
 uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks,
                                  dsc_result_t result) noexcept {
   const auto is_meant = [from](const RecordEntry& entry, uint64_t id) {
@@ -150,7 +150,7 @@ uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t t
   return first;
 }
 
-// Fields are read in the reverse order of writing, so that an operation that has ended has all its times.
+// Reads the fields in the reverse order of writing, so that an operation that has ended has all its times.
 bool Recorder::read_entry(const RecordEntry& entry, RecordedOperation& operation) noexcept {
   operation.id = entry.id.load(kRead);
   if (operation.id == kUnused || operation.id == kChanging) return false;

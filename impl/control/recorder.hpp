@@ -1,5 +1,6 @@
-// The flight recorder of one group on one rank, which always records the latest operations. Several queues
-// write at the same time, each to its own entries, while any thread reads; neither locks nor allocates.
+// The flight recorder of one group on one rank. It always records the latest operations. Several queues write
+// at the same time, each to its own entries, and any thread may read at the same time. Nothing here takes a
+// lock or allocates.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +16,21 @@
 
 namespace dsc {
 
-// The way in which the data of an operation was moved.
+// How the data of an operation was moved.
 enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kDivided, kClaimed, kStaged, kZeroCopy };
 
 inline constexpr std::array kAlgorithms = {Algorithm::kLocal,   Algorithm::kDirect, Algorithm::kDivided,
                                            Algorithm::kClaimed, Algorithm::kStaged, Algorithm::kZeroCopy};
 static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "all but kNone, in their order");
 
-const char* algorithm_name(Algorithm algorithm) noexcept;  // null if nothing was moved, or not yet
-// Describes when the algorithm is chosen and how it moves data, with the names of DSC_TUNING settings; null
-// like algorithm_name().
+const char* algorithm_name(Algorithm algorithm) noexcept;  // null if no data was moved, or not yet
+// Explains when the algorithm is chosen and how it moves data, with the names of DSC_TUNING settings. Null in
+// the same cases as algorithm_name().
 const char* algorithm_rule(Algorithm algorithm) noexcept;
 
-// How long an operation on a device was tracked, if not to its end. The end of an operation on a stream of
-// the program cannot be observed; a captured operation runs whenever its graph is launched.
+// When the recorder stopped tracking an operation on a device before its end, if it did. The end of an
+// operation on a stream of the program cannot be observed, and a captured operation runs whenever its graph
+// is launched.
 enum class Detached : uint8_t { kNo, kLaunched, kCaptured };
 
 // The properties of an operation that are known when it is called.
@@ -41,24 +43,25 @@ struct RecordedCall {
   size_t send_bytes = 0;  // size of this rank's buffer; 0 if it has none
   size_t recv_bytes = 0;
   int32_t timeout_ms = 0;
-  // device operations have their own sequence numbers, and their roots are ranks of Group::on_devices()
+  // Operations on devices have separate sequence numbers, and their roots are ranks of Group::on_devices().
   bool on_device = false;
 };
 
-// An operation as read from the recorder. Times are ticks of tick_now(); 0 means not yet.
+// An operation as it is read from the recorder. Times are ticks of tick_now(); 0 means that the event has not
+// happened yet.
 struct RecordedOperation {
   RecordedCall call;
-  uint64_t id = 0;  // position among the operations of the group, from 1
+  uint64_t id = 0;  // number of the operation in the group, from 1
   int64_t created = 0;
   int64_t started = 0;
   int64_t met = 0;
   int64_t ended = 0;
   Algorithm algorithm = Algorithm::kNone;
-  dsc_result_t result = DSC_OK;  // valid once it has ended
+  dsc_result_t result = DSC_OK;  // valid once the operation has ended
   Detached detach = Detached::kNo;
 };
 
-// Sequence numbers of the last collective in each state; 0 if there is none.
+// The sequence number of the last collective in each state; 0 if there is none.
 struct RecordedProgress {
   uint64_t enqueued = 0;
   uint64_t started = 0;
@@ -67,9 +70,9 @@ struct RecordedProgress {
 
 class Recorder;
 
-// Every field is atomic, so that no value is torn; a reader that finds the same id before and after reading
-// has a consistent entry. Fields from `started` on are written while the operation runs, in the order of
-// their declaration.
+// Every field is atomic, so that no value is torn. A reader that finds the same id before and after reading
+// has a consistent entry. `started` and the fields after it are written while the operation runs, in the
+// order of their declaration.
 struct alignas(128) RecordEntry {
   std::atomic<uint64_t> id{0};
   std::atomic<int64_t> created{0};
@@ -91,22 +94,21 @@ struct alignas(128) RecordEntry {
 };
 static_assert(sizeof(RecordEntry) == 128);
 
-// Sequence numbers of a group's latest collectives, and the number of operations without an entry, for the
-// host or for devices.
+// The sequence numbers of a group's latest collectives, and the number of operations without an entry. There
+// is one such record for operations on the host and one for operations on devices.
 struct LatestSequences {
   std::atomic<uint64_t> enqueued{0};
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> completed{0};
   std::atomic<uint64_t> omitted{0};
-  bool in_order = true;  // operations complete in the order of their sequence numbers
+  bool in_order = true;  // whether operations complete in the order of their sequence numbers
 };
 
-// Records the progress of a running operation; only its queue uses it. Without an entry only the sequence
-// number is updated.
+// Records the progress of a running operation. Only the queue of the operation uses it. Without an entry,
+// only the sequence number is updated.
 //
-// Different threads take the times, and a processor may read its counter before earlier instructions
-// complete, by as much as it waits for another core's data. Therefore no time is recorded as earlier than the
-// previous one.
+// Different threads take the times, and a processor may read its counter before earlier instructions have
+// completed. Therefore times are corrected so that none is earlier than the previous one.
 class Record {
  public:
   Record() noexcept = default;
@@ -122,7 +124,8 @@ class Record {
     if (entry_) entry_->algorithm.store(algorithm, kWrite);
   }
   inline void end(int64_t ticks, dsc_result_t result) noexcept;
-  // Stops tracking an operation whose end cannot be observed; its entry may be reused as if it had ended.
+  // Stops tracking an operation whose end cannot be observed. Its entry may then be reused as if the
+  // operation had ended.
   void detach(Detached how) noexcept {
     if (entry_) entry_->detach.store(how, kWrite);
     entry_ = nullptr;
@@ -139,28 +142,28 @@ class Record {
   LatestSequences* latest_sequences_ = nullptr;
   RecordEntry* entry_ = nullptr;  // null if no entry was free
   uint64_t collective_ = 0;       // sequence number; 0 for messages
-  int64_t latest_ = 0;            // the latest time that was recorded
+  int64_t latest_ = 0;            // the latest recorded time
 };
 
 // A ring of entries for the latest operations of one group.
 class Recorder {
  public:
-  // Reserves entries for `capacity` operations; 0 records nothing.
+  // Allocates entries for `capacity` operations. If it is 0, nothing is recorded.
   explicit Recorder(size_t capacity);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Takes the entry of the oldest operation that has ended or was detached. A running operation keeps its
-  // entry, because it may be the one that all others wait for.
+  // Takes the entry of the oldest operation that has ended or is no longer tracked. A running operation keeps
+  // its entry, because it may be the operation for which all others wait.
   Record open(const RecordedCall& call, int64_t created) noexcept;
 
-  // Marks detached device collectives from sequence number `from` on as failed. The first of them gets
-  // `result` if its sequence number is below `struck_below`; all others get REVOKED. Returns the sequence
-  // number of the first, or 0. Any thread.
+  // Marks device collectives that are no longer tracked as failed, from sequence number `from` on. The first
+  // of them gets `result` if its sequence number is below `struck_below`. All others get REVOKED. Returns the
+  // sequence number of the first one, or 0 if there is none. Any thread may call this.
   uint64_t fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
 
-  // Returns the operations in the order of their ids. An entry that is being replaced is omitted.
+  // Returns the operations in the order of their ids. Omits an entry that is being replaced.
   std::vector<RecordedOperation> read() const;
   RecordedProgress progress(bool on_device = false) const noexcept;
   // Returns the number of operations that got no entry because too many were running.
@@ -192,7 +195,7 @@ void Record::end(int64_t ticks, dsc_result_t result) noexcept {
   if (!entry_) return;
   entry_->result.store(result, kWrite);
   entry_->ended.store(not_before(ticks), kWrite);
-  entry_ = nullptr;  // the entry may soon belong to another operation
+  entry_ = nullptr;  // another operation may soon take the entry
 }
 
 }  // namespace dsc

@@ -24,7 +24,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 using SegmentId = std::pair<dev_t, ino_t>;
 
-// Mappings by segment, so that all ranks of a process share one mapping.
+// All mappings by segment, so that the ranks of a process share one mapping per segment.
 struct MappingCache {
   Mutex mutex;
   std::map<SegmentId, std::weak_ptr<Mapping>> mappings DSC_GUARDED_BY(mutex);
@@ -48,8 +48,8 @@ size_t read_number(const char* path, const char* format, size_t missing) {
   return found ? number : missing;
 }
 
-// Returns how many bytes can be reserved without exhausting the memory of the machine or of this process's
-// control group.
+// Returns how many bytes can be reserved without exhausting the memory of the machine or the limit of this
+// process's control group.
 size_t available_bytes() {
   const size_t machine = read_number("/proc/meminfo", "MemAvailable: %zu", SIZE_MAX >> 10) << 10;
   const size_t limit = read_number("/sys/fs/cgroup/memory.max", "%zu", SIZE_MAX);
@@ -57,7 +57,8 @@ size_t available_bytes() {
   return std::min(machine, limit > used ? limit - used : 0);
 }
 
-// Needed because reserving too much does not fail: the kernel would kill processes to free memory.
+// Needed because reserving too much memory does not fail. Instead the kernel would kill processes to free
+// memory.
 void check_available(size_t bytes, size_t copies) {
   const size_t available = available_bytes();
   size_t needed = 0;
@@ -87,8 +88,8 @@ std::byte* map_pages(int fd, size_t bytes, OnFork on_fork) {
   return static_cast<std::byte*>(data);
 }
 
-// Signals are blocked because the kernel restarts the reservation at every signal: a timer with a short
-// period would make it loop endlessly.
+// Signals are blocked because the kernel restarts the reservation at every signal. With a timer of a short
+// period it would restart endlessly.
 int reserve(int fd, size_t bytes) noexcept {
   const SignalsBlocked uninterrupted;
   return posix_fallocate(fd, 0, static_cast<off_t>(bytes));
@@ -101,7 +102,7 @@ Mapping::Mapping(int fd, size_t bytes, OnFork on_fork)
 
 Mapping::~Mapping() { munmap(data_, bytes_); }
 
-// The copy is moved over the old pages in one step, so that the range is mapped at all times.
+// Moves the copy over the old pages in one step, so that the range is mapped at all times.
 void Mapping::detach(size_t offset, size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::byte* const start = data_ + offset / page * page;

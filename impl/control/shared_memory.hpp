@@ -1,4 +1,4 @@
-// Anonymous shared memory: it has no name, so nothing is left behind when the processes are gone.
+// Anonymous shared memory. It has no name, so nothing remains when the processes have ended.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class Mapping {
   std::byte* data() const noexcept { return data_; }
   size_t bytes() const noexcept { return bytes_; }
 
-  // Replaces these pages by private memory with the same contents: from now on no other process can access
+  // Replaces these pages by private memory with the same contents. Afterwards no other process can access
   // them.
   void detach(size_t offset, size_t bytes);
 
@@ -30,12 +30,12 @@ class Mapping {
   size_t bytes_;
 };
 
-// Makes a memfd that only this user may open, with reserved pages and a sealed size. `copies` is the number
-// of ranks of this host that make such a segment at the same time. Throws NOSPACE if there is not enough
-// memory for all of them.
+// Creates a memfd that only this user may open, with reserved pages and a sealed size. `copies` is the number
+// of ranks of this host that create such a segment at the same time. Throws NOSPACE if memory does not
+// suffice for all of them.
 UniqueFd create_segment(const char* name, size_t bytes, size_t copies);
 
-// Maps a segment, possibly of another process; throws PROTOCOL if its seals or size are wrong.
+// Maps a segment, which may belong to another process. Throws PROTOCOL if its seals or its size are wrong.
 std::shared_ptr<Mapping> map_segment(int fd, size_t bytes, OnFork on_fork);
 
 }  // namespace dsc

@@ -1,4 +1,5 @@
-// A record in shared memory. Its owner overwrites it from time to time, and others may read it at any moment.
+// A record in shared memory. Its owner overwrites it from time to time, and other processes may read it at
+// any moment.
 #pragma once
 
 #include <atomic>
@@ -8,8 +9,9 @@
 
 namespace dsc {
 
-// Consists of its number (0: none yet) and the payload in words. The number is cleared before the payload
-// changes, so that a reader that finds the same number before and after has a consistent record.
+// The record consists of its number (0: empty) and its payload in words. The number is cleared before the
+// payload changes. A reader that finds the same number before and after reading therefore has a consistent
+// record.
 class SharedRecord {
  public:
   static constexpr size_t bytes(size_t payload_words) noexcept {
@@ -33,7 +35,7 @@ class SharedRecord {
     words_[0].store(number, std::memory_order_seq_cst);
   }
 
-  // Returns false if the record does not hold this number, or was overwritten meanwhile.
+  // Returns false if the record does not have this number, or if it was overwritten during the reading.
   bool read(uint64_t number, void* payload) const noexcept {
     if (!shows(number)) return false;
     for (size_t i = 0; i < payload_words_; ++i) {

@@ -25,8 +25,8 @@ int64_t wall_ns() noexcept {
   return time.tv_sec * kNsPerSecond + time.tv_nsec;
 }
 
-// Converts ticks to Unix time. It reads both clocks several times and keeps the reading with the shortest
-// interval: that one is least likely to have been preempted.
+// Converts ticks to Unix time. Reads both clocks several times and keeps the reading that took the shortest
+// time, because the thread was most likely not preempted during it.
 class Clock {
  public:
   Clock() {
@@ -51,13 +51,14 @@ class Clock {
   const TickScale scale_ = tick_scale();
 };
 
-// The key and the description by which c10d's format identifies a group; the description is the name that the
-// program gave.
+// The key and the description by which c10d's format identifies a group. The description is the name given by
+// the program.
 struct GroupNames {
   std::string key, text;
 };
 
-// A group appears twice if it has operations on devices, because these have their own sequence numbers.
+// A group as it is shown in the trace. A group with operations on devices is shown twice, because these
+// operations have separate sequence numbers.
 struct ShownGroup {
   explicit ShownGroup(const GroupRecord& record)
       : record(&record),
@@ -91,7 +92,7 @@ void write_config(JsonWriter& json, const GroupNames& names, const std::vector<i
   json.begin_object(names.key);
   json.field("name", names.key);
   json.field("desc", names.text);
-  json.field("ranks", "[" + joined(global_ranks, ", ") + "]");  // a text, as c10d writes it
+  json.field("ranks", "[" + joined(global_ranks, ", ") + "]");  // written as a text, as c10d does
   json.end_object();
 }
 
@@ -122,7 +123,7 @@ void write_groups(JsonWriter& json, const Groups& groups) {
   json.end_object();
 }
 
-// Explains the algorithm names that entries contain.
+// Explains the names of algorithms that appear in entries.
 void write_algorithms(JsonWriter& json) {
   json.begin_object("algorithms");
   for (const Algorithm algorithm : kAlgorithms)
@@ -130,7 +131,7 @@ void write_algorithms(JsonWriter& json) {
   json.end_object();
 }
 
-// Writes the size and type of one buffer, or empty lists if this rank has no such buffer.
+// Writes the size and type of one buffer. If this rank has no such buffer, writes empty lists.
 void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, size_t bytes, OpKind never) {
   const bool empty = call.send_bytes == 0 && call.recv_bytes == 0;
   const bool has_one = call.dtype != 0 && (bytes > 0 || (empty && call.kind != never));
@@ -147,8 +148,8 @@ void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, 
   json.end_array();
 }
 
-// The first three states are those of c10d, where a collective that started and never completed counts as
-// hanging; "launched" and "captured" are added.
+// "scheduled", "started" and "completed" are the states of c10d, where a collective that started and never
+// completed counts as hanging. "launched" and "captured" are additional states.
 const char* state_of(const RecordedOperation& operation) noexcept {
   if (operation.ended != 0 && operation.result == DSC_OK) return "completed";
   if (operation.ended == 0 && operation.detach != Detached::kNo)
@@ -168,7 +169,7 @@ void write_times(JsonWriter& json, const RecordedOperation& operation, const Clo
   time("time_discovered_completed_ns", completed ? operation.ended : 0);
   time("time_failed_ns", failed ? operation.ended : 0);
   json.key("duration_ms");
-  // the real start and end of a device operation are known only to the device
+  // For an operation on a device, only the device knows the real start and end.
   if (completed && !operation.call.on_device)
     json.number(static_cast<double>(ticks_to_ns(operation.ended - operation.started)) / kNsPerMs, 6);
   else

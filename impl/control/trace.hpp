@@ -1,4 +1,4 @@
-// The contents of a rank's flight recorders as text.
+// Converts the contents of a rank's flight recorders to text.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace dsc {
 
 class HostGroup;
 
-// Returns JSON with the field names of PyTorch's flight recorder, which docs/tracing.md describes. It neither
-// waits nor reads memory of other ranks. `groups` must be of this world.
+// Returns JSON with the field names of PyTorch's flight recorder, as described in docs/tracing.md. Neither
+// waits for other ranks nor reads their memory. `groups` must belong to this world.
 std::string trace_text(const HostGroup& host, const std::vector<GroupRecord>& groups,
                        const std::string& reason);
 

@@ -1,5 +1,5 @@
-// Writes trace files in the background, after a failure or on request of a signal handler. The dispatch
-// thread does the work, so that nobody waits for it.
+// Writes trace files in the background, after a failure or at the request of a signal handler. The dispatch
+// thread does the work, so that no caller waits for it.
 #pragma once
 
 #include <atomic>
@@ -15,31 +15,31 @@ namespace dsc {
 
 class HostGroup;
 
-// One per process. Any thread may call it.
+// There is one per process. Any thread may call it.
 class TraceWriter {
  public:
-  // Made at the first call and kept until the process ends.
+  // Creates the object at the first call. It is kept until the process ends.
   static TraceWriter& get();
 
-  // Adds a host group that has a folder for traces; it withdraws when it is destroyed. Throws without memory
-  // or threads.
+  // Adds a host group that has a folder for traces. The host group calls withdraw() when it is destroyed.
+  // Throws if memory or threads run out.
   void enroll(const std::shared_ptr<HostGroup>& host);
   static void withdraw() noexcept { enrolled_.fetch_sub(1); }
 
-  // Requests that the trace of this host group is written soon; the group and its records are kept until
+  // Requests that the trace of this host group is written soon. The host group and its records are kept until
   // then.
   void post(std::shared_ptr<HostGroup> host, std::string reason);
 
-  // Requests the traces of all enrolled host groups. Async-signal-safe. Returns STATE if there is none,
+  // Requests the traces of all enrolled host groups. Async-signal-safe. Returns STATE if there are none, and
   // FORKED in a forked child.
   static dsc_result_t request() noexcept;
 
-  // Waits until requested traces are written, for at most ten seconds, because a loaded file system may block
-  // for some.
+  // Waits until requested traces are written, but at most ten seconds, because a slow file system may block
+  // for some time.
   static void drain_at_exit();
 
  private:
-  // A trace to be written; it keeps the host group alive.
+  // A trace to be written. It keeps the host group alive.
   struct Job {
     std::shared_ptr<HostGroup> host;
     std::vector<GroupRecord> groups;

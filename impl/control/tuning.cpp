@@ -20,19 +20,19 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kNoLimit = size_t{1} << 62;
 constexpr size_t kPage = 4096;
 
-// The tuning for groups up to a size.
+// The tuning for groups of up to `members` members.
 struct Row {
-  int members;  // upper limit
+  int members;  // largest size of a group
   bool oversubscribed;
   Tuning tuning;
 };
 
-// The first row that fits is used. The values were measured on a machine with two cores. They keep the stages
-// of all members together in the last-level cache.
-constexpr size_t kCache = 0;  // means the size of the last-level cache
-// Fixed shares save each rank the copy of its own data. But with more ranks than processors a share would
-// wait until its rank runs.
-constexpr size_t kAlone = 1;  // means no limit, or 0 if there are more ranks than processors
+// The first row that fits is used. The values were measured on a machine with two cores. They were chosen so
+// that the staging buffers of all members fit into the last-level cache.
+constexpr size_t kCache = 0;  // stands for the size of the last-level cache
+// With fixed shares, a rank does not have to copy its own data. But if there are more ranks than processors,
+// a share has to wait until its rank runs.
+constexpr size_t kAlone = 1;  // stands for no limit, or for 0 if there are more ranks than processors
 constexpr std::array kRows = {
     Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
     Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
@@ -51,7 +51,7 @@ struct Key {
   size_t Tuning::*value;
   size_t least;
   size_t most;
-  size_t unit;  // the value must be a multiple of this
+  size_t unit;  // the value must be a multiple of this number of bytes
 };
 constexpr std::array kKeys = {
     Key{"direct_bytes", &Tuning::direct_bytes, 0, kNoLimit, 1},
@@ -64,7 +64,7 @@ constexpr std::array kKeys = {
     Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},
 };
 
-// Units are powers of 1024. "KB" is refused, because some would read it as 1000.
+// Units are powers of 1024. "KB" is refused, because some users would read it as 1000 bytes.
 constexpr std::pair<std::string_view, int> kUnits[] = {{"", 0},   {"b", 0},    {"k", 10}, {"kib", 10},
                                                        {"m", 20}, {"mib", 20}, {"g", 30}, {"gib", 30}};
 
@@ -110,7 +110,8 @@ std::pair<std::string, size_t> parse_item(std::string_view item) {
   return {key->name, *value};
 }
 
-// Returns the cache size: data beyond it has left the cache before it is read again.
+// Returns the size of the last-level cache, at most kMost. Data beyond this size has left the cache before it
+// is read again.
 size_t last_level_cache() noexcept {
   constexpr size_t kMost = 32 * kMiB;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -1,5 +1,5 @@
-// Device memory that exists as long as the work that is put on one stream meanwhile, and host memory that a
-// device reads and writes without making the host wait.
+// Device memory whose lifetime follows the order of a stream, and host memory that a device reads and writes
+// without making the host wait.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Allocated and freed in the order of a stream, without waiting for the device, if the device has memory
-// pools. The device and the stream must outlive the buffer.
+// If the device has memory pools, the buffer is allocated and freed in the order of a stream, without waiting
+// for the device. The device and the stream must outlive the buffer.
 class DeviceBuffer {
  public:
   DeviceBuffer(const Device& device, size_t bytes, DeviceStream* stream);
@@ -28,8 +28,8 @@ class DeviceBuffer {
   bool is_of_pool_ = true;
 };
 
-// Page-locked host memory. A copy between other host memory and a device may wait for its stream inside the
-// driver, without a deadline. A copy between this memory and a device does not.
+// Page-locked host memory. A copy between a device and ordinary host memory may wait for its stream inside
+// the driver, without a deadline. A copy between a device and this memory does not wait.
 class PinnedBuffer {
  public:
   PinnedBuffer(std::shared_ptr<const Device> device, size_t bytes);

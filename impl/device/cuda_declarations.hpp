@@ -11,7 +11,7 @@
 namespace dsc {
 
 struct CudaContext;
-using CudaStream = DeviceStream;  // same type as CUstream_st, to which cudaStream_t also points
+using CudaStream = DeviceStream;  // the same as CUstream_st, to which cudaStream_t points too
 using CudaEvent = DeviceEvent;
 struct CudaModule;
 struct CudaFunction;

@@ -14,9 +14,9 @@
 namespace dsc {
 namespace {
 
-// CUDA encodes versions as 1000 * major + 10 * minor: 13.1 is 13010.
-constexpr int kLeastCuda =
-    12000;  // the older of the two major versions for which NVIDIA builds its libraries
+// CUDA encodes versions as 1000 * major + 10 * minor: 13.1 is 13010. NVIDIA builds its libraries for two
+// major versions; 12 is the older one.
+constexpr int kLeastCuda = 12000;
 constexpr WantedLibrary kCuda{.name = "CUDA's driver",
                               .file = "libcuda.so.1",
                               .option = "cuda.library",
@@ -137,7 +137,7 @@ void CudaLibrary::fail_with(CudaResult result, const char* function) const {
   throw Error(failure);
 }
 
-// CUDA documents that these errors leave the process in an inconsistent state.
+// CUDA's documentation says that these errors leave the process in an inconsistent state.
 bool ends_cuda(CudaResult result) noexcept {
   const auto number = static_cast<uint32_t>(result);
   return number == 214 || number == 220 || number == 700 || number == 702 || number == 710 ||

@@ -26,12 +26,13 @@ struct CudaLibrary {
   [[noreturn]] void fail_with(CudaResult result, const char* function) const;
 };
 
-// Returns whether this result is sticky: every later CUDA call in this process fails.
+// Returns whether CUDA is unusable after this result: every later CUDA call in this process fails.
 bool ends_cuda(CudaResult result) noexcept;
 
-// Loads the driver and initialises it: from `path`, from the path in DSC_CUDA_LIBRARY if `path` is empty,
-// otherwise from the system. Processes forked afterwards cannot use CUDA. Throws NO_BACKEND if there is no
-// library, no driver or no device, if the driver is too old, or if it does not answer within `patience_ms`.
+// Loads and initializes the driver. The library is taken from `path`; if that is empty, from the path in
+// DSC_CUDA_LIBRARY; otherwise from the system. Processes forked afterwards cannot use CUDA. Throws NO_BACKEND
+// if there is no library, no driver or no device, if the driver is too old, or if it does not answer within
+// `patience_ms`.
 CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader,
                       int patience_ms = 60'000);
 

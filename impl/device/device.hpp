@@ -1,4 +1,5 @@
-// A GPU that a world is bound to; retains its primary context for its lifetime. Any thread may use it.
+// A GPU to which a world is bound. It retains the GPU's primary context as long as it exists. Any thread may
+// use it.
 #pragma once
 
 #include <memory>
@@ -30,11 +31,13 @@ class Device {
   int compute_capability() const noexcept { return compute_capability_; }  // 10 * major + minor: 90 is 9.0
   int multiprocessors() const noexcept { return multiprocessors_; }
 
-  // Put work on a stream, without waiting for it; throw BACKEND. The device must be current.
+  // These functions put work on a stream without waiting for it, and throw BACKEND. The device's context must
+  // be current.
   void copy(DeviceAddress to, DeviceAddress from, size_t bytes, DeviceStream* stream) const;
   void zero(DeviceAddress address, size_t bytes, DeviceStream* stream) const;
   void record(DeviceEvent* event, DeviceStream* stream) const;
-  void wait(DeviceStream* stream, DeviceEvent* event) const;  // `stream` waits for what was recorded last
+  // `stream` waits for the work that `event` recorded last
+  void wait(DeviceStream* stream, DeviceEvent* event) const;
 
   // Throws BACKEND with CUDA's description unless the result is success.
   void check(CudaResult result, const char* function) const { library_->check(result, function); }
@@ -55,9 +58,9 @@ class Device {
   int multiprocessors_ = 0;
 };
 
-// While it exists, the device's context is current in the calling thread, whose CUDA calls are allowed even
-// while the thread captures a stream. Nesting scopes of the same device costs nothing. User code must not run
-// inside a scope.
+// While a scope exists, the device's context is current in the calling thread. The thread's CUDA calls are
+// allowed even while it captures a stream. Nested scopes of the same device cost nothing. User code must not
+// run inside a scope.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);
@@ -75,8 +78,7 @@ class DeviceScope {
 inline constexpr int kHostMemory = -1;
 int device_of_memory(const Device& device, const void* memory);
 
-// Returns whether a call failed because of stream capture: a stream is being captured in a mode that forbids
-// the call now.
+// Returns whether a call failed because a stream is being captured, in a mode that does not allow this call.
 bool is_of_capture(CudaResult result) noexcept;
 
 // Returns whether the stream is being captured: work put on it is recorded into a graph instead of being run.

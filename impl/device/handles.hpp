@@ -1,5 +1,5 @@
-// Names for the folders above, which do not depend on a vendor. Only a vendor's library knows what they point
-// to.
+// Types for handles of any vendor, so that the code above this folder does not depend on one. Only the
+// vendor's library knows what they point to.
 #pragma once
 
 namespace dsc {

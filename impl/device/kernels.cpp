@@ -66,7 +66,8 @@ const char* bytes_at(CudaAddress address) { return reinterpret_cast<const char*>
 char* room_at(CudaAddress address) { return reinterpret_cast<char*>(address); }
 const int64_t* list_at(CudaAddress address) { return reinterpret_cast<const int64_t*>(address); }
 
-// Returns the largest size of a unit, at most 16 bytes, of which all of these are multiples.
+// Returns the largest unit in bytes, at most 16, that divides all addresses and sizes in the argument, which
+// is their bitwise OR.
 uint64_t unit_of(uint64_t addresses_and_sizes) {
   const uint64_t all = addresses_and_sizes | kernels::kVectorBytes;
   return all & -all;
@@ -190,8 +191,8 @@ Kernels::Way Kernels::way(int32_t from, int32_t to, double scale, CudaAddress no
        dtype_name(to), to, from == to ? " with a scale or norm" : "");
 }
 
-// Launches over `count` segments, which segment(i) describes in elements. The counts are converted to the
-// unit in which the kernel counts.
+// Launches the kernel over `count` segments. segment(i) describes a segment in elements, which is converted
+// here to the unit in which the kernel counts.
 template <class Segments>
 void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm, Segments segment,
                    CudaStream* stream) const {

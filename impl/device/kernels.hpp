@@ -1,9 +1,9 @@
-// Launches of the kernels in kernels/ on a GPU: bucket copies with scale and conversion, strided copies, sums
-// of parts, and operations on rows that lists name.
+// Launches the kernels of kernels/ on a GPU: copies between tensors and buckets with scale and conversion,
+// strided copies, sums of parts, and operations on rows that a list selects.
 //
 // A launch neither allocates nor waits, and may be captured. The device's context must be current in the
-// calling thread, and all pointers must be accessible from the device. Any address is allowed; access is fast
-// if both sides are aligned to their elements and have the same offset modulo 16 bytes.
+// calling thread, and all pointers must be accessible from the device. Any address is allowed. Access is fast
+// if source and target are aligned to their elements and have the same offset modulo 16 bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace dsc {
 
-// The image is a fatbin. If libdsc was built without nvcc, it is an empty one that fits no GPU.
+// The image is a fatbin. If libdsc was built without nvcc, the fatbin is empty and fits no GPU.
 std::span<const std::byte> kernels_image() noexcept;
 bool has_kernels() noexcept;
 
@@ -35,13 +35,14 @@ struct BucketCopy {
   CudaAddress bucket;
   int32_t bucket_dtype;
   double scale = 1;
-  // 0, or memory of Kernels::norm_bytes(), to which the norm of the unscaled input is added
+  // Memory of Kernels::norm_bytes(), to which the norm of the unscaled input is added; 0: no norm.
   CudaAddress norm = 0;
 };
 
-// Copies `count` elements with scale and conversion, under the same rules as BucketCopy.
+// Copies `count` elements with scale and conversion, by the same rules as BucketCopy.
 struct ScaledCopy {
-  // if equal, with equal types: scales in place, or with a scale of 1 only computes the norm
+  // If both are equal and the types too, elements are scaled in place; with a scale of 1 only the norm is
+  // computed.
   CudaAddress from, to;
   uint64_t count;
   int32_t from_dtype, to_dtype;
@@ -59,17 +60,17 @@ struct StridedCopy {
 };
 
 // join_slices() turns [parts][outer][part_bytes] into [outer][parts][part_bytes], and split_slices() does the
-// reverse. The first layout is what a collective leaves: the slices of a tensor along one dimension, one
-// after another; the second is the whole tensor. part_bytes is the size of a slice's share of that dimension
-// together with all inner dimensions.
+// reverse. The first layout is the result of a collective: the slices of a tensor along one dimension, one
+// after another. The second layout is the whole tensor. part_bytes is the size of one slice in that dimension
+// and all inner dimensions.
 StridedCopy join_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
                         uint64_t part_bytes) noexcept;
 StridedCopy split_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
                          uint64_t part_bytes) noexcept;
 
-// Adds n_parts parts of `count` elements in their order, in f32 (f64 for f64), and rounds once. Each element
-// is multiplied by `prescale` when it is read, and the sum is divided by `divisor`. `to` may be one of the
-// parts.
+// Adds n_parts parts of `count` elements in the order of the parts, in f32 (f64 for f64), and rounds once.
+// Each element is multiplied by `prescale` when it is read, and the sum is divided by `divisor`. `to` may be
+// one of the parts.
 struct PartsSum {
   CudaAddress from, to;
   uint64_t count;
@@ -80,7 +81,7 @@ struct PartsSum {
   uint64_t part_bytes = 0;  // distance between the starts of two parts; 0 if they are contiguous
 };
 
-// In the following lists are int64 in memory of the device, and a negative entry names no row.
+// All lists below are arrays of int64 in device memory. A negative entry selects no row.
 
 // Copies rows: row i of `to` becomes row index[i] of `from`, or zeros.
 struct RowGather {
@@ -88,17 +89,18 @@ struct RowGather {
   uint64_t rows, row_bytes;
 };
 
-// Sums rows: row i of `to` becomes a sum of rows of `from`, or zeros. The `terms` entries of `index` from
-// entry i * terms on name these rows, in the order of the sum. Weights are f32, or f64 for rows of f64. Each
-// product and sum is rounded to that type, and the result once to the type of the rows. Addresses must be
-// aligned to elements.
+// Sums rows: row i of `to` becomes a sum of rows of `from`, or zeros. `terms` entries of `index`, starting at
+// entry i * terms, select these rows in the order of the sum. Weights are f32, or f64 for rows of f64. Each
+// product and each partial sum is rounded to the type of the weights, and the result is rounded once to the
+// type of the rows. Addresses must be aligned to elements.
 struct RowSum {
   CudaAddress from, to, index;
   uint64_t rows, elements;  // `elements` of one row
   uint32_t terms;
   int32_t dtype;
-  CudaAddress weights = 0;       // 0: all are 1
-  CudaAddress weight_index = 0;  // number of each term's weight; 0: that of its entry
+  CudaAddress weights = 0;  // 0: all weights are 1
+  // Selects the weight of each term; 0: the weight has the same position as the entry in `index`.
+  CudaAddress weight_index = 0;
 };
 
 // Multiplies rows: number i of `to` becomes the sum of the products of row i / divisor of `from` and row i of
@@ -117,19 +119,19 @@ class Kernels {
   // Number of tensors that one launch can take; longer lists are split into several launches.
   static constexpr size_t kPartsPerLaunch = 256;
 
-  // Size of the device memory that a norm needs, and of the result at its start. The caller zeroes all of it
-  // once; then the result grows until the caller zeroes these kNormResultBytes again. Only one launch at a
-  // time may use it. Its bits depend only on the launches and the GPU.
+  // Device memory that the computation of a norm needs, with the result at its start. The caller zeroes all
+  // of it once. Launches add to the result until the caller zeroes these kNormResultBytes again. Only one
+  // launch at a time may use the memory. The bits of the result depend only on the launches and the GPU.
   struct NormResult {
-    double squared;      // the sum of squares; NaN or infinite if an element is
+    double squared;      // the sum of squares; NaN or infinite if any element is
     double most;         // the largest magnitude of the elements that are not NaN
     uint64_t nonfinite;  // the number of elements that are NaN or infinite
   };
   static constexpr size_t kNormResultBytes = sizeof(NormResult);
   static size_t norm_bytes() noexcept;
 
-  // Loads the image and finds all kernels. The device's context must be current in the calling thread, also
-  // when this is destroyed. Throws UNSUPPORTED if libdsc was built without kernels, BACKEND if the driver
+  // Loads the image and finds all kernels. The device's context must be current in the calling thread, both
+  // here and in the destructor. Throws UNSUPPORTED if libdsc was built without kernels, BACKEND if the driver
   // refuses the image.
   Kernels(std::shared_ptr<const CudaLibrary> cuda, int multiprocessors,
           std::span<const std::byte> image = kernels_image());
@@ -137,9 +139,9 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // All functions throw BACKEND if a launch fails, and UNSUPPORTED for types without a kernel. There are
-  // kernels between f32 and each of f16, bf16, f8e4m3 and f8e5m2; from any floating type to itself with a
-  // scale or norm; and for sums of any floating type. Plain copies work for all types.
+  // All functions throw BACKEND if a launch fails, and UNSUPPORTED for types without a kernel. Kernels exist
+  // for conversions between f32 and each of f16, bf16, f8e4m3 and f8e5m2; for copies of any floating type
+  // with a scale or a norm; and for sums of any floating type. Plain copies work for all types.
   void gather(const BucketCopy& copy, CudaStream* stream) const;
   void scatter(const BucketCopy& copy, CudaStream* stream) const;
   void copy(const ScaledCopy& copy, CudaStream* stream) const;

@@ -14,7 +14,7 @@ bool has_kernels() noexcept { return true; }
 namespace dsc {
 namespace {
 
-// A fatbin that consists of its header alone: magic, version, header size, and zero bytes of content.
+// A fatbin that consists only of its header: magic, version, header size, and a content size of 0.
 struct Fatbin {
   uint32_t magic = 0xba55ed50;
   uint16_t version = 1;

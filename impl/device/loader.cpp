@@ -32,7 +32,7 @@ std::vector<std::string> loaded_with(const char* symbol) {
   std::vector<std::string> found;
   for (const std::string& path : all_loaded()) {
     void* const handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-    if (!handle) continue;  // it was unloaded meanwhile, or is the kernel's vDSO
+    if (!handle) continue;  // the library was unloaded meanwhile, or is the kernel's vDSO
     // dlsym() also searches the dependencies of this library, so the address of the symbol decides which file
     // defines it.
     if (const void* address = dlsym(handle, symbol))
@@ -44,7 +44,7 @@ std::vector<std::string> loaded_with(const char* symbol) {
 }
 
 void* open_file(const std::string& file, OpenMode mode, std::string& why) {
-  // NODELETE, because threads of the library may run until the process ends
+  // With NODELETE, because threads of the library may run until the process ends.
   const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   void* const handle = dlopen(file.c_str(), mode == OpenMode::load ? flags : flags | RTLD_NOLOAD);
   if (handle) return handle;

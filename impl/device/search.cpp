@@ -73,8 +73,8 @@ void add_interpreters_of(const std::string& prefix, const Loader& loader, std::v
     if (name.starts_with("python3")) folders.push_back(std::string(lib).append(name) + "/site-packages");
 }
 
-// Lists the folders in the order in which Python searches them, followed by the folder of conda's own
-// package.
+// Lists the folders in the order in which Python searches them, and then the library folder of the conda
+// environment.
 std::vector<std::string> known_folders(const WantedLibrary& wanted, const Environment& environment,
                                        const Loader& loader) {
   std::vector<std::string> folders;

@@ -1,5 +1,5 @@
-// Searches for a vendor's library: at a named path, in the process itself, in Python wheels, in a conda
-// environment, and where the system looks.
+// Searches for a vendor's library: at a given path, in the process itself, in Python wheels, in a conda
+// environment, and in the system's search path.
 #pragma once
 
 #include <string>
@@ -15,9 +15,8 @@ struct WantedLibrary {
   const char* file;      // file name with its version
   const char* option;    // start-up option that may hold its path
   const char* variable;  // environment variable that may hold its path
-  // A process must hold only one copy of the library, which defines this symbol. NULL if the system
-  // guarantees that. It is NULL for CUDA's driver, because tools that limit a device's memory also define its
-  // symbols.
+  // A symbol of the library, if a process must hold only one copy of it. NULL if the system guarantees that.
+  // NULL also for CUDA's driver, because tools that limit a device's memory define its symbols too.
   const char* only_one = nullptr;
   const char* wheel_folder = nullptr;  // folder below site-packages; NULL if no wheels contain the library
 };
@@ -35,8 +34,8 @@ struct FoundLibrary {
 // - wheels of PYTHONPATH, VIRTUAL_ENV and CONDA_PREFIX
 // - the `lib` folder of CONDA_PREFIX if wheels contain the library
 // - the system's search path
-// If a path is named, no other location is tried. The library stays loaded. Throws NO_BACKEND with the
-// locations that were searched and what was wrong with each, or with the two copies that are loaded.
+// If a path is given, no other location is tried. The library stays loaded. Throws NO_BACKEND with the
+// locations that were searched and the problem with each, or with the two copies that are loaded.
 FoundLibrary find_library(const WantedLibrary& wanted, const std::string& path,
                           const Environment& environment, const Loader& loader);
 

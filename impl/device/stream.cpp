@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kEagerLooks = 100;  // number of immediate polls before it sleeps between polls
+constexpr int kEagerLooks = 100;  // polls before the thread sleeps between polls
 constexpr timespec kPause{0, 50'000};
 
 }  // namespace
@@ -76,7 +76,7 @@ CudaEvent* EventPool::make() const {
   return event;
 }
 
-// Creates an event outside the lock if there is no idle one.
+// Creates an event if no event is idle, without holding the lock.
 PooledEvent EventPool::take() {
   CudaEvent* event = nullptr;
   {

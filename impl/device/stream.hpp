@@ -11,7 +11,7 @@
 
 namespace dsc {
 
-// A Stream does not synchronise with the default stream.
+// A stream that does not synchronize with the default stream.
 class Stream {
  public:
   // Smaller values are more urgent; CUDA clamps values that are out of range.
@@ -32,14 +32,14 @@ class EventPool;
 // CU_STREAM_PER_THREAD: this handle means a different stream in every thread.
 inline CudaStream* const kPerThreadStream = reinterpret_cast<CudaStream*>(2);
 
-// Orders all later work on `later` after the work that is on `stream` now.
+// Makes all later work on `later` wait for the work that is on `stream` now.
 void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later);
-// Waits for the work that is on the stream now, or for the event; false if the deadline passes first.
+// Waits for the work that is on the stream now, or for the event. Returns false if the deadline passes first.
 bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline);
 bool wait_for(const Device& device, CudaEvent* event, Deadline deadline);
 
-// An event on loan from its pool. It returns to the pool when this is destroyed, even while streams wait for
-// it: cuStreamWaitEvent() refers to the work recorded at the time of the call.
+// An event borrowed from a pool. The destructor returns it, even while streams wait for it:
+// cuStreamWaitEvent() refers to the work that was recorded at the time of that call.
 class PooledEvent {
  public:
   PooledEvent() noexcept = default;

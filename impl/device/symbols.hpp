@@ -8,7 +8,7 @@ namespace dsc {
 
 class Symbols {
  public:
-  // `expected` ends the message about a missing function, such as "version 2.18 or newer".
+  // `expected` is the end of the message about a missing function, such as "version 2.18 or newer".
   Symbols(const Loader& loader, const FoundLibrary& library, const char* expected)
       : loader_(loader), library_(library), expected_(expected) {}
 

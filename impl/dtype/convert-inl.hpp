@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Requires that From and To order the elements inside a Quad in the same way.
+// Requires that From and To order the elements of a Quad in the same way.
 template <class To, class From>
 HWY_INLINE void convert(void* dst, const void* src, size_t count) {
   using In = typename From::Element;

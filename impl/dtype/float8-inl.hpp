@@ -1,5 +1,5 @@
-// The two 8-bit floats as vectors of f32. Every f8 value is representable in f16, so widening only moves its
-// exponent and fraction.
+// The two 8-bit floats as vectors of f32. f16 can represent every f8 value, so widening only moves the
+// exponent and the fraction.
 #if defined(DSC_DTYPE_FLOAT8_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_FLOAT8_INL_HPP
 #undef DSC_DTYPE_FLOAT8_INL_HPP
@@ -14,7 +14,7 @@ namespace dsc {
 namespace HWY_NAMESPACE {
 
 // The common part of both types. Format provides the number of stored fraction bits, the bias of the
-// exponent, the code for magnitudes that are too large, and widen(), which converts to f32.
+// exponent, the code that replaces magnitudes that are too large, and widen(), which converts to f32.
 template <class Format>
 struct Float8 {
   using Element = uint8_t;
@@ -48,7 +48,8 @@ struct Float8 {
     const auto odd = hn::And(hn::ShiftRight<kDropped>(magnitude), hn::Set(u, 1));
     const auto rebased = magnitude - hn::Set(u, kSmallestNormal - (1u << 23));
     const auto normal = hn::ShiftRight<kDropped>(rebased + hn::Set(u, (1u << (kDropped - 1)) - 1) + odd);
-    // The unit in the last place of this f32 equals that of the f8 denormals, so that adding it rounds there.
+    // The unit in the last place of this f32 equals that of the f8 denormals, so adding this f32 rounds
+    // correctly.
     const auto unit = hn::Set(u, kUnit);
     const auto denormal = hn::BitCast(u, hn::BitCast(t, magnitude) + hn::BitCast(t, unit)) - unit;
     auto result = hn::IfThenElse(magnitude < hn::Set(u, kSmallestNormal), denormal, normal);
@@ -98,7 +99,7 @@ struct E4m3 : Float8<E4m3> {
     const auto sign = hn::ShiftLeft<8>(hn::Xor(code, magnitude));
     const auto is_nan = magnitude == hn::Set(h, uint16_t{kNan});
     const auto half = hn::IfThenElse(is_nan, hn::Set(h, 0x7e00), hn::Or(hn::ShiftLeft<7>(magnitude), sign));
-    // 2^8 makes up for the difference of the exponent biases
+    // Multiplying by 2^8 corrects the difference of the exponent biases.
     return F16::widen(half) * hn::Set(Tag(), 256.0f);
   }
 };

@@ -1,5 +1,5 @@
-// Sets the floating-point mode that results depend on (round to nearest even, denormals honoured, no traps)
-// for a scope, and restores the caller's mode at its end.
+// For a scope, sets the floating-point mode on which results depend: round to nearest even, no flushing of
+// denormals, no traps. Restores the caller's mode at the end.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dsc {
 class FpMode {
  public:
   // Setting the mode takes longer than a small reduction, so it is set only if it differs. Flags that a
-  // reduction raises are cleared again.
+  // reduction raises are cleared at the end.
   FpMode() : saved_(get()) {
     if ((saved_ & ~kFlags) != kDefault) set(kDefault);
   }
@@ -33,7 +33,7 @@ class FpMode {
 #elif defined(__aarch64__)
   using Word = uint64_t;
   static constexpr Word kDefault = 0;
-  static constexpr Word kFlags = 0;  // they are in another register
+  static constexpr Word kFlags = 0;  // the flags are in another register
   static Word get() {
     Word word;
     asm volatile("mrs %0, fpcr" : "=r"(word));

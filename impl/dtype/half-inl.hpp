@@ -52,7 +52,7 @@ struct F16 : Half {
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(u, 1));
     const auto rebased = magnitude - hn::Set(u, 112u << 23);
     const auto normal = hn::ShiftRight<13>(rebased + hn::Set(u, 0xfff) + odd);
-    // The addition rounds at the last place of an f16 denormal.
+    // The addition rounds at the last bit of an f16 denormal.
     const auto half = hn::Set(t, 0.5f);
     const auto denormal = hn::BitCast(u, hn::BitCast(t, magnitude) + half) - hn::BitCast(u, half);
     auto result = hn::IfThenElse(magnitude < hn::Set(u, 113u << 23), denormal, normal);
@@ -74,7 +74,8 @@ struct F16 : Half {
             widen(load_any(packed, p + 3 * n))};
   }
 
-  // Half vectors are stored one by one, because combining two would use the execution ports that convert.
+  // Half vectors are stored one by one, because combining two of them would use the execution ports that
+  // convert.
   static DSC_CONVERSION Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
     return {narrow(q.a), narrow(q.b), narrow(q.c), narrow(q.d)};
   }
@@ -85,9 +86,9 @@ struct F16 : Half {
   }
 };
 
-// Element 2i is in the low half of 32-bit lane i and element 2i + 1 in the high half, where it already is an
-// f32. So a and c hold the even elements, b and d the odd ones, and no shuffle is needed. The rounding is
-// done here, because Highway 1.0.3 truncates when it converts to bf16.
+// A 32-bit lane i holds element 2i in its low half and element 2i + 1 in its high half, where the element
+// already is an f32. So a and c hold the even elements, b and d the odd elements, and no shuffle is needed.
+// Rounding is done here, because Highway 1.0.3 truncates when it converts to bf16.
 struct Bf16 : Half {
   static constexpr Element kNonFinite = 0x7f80;
   using Full = hn::ScalableTag<uint16_t>;
@@ -133,9 +134,9 @@ struct Bf16 : Half {
             hn::BitCast(t, hn::ShiftLeft<16>(cd)), hn::BitCast(t, hn::And(cd, high))};
   }
 
-  // Rounds to nearest even: the kept half is incremented if the dropped half is more than one half, or if it
-  // is exactly one half and the kept one is odd. NaNs are canonical here, so only zeros are dropped from
-  // them.
+  // Rounds to nearest even. The kept half is incremented if the dropped half is more than one half of a unit,
+  // or if it is exactly one half and the kept half is odd. NaNs are canonical here, so their dropped half is
+  // zero.
   static HWY_INLINE hn::Vec<Full> round(V even, V odd) {
     const Bits u;
     const Full full;
@@ -146,7 +147,7 @@ struct Bf16 : Half {
     const auto sticky = hn::OrAnd(dropped, kept, hn::Set(full, 1));
     return hn::IfThenElse(sticky > hn::Set(full, 0x8000), kept + hn::Set(full, 1), kept);
 #else
-    // Needs no unsigned comparison: the carry is the top bit of a rounded average, which itself adds one more
+    // Needs no unsigned comparison. The carry is the top bit of a rounded average. Averaging itself adds one
     // to the bias.
     const auto bias = hn::OrAnd(hn::Set(full, 0x7ffe), kept, hn::Set(full, 1));
     return kept + hn::ShiftRight<15>(hn::AverageRound(dropped, bias));
@@ -164,7 +165,7 @@ struct Bf16 : Half {
 #endif
 };
 
-// f32 with the elements of a Quad in the order that Bf16 uses.
+// f32 elements in a Quad, in the order that Bf16 uses.
 struct F32Pairs {
   using Element = float;
   using Tag = hn::ScalableTag<float>;

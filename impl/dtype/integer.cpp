@@ -8,7 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dtype/integer.cpp"
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// This header must be included after foreach_target.h.
 #include "dtype/reduce-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,8 +37,8 @@ struct BitXor {
   }
 };
 
-// Computes the low bits of a product. Without an 8-bit multiplication, even and odd bytes are multiplied in
-// 16-bit lanes.
+// Computes the low bits of a product. There is no 8-bit multiplication, so even and odd bytes are multiplied
+// in 16-bit lanes.
 struct WrapMul {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -68,7 +68,7 @@ struct Bool : Plain<uint8_t> {
   }
 };
 
-// For truth values sum and max are "or", prod and min are "and".
+// For truth values, sum and max mean "or"; prod and min mean "and".
 HWY_INLINE void reduce_truth(const KernelArgs& args) {
   switch (args.op) {
     case DSC_OP_SUM:
@@ -84,7 +84,7 @@ HWY_INLINE void reduce_truth(const KernelArgs& args) {
   }
 }
 
-// Out of line, because several types share it.
+// Not inlined, because several types share it.
 template <typename U, class Op>
 HWY_NOINLINE void reduce_unsigned(const KernelArgs& args) {
   reduce_all<Plain<U>, Op, false>(args);

@@ -1,4 +1,4 @@
-// The vectorised kernels behind reduce.hpp. They check neither their arguments nor the floating-point mode.
+// The vectorized kernels behind reduce.hpp. They check neither their arguments nor the floating-point mode.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@ struct KernelArgs {
   size_t count;
   int32_t op;              // never AVG, which is SUM with a divisor
   double prescale = 1.0;   // factor for every source element
-  double postscale = 1.0;  // factor for the result ...
-  double divisor = 1.0;    // ... and its divisor
+  double postscale = 1.0;  // factor of the result
+  double divisor = 1.0;    // divisor of the result
   bool non_temporal = false;
   NonFinite* report = nullptr;
 };
 
 using Kernel = void (*)(const KernelArgs&);
-// Adds the non-finite elements of one array to the report, attributed to `source`.
+// Adds the non-finite elements of an array to the report, as elements of the source with the number `source`.
 using ScanKernel = void (*)(const void* array, size_t count, int source, NonFinite& report);
 using CastKernel = void (*)(void* dst, const void* src, size_t count);
 
-// Each function returns the best kernel for this processor, or null if it has none for the type.
+// Each function returns the best kernel for this processor, or null if there is none for the type.
 Kernel float_kernel(int32_t dtype);
 Kernel half_kernel(int32_t dtype);
 Kernel float8_kernel(int32_t dtype);

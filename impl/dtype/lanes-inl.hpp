@@ -1,10 +1,10 @@
-// Conversion between arrays of an element type and vectors of its accumulation type. Compiled once per
-// instruction set, so the include guard is Highway's toggle.
+// Conversion between arrays of an element type and vectors of its accumulation type. This file is compiled
+// once per instruction set, so the include guard is Highway's toggle.
 //
 // The unit of work is a Quad: four vectors of the accumulation type. A lanes type L has
 //   Element, Tag (of the accumulation type), kFloat, kMaxElements, elements(), load(), pack(),
-//   store<kStream>()
-// and may order elements inside its Quad in any way, since all arithmetic is element-wise. kNonFinite is the
+// store<kStream>().
+// L may order elements inside its Quad in any way, because all arithmetic is element-wise. kNonFinite is a
 // mask of bits that are all set in NaN and infinity, and in no other value. pack() requires canonical NaNs.
 #if defined(DSC_DTYPE_LANES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_LANES_INL_HPP
@@ -24,8 +24,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// For conversions that take a few instructions on vectors. For single elements they are long, and every loop
-// would contain copies of them.
+// Marks conversions that take a few instructions on vectors. Without vectors they are long, and inlining
+// would copy them into every loop.
 #undef DSC_CONVERSION
 #if HWY_TARGET == HWY_SCALAR
 #define DSC_CONVERSION HWY_NOINLINE
@@ -39,7 +39,7 @@ struct Quad {
   V a, b, c, d;
 };
 
-// Loads a vector from any address, even if it is not a multiple of the element's size.
+// Loads a vector from any address, including an address that is not a multiple of the element's size.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_any(D tag, const T* at) {
 #if HWY_TARGET == HWY_SCALAR
@@ -51,7 +51,7 @@ HWY_INLINE hn::Vec<D> load_any(D tag, const T* at) {
 #endif
 }
 
-// With kStream the store bypasses the caches; the address must then be a multiple of the vector's size.
+// With kStream, the store bypasses the caches, and the address must be a multiple of the vector's size.
 template <bool kStream, class D, typename T = hn::TFromD<D>>
 HWY_INLINE void store_any(D tag, hn::Vec<D> v, T* at) {
 #if HWY_TARGET == HWY_SCALAR
@@ -103,8 +103,8 @@ struct Plain {
     store_quad<kStream>(Tag(), q, p);
   }
 
-  // Only on targets with masked access: load and store the first n elements without touching memory after
-  // them.
+  // These load and store the first n elements without accessing memory after them. They exist only on targets
+  // with masked access.
   static HWY_INLINE Quad<V> load_first(const T* p, size_t n) requires(kMasks<T>) {
     return {mask_load(p, 0, n), mask_load(p, 1, n), mask_load(p, 2, n), mask_load(p, 3, n)};
   }

@@ -1,6 +1,7 @@
-// The types of logits as vectors of the type in which they are computed. load() and store() take one vector
-// in the order of memory. The faster for_each() and map() take kPerLane of them, and neighbouring elements
-// share a lane. Compiled once per instruction set, so the include guard is Highway's toggle.
+// The element types of logits, as vectors of the type in which they are computed. load() and store() handle
+// one vector in the order of memory. for_each() and map() are faster: they handle kPerLane vectors, and
+// neighboring elements share a lane. This file is compiled once per instruction set, so the include guard is
+// Highway's toggle.
 #if defined(DSC_DTYPE_LOGITS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_LOGITS_INL_HPP
 #undef DSC_DTYPE_LOGITS_INL_HPP
@@ -17,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// for_each() and map() of a type whose vectors lie one after another.
+// for_each() and map() for a type whose vectors follow each other in memory.
 template <class L>
 struct OneByOne {
   static constexpr size_t kPerLane = 1;
@@ -34,7 +35,7 @@ struct OneByOne {
 template <typename T>
 struct PlainLogits : OneByOne<PlainLogits<T>> {
   using Element = T;
-  using Number = T;  // in which it is computed
+  using Number = T;  // the type in which it is computed
   using Tag = hn::ScalableTag<Number>;
   static constexpr Element kLowest = -std::numeric_limits<T>::infinity();
 
@@ -54,8 +55,8 @@ struct F16Logits : OneByOne<F16Logits> {
   }
 };
 
-// An f32 without its lower half. Results are rounded to nearest even. Two neighbours are the halves of a
-// lane, and each becomes an f32 in one step.
+// A bf16 is an f32 without its lower half. Results are rounded to nearest even. Two neighboring elements are
+// the halves of a lane, and each half becomes an f32 in one step.
 struct Bf16Logits {
   using Element = uint16_t;
   using Number = float;

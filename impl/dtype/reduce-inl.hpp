@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// kKeepsNonFinite: the result is NaN or infinite whenever an operand is.
+// kKeepsNonFinite is true if the result is NaN or infinite whenever an operand is.
 struct Add {
   static constexpr bool kKeepsNonFinite = true;
   template <class V>
@@ -85,7 +85,7 @@ concept TakesFirst = requires(const typename L::Element* p) {
   L::load_first(p, size_t{});
 };
 
-// Loads a Quad from element `at` on. Without kWhole only `n` elements exist, and the rest is zero.
+// Loads a Quad that starts at element `at`. Without kWhole, only `n` elements exist, and the others are zero.
 template <class L, bool kWhole>
 HWY_INLINE auto fetch(const void* array, size_t at, size_t n) {
   using T = typename L::Element;
@@ -114,10 +114,11 @@ HWY_NOINLINE void report_inputs(const KernelArgs& args, size_t at, size_t n) {
   for (int s = 0; s < args.src_count; ++s) scan(args.srcs[s], at, n, L::kNonFinite, s, *args.report);
 }
 
-// One call for one element type and operation. kScaled: factors or a divisor are applied.
+// One call for one element type and operation. With kScaled, factors or a divisor are applied.
 //
-// NaN and infinity are rare. They are detected in a probe, a sum that becomes non-finite if any value in it
-// is; only then are NaNs made canonical and inputs reported. kProbeInputs adds the inputs to the probe.
+// NaN and infinity are rare. They are detected by a probe: a sum that becomes non-finite if any of its values
+// is. Only then are NaNs made canonical and inputs reported. With kProbeInputs, inputs are also added to the
+// probe.
 template <class L, class Op, bool kScaled, bool kProbeInputs>
 class Loop {
  public:
@@ -155,7 +156,7 @@ class Loop {
 
   static HWY_INLINE V total(const Quad<V>& q) { return (q.a + q.b) + (q.c + q.d); }
 
-  // A prescale of 1.0 is also applied, because it changes no bit.
+  // A prescale of 1.0 is applied too, because it changes no bit.
   template <bool kWhole>
   HWY_INLINE Quad<V> source(int s, size_t at, size_t n) const {
     const auto values = fetch<L, kWhole>(args_.srcs[s], at, n);
@@ -192,8 +193,8 @@ class Loop {
   const Scales<L> scales_;
 };
 
-// Returns the number of elements before the first cache line of the first destination; 0 if no element starts
-// at a line.
+// Returns the number of elements before the first cache line boundary in the first destination; 0 if no
+// element starts at a boundary.
 template <typename T>
 HWY_INLINE size_t elements_to_line(const KernelArgs& args) {
   constexpr size_t kLineBytes = 64;
@@ -220,9 +221,9 @@ HWY_INLINE void reduce_all(const KernelArgs args) {
   if (args.non_temporal) hwy::FlushStream();
 }
 
-// Two loops only, because each takes long to compile: one for plain operations, and one for factors, a
-// divisor and reports. The result of max or min may be finite although an input is infinite; then the inputs
-// must be probed too.
+// There are only two loops, because each takes long to compile: one for plain operations, and one for
+// factors, a divisor and reports. The result of max or min may be finite although an input is infinite, so
+// for these the inputs must be probed too.
 template <class L, class Op>
 HWY_INLINE void reduce_float_by(const KernelArgs& args, bool scaled) {
   constexpr bool kProbeInputs = !Op::kKeepsNonFinite;

@@ -40,7 +40,7 @@ CastKernel find_cast(int32_t dst_dtype, int32_t src_dtype) {
 // Dividing by a power of two and multiplying by its inverse give the same bits, and multiplying is several
 // times faster.
 void set_divisor(KernelArgs& args, double divisor) {
-  constexpr int kSafeExponent = 100;  // below this exponent the inverse is a normal number in f32 too
+  constexpr int kSafeExponent = 100;  // up to this exponent the inverse is a normal number, even in f32
   int exponent = 0;
   const bool power_of_two = std::fabs(std::frexp(divisor, &exponent)) == 0.5;
   if (power_of_two && std::abs(exponent) <= kSafeExponent) {
@@ -97,8 +97,8 @@ template <typename T>
   }
 }
 
-// Finding and entering a kernel takes longer than adding a few numbers. So plain sums of few numbers are
-// added here, with the same bits. Returns false for all others.
+// Finding and entering a kernel takes longer than adding a few numbers. Plain sums of few numbers are
+// therefore added here, with the same bits. Returns false for all other reductions.
 bool is_few(const ReduceSpec& spec, size_t count) noexcept {
   return count <= kFewElements && spec.op == DSC_OP_SUM && spec.dtype == DSC_DTYPE_F32 &&
          spec.user == nullptr && spec.prescale == 1.0;
@@ -115,7 +115,7 @@ void NonFinite::add(const NonFinite& part, size_t start) {
   index = at;
 }
 
-// An average is a sum with a divisor.
+// Computes an average as a sum with a divisor.
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
             size_t count, NonFinite* report) {
   if (is_few(spec, count) && src_count > 1 && dst_count == 1 && report == nullptr) {

@@ -6,14 +6,16 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string>
 
+#include "base/fixed_text.hpp"
 #include "base/guard.hpp"
 #include "dtype/fp_mode.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr size_t kTileBytes = 32 << 10;  // two tiles about fit into the first-level cache
+constexpr size_t kTileBytes = 32 << 10;  // two tiles approximately fill the first-level cache
 constexpr std::align_val_t kTileAlignment{64};
 
 struct FreeTile {
@@ -25,19 +27,24 @@ Tile make_tile(size_t bytes) { return Tile(static_cast<std::byte*>(::operator ne
 
 bool is_aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
-// Calls the function with the library's floating-point mode, and marks the thread as being in a callback.
+// Calls the function in the library's floating-point mode, and marks the thread as inside a callback.
 void call(const UserOp& op, int32_t dtype, const void* in, void* inout, size_t count) {
+  char error[256];
+  error[0] = '\0';
   int32_t returned = 0;
   Failure thrown;
   const bool ended = capture(
       [&] {
         const CallbackScope scope;
         const FpMode mode;
-        returned = op.function(in, inout, count, dtype, op.context);
+        returned = op.function({in, inout, count, dtype, error});
       },
       [&](const Error& error) { thrown = error.failure(); });
   if (!ended) fail(DSC_ERR_CALLBACK, "user operation %" PRIu64 " threw: %s", op.id, thrown.text.c_str());
-  if (returned != 0) fail(DSC_ERR_CALLBACK, "user operation %" PRIu64 " returned %d", op.id, returned);
+  if (returned == 0) return;
+  const std::string why = bounded_text(error);
+  fail(DSC_ERR_CALLBACK, "user operation %" PRIu64 " returned %d%s%s", op.id, returned,
+       why.empty() ? "" : ": ", why.c_str());
 }
 
 }  // namespace

@@ -1,21 +1,31 @@
 // User-defined reduce operations.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "dtype/reduce.hpp"
 
 namespace dsc {
 
-// A user-defined operation.
-struct UserOp {
-  // Computes inout[i] = inout[i] op in[i] for `count` elements; both are aligned for the type. Nonzero means
-  // failure.
-  int32_t (*function)(const void* in, void* inout, size_t count, int32_t dtype, void* context);
-  void* context;
-  uint64_t id;
-  bool commutative;  // informative: sources are always combined in order
+// Elements that a user-defined function combines: result[i] = result[i] op input[i]. Both arrays are aligned
+// for their type.
+struct UserOpCall {
+  const void* input;
+  void* result;
+  size_t count;
+  int32_t dtype;
+  std::span<char> error;  // a function that fails may write the reason here, ended by a zero
 };
 
-// Throws if another field of a spec with a user-defined operation is wrong.
+// A user-defined operation. Its function returns 0, or another number on failure.
+struct UserOp {
+  std::function<int32_t(const UserOpCall&)> function;
+  uint64_t id;
+  bool commutative;  // for information only: sources are always combined in order
+};
+
+// Throws if a spec with a user-defined operation has another field that is wrong.
 void check_user_op(const ReduceSpec& spec, int src_count);
 
 // Implements reduce() with spec.user, in tiles. The function is called in the order of sources, on one

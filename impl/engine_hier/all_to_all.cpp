@@ -11,13 +11,14 @@
 namespace dsc {
 namespace {
 
-// What a rank tells all others about its blocks.
+// What each rank sends to all other ranks about the sizes of its blocks.
 struct Shown {
   uint64_t sent_bytes;
   uint64_t received_bytes;
   uint64_t longest_bytes;
-  uint64_t sends;    // elements that rank `sender` sends to this one, in the first block whose ends differ
-  uint64_t expects;  // and that this one expects
+  // Elements that rank `sender` sends to this one, for the first block on whose length the two disagree.
+  uint64_t sends;
+  uint64_t expects;  // elements that this rank expects in that block
   int64_t sender;    // -1: all blocks have the expected lengths
 };
 
@@ -58,7 +59,7 @@ AllToAll::Sizes AllToAll::even_sizes() const noexcept {
 }
 
 // Each rank compares what others send to it with what it expects. All ranks learn of the first difference
-// before a byte is written.
+// before any data is written.
 AllToAll::Sizes AllToAll::compare_lengths() {
   const std::vector<size_t>&sends = call_.send_blocks->lengths, &expects = call_.recv_blocks->lengths;
   std::vector<uint64_t> sent(sends.begin(), sends.end()), comes(sent.size());
@@ -136,7 +137,7 @@ void AllToAll::keep_sent() {
 
 // ---- directly from rank to rank
 
-// Blocks between ranks of one host are passed on that host while the others travel.
+// Blocks between ranks of the same host are passed on that host while the other blocks travel.
 void AllToAll::exchange_directly() {
   keep_sent();
   const bool alone = one_rank_per_host();
@@ -150,8 +151,8 @@ void AllToAll::exchange_directly() {
   context_.links.exchange_among_ranks(sends, receives, deadline_, overlap([this] { exchange_on_host(); }));
 }
 
-// Blocks between ranks of this host do not pass through its leader. They are packed if blocks of other hosts
-// lie between them.
+// Blocks between ranks of this host do not pass through its leader. If blocks for other hosts lie between
+// them in memory, they are packed first.
 void AllToAll::exchange_on_host() {
   const auto& members = layout_.own_members();
   const bool in_a_row = static_cast<size_t>(members.back() - members.front()) + 1 == members.size();
@@ -180,8 +181,8 @@ void AllToAll::exchange_on_host() {
 
 // ---- small blocks: each leader packs those of its host
 
-// Block orders at the leader: the rows of what members send are [member][receiver], data for the hosts
-// [receiver][member], data from a host [member][sender], and the rows of what members receive
+// Order of the blocks at the leader, in memory. What the members send: [member][receiver]. Data for the other
+// hosts: [receiver][member]. Data from one host: [member][sender]. What the members receive:
 // [member][sender].
 void AllToAll::exchange_at_once() {
   const std::vector<size_t> out = row_bytes(&AllToAll::out_bytes), in = row_bytes(&AllToAll::in_bytes);
@@ -198,7 +199,7 @@ void AllToAll::exchange_at_once() {
   move_rows(rows, in, false);
 }
 
-// Ranks have agreed on a small total before; a member whose list now says otherwise is corrupt.
+// The ranks agreed before that the total is small. If a member's list says otherwise now, it is corrupt.
 std::vector<size_t> AllToAll::row_bytes(Lengths lengths) const {
   std::vector<size_t> bytes(layout_.own_members().size());
   size_t total = 0;
@@ -273,8 +274,8 @@ void AllToAll::unpack_from_hosts(std::byte* rows, const std::byte* from) const {
 
 // ---- large blocks through the leaders, one after another
 
-// For each distance, a host sends to the host at that distance after it and receives from the host at that
-// distance before it, with one step for each pair of members.
+// For each distance d from 1 on, host h sends to host h + d and receives from host h - d, modulo the number
+// of hosts. There is one step for each pair of members of the two hosts.
 void AllToAll::exchange_in_steps(size_t longest) {
   keep_sent();
   exchange_on_host();

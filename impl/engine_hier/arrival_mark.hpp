@@ -1,4 +1,4 @@
-// Notes that all ranks of an operation have arrived.
+// Records in the flight recorder that all ranks of an operation have arrived.
 #pragma once
 
 #include "base/clock.hpp"
@@ -6,8 +6,8 @@
 
 namespace dsc {
 
-// Set once all ranks, or the other end of a message, have arrived. A later time-out means that data is
-// missing.
+// Set once all ranks of a collective, or the other end of a message, have arrived. A time-out after that
+// means that data is missing.
 class ArrivalMark {
  public:
   explicit ArrivalMark(Record& record) noexcept : record_(record) {}

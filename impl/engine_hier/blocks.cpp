@@ -5,8 +5,8 @@
 namespace dsc {
 namespace {
 
-// Returns one block for each host, packed from `at` on; a block has `bytes` bytes for each rank of its
-// host.
+// Returns one block for each host, packed one after another from `at`. A host's block has `bytes` bytes for
+// each of its ranks.
 std::vector<TransportBlock> by_host(const HierLayout& layout, std::byte* at, size_t bytes) {
   std::vector<TransportBlock> blocks;
   for (int host = 0; host < layout.hosts(); ++host) {
@@ -67,7 +67,7 @@ void HierTransfer::scatter_at_once() {
 
 // ---- large blocks: one after another, directly into the receiver's buffer where possible
 
-// One step for each rank. Blocks of the root's host are passed while those of other hosts travel.
+// One step for each rank. Blocks of the root's own host are passed while those of other hosts travel.
 void HierTransfer::gather_in_steps() {
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   const int root_host = layout_.host_of(call_.root), root_index = layout_.local_index_of(call_.root);

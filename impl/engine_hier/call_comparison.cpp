@@ -11,9 +11,10 @@
 namespace dsc {
 namespace {
 
-constexpr int kLeadersGraceMs = 200;  // lets the host of a late rank name it first
+constexpr int kLeadersGraceMs = 200;  // gives the leader of a late rank time to name that rank first
 
-// One distinct call on a host, and which members made it: one bit for each of the first 256.
+// One distinct call on a host, and the members that made it: one bit for each of the host's first 256
+// members.
 struct DistinctCall {
   CallSignature signature;
   std::bitset<256> members;
@@ -56,8 +57,8 @@ void CallComparison::gather_rows(const Row& own, std::span<Row> rows, uint64_t s
   context_.local.run(gather);
 }
 
-// Compares the calls between leaders. A host sends one entry if its ranks agree, otherwise one per distinct
-// call.
+// Compares the calls of all hosts. A host sends one entry if its ranks agree, otherwise one entry per
+// distinct call.
 CallDifference CallComparison::compare_hosts(std::span<const Row> rows, std::byte* result) {
   std::vector<DistinctCall> own;
   for (size_t member = 0; member < rows.size(); ++member) {
@@ -100,7 +101,7 @@ CallDifference CallComparison::difference_of(std::span<const TransportGroup::Hea
       ranks.push_back(count == 1 ? members : std::vector<int32_t>{});
       for (size_t member = 0; count > 1 && member < std::min(members.size(), call.members.size()); ++member)
         if (call.members[member]) ranks.back().push_back(members[member]);
-      if (ranks.back().empty()) ranks.back().push_back(members.back());  // beyond the first 256 members
+      if (ranks.back().empty()) ranks.back().push_back(members.back());  // a member beyond the first 256
     }
   }
   return difference(all, ranks);

@@ -1,5 +1,5 @@
-// The comparison of calls before data moves. Each leader gathers the calls of its host, the leaders compare
-// them, and each tells the outcome to its host. So all ranks fail in the same way.
+// Compares the calls of all ranks before data moves. Each leader gathers the calls of its host, the leaders
+// compare them, and each leader sends the outcome to its host, so that all ranks fail in the same way.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ class CallComparison {
   CallComparison(HierContext& context, InlineData* inline_data, Deadline deadline) noexcept
       : context_(context), inline_data_(inline_data), deadline_(deadline) {}
 
-  // All ranks of the group call this. Throws MISMATCH if the calls differ, PROTOCOL if what another host sent
-  // is malformed, and what the host engine and the transport throw.
+  // All ranks of the group call this. Throws MISMATCH if the calls differ, PROTOCOL if another host sent
+  // malformed data, and the errors of the host engine and the transport.
   //
-  // Returns the deadline for the rest of the operation. On a leader it is the soonest deadline of the ranks
-  // of its host: each rank's time-out starts when it calls, and a leader that calls late must not make
+  // Returns the deadline for the rest of the operation. On a leader, this is the earliest deadline of the
+  // ranks of its host: each rank's time-out starts when it calls, and a leader that calls late must not make
   // earlier ranks wait longer.
   Deadline run(const CallSignature& own, uint64_t sequence);
 

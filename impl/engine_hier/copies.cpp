@@ -1,4 +1,4 @@
-// Operations whose result is the same on all ranks and needs no arithmetic: broadcast and all-gather.
+// Operations that only copy data to all ranks: broadcast and all-gather.
 #include <numeric>
 
 #include "dtype/dtype.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kCopyBytes = size_t{2} << 20;  // size of a piece
 
-// Returns consecutive blocks of the given lengths in bytes; the first one starts at `data`.
+// Returns blocks of the given lengths in bytes, one after another; the first one starts at `data`.
 std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& lengths) {
   std::vector<TransportBlock> blocks;
   auto* at = static_cast<std::byte*>(data);
@@ -54,8 +54,8 @@ void HierTransfer::broadcast() {
                                }});
 }
 
-// Gathers blocks of equal or different lengths: first those of this host, then those of other hosts, which
-// are passed to the ranks of this host piece by piece as they arrive.
+// Gathers blocks of equal or different lengths. Blocks of this host come first. Those of other hosts follow;
+// each piece is passed to the ranks of this host when it arrives.
 void HierTransfer::all_gather() {
   if (one_rank_per_host()) return all_gather_directly();
   const std::vector<size_t> bytes = lengths();

@@ -1,5 +1,5 @@
-// Data that goes directly from the memory of one rank into that of another. It uses the connections of the
-// leaders if each host has one rank. Otherwise it uses connections between all ranks, which are made when
+// Moves data directly from the memory of one rank into that of another. If each host has one rank, this uses
+// the connections between the leaders. Otherwise it uses connections between all ranks, which are made when
 // large blocks first need them.
 #include "dtype/dtype.hpp"
 #include "engine_hier/hier_transfer.hpp"
@@ -24,7 +24,7 @@ void HierTransfer::all_gather_directly() {
   context_.links.leaders().exchange(std::vector<TransportBlock>(bytes.size(), own), receives, deadline_);
 }
 
-// Blocks between ranks of one host are passed on that host while the others travel.
+// Blocks between ranks of the same host are passed on that host while the other blocks travel.
 void HierTransfer::exchange_directly() {
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   const bool gathers = call_.kind == OpKind::kGather, is_root = layout_.rank() == call_.root;

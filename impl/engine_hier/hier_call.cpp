@@ -25,7 +25,7 @@ bool HierCall::widens() const noexcept { return is_floating(call_.dtype) && dtyp
 
 int32_t HierCall::work_type() const noexcept { return widens() ? DSC_DTYPE_F32 : call_.dtype; }
 
-// The prescale applies where inputs are first read: here only if no reduction on the hosts precedes.
+// The prescale is applied where inputs are first read. That is here only if the hosts do not reduce before.
 ReduceSpec HierCall::between_hosts() const noexcept {
   return {.dtype = work_type(),
           .op = call_.op,

@@ -1,4 +1,4 @@
-// A collective between hosts, as the code that moves its data sees it.
+// A collective between hosts, with the helpers that the code which moves its data needs.
 #pragma once
 
 #include <cstddef>

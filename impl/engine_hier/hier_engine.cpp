@@ -49,11 +49,12 @@ HierEngine::~HierEngine() {
   world_->take_off(*this);
 }
 
-// The leaders connect, and each tells the ranks of its host the outcome, so that all succeed or fail in the
-// same way.
+// The leaders connect to each other. Each leader sends the outcome to the ranks of its host, so that all
+// ranks succeed or fail in the same way.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
-  // If the group has failed meanwhile, the error only tells that its connections were ended.
+  // If the group has failed meanwhile, the error says only that its connections were ended, so the group's
+  // failure is kept instead.
   const auto keep = [&](const Error& error) {
     outcome.fail(revoked_.load() ? failure() : in_group(error.failure()));
   };
@@ -79,7 +80,7 @@ std::shared_ptr<Work> HierEngine::start(const Call& call) {
   return queues_.of(call).start(call, id());
 }
 
-// An operation calls this after has_running() can see the operation. It waits while leave_if_idle() decides.
+// An operation calls this when has_running() already counts it. It waits while leave_if_idle() decides.
 std::optional<Failure> HierEngine::refusal() const noexcept {
   if (leaving_.load()) leaving_.wait(true);
   if (!state.has_left_or_finalizes() && !(revoked_.load() && state.reported())) return std::nullopt;
@@ -96,8 +97,9 @@ HierEngine::BufferBytes HierEngine::bytes_of(const Call& call) const noexcept {
 }
 
 // The user's operation is recorded once, by its own name, so that traces of several hosts can be matched. Its
-// steps are not recorded: Operation::create() leaves out groups that are part of another one. A call that is
-// refused is not recorded: a program that continues after a failure would push the failure out of the record.
+// steps are not recorded: Operation::create() skips groups that are part of another group. A refused call is
+// not recorded, because a program that continues after a failure would otherwise push the failure out of the
+// recorder.
 std::optional<Record> HierEngine::open_record(const Call& call, uint64_t sequence) noexcept {
   std::optional<Record> record;
   call_out([&] {
@@ -172,8 +174,8 @@ bool HierEngine::has_running() noexcept {
   return running;
 }
 
-// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why. Ranks
-// without a connection to it learn it from the announcement.
+// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this rank learn why. Ranks
+// that are not connected to this rank learn it from the announcement.
 void HierEngine::tell_hosts(bool finalizes) noexcept {
   const GroupLeft left{id(), rank(), finalizes};
   links_.leave(failure_of(left));

@@ -1,8 +1,9 @@
 // The engine for several hosts. It uses the host engine among the ranks of each host and a transport group
 // between the leaders. Every operation is compared on all ranks before its result is used.
 //
-// HierQueues keeps operations in order, CallComparison compares them, HierTransfer and pass_message() move
-// their data over the connections of HierLinks, and HierStatus tells other hosts what this rank did last.
+// HierQueues keeps operations in order, and CallComparison compares them. HierTransfer and pass_message()
+// move their data over the connections of HierLinks. HierStatus answers other hosts that ask what this rank
+// did last.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,8 @@ class HierEngine final : public GroupEngine {
   bool has_running() noexcept override;
   void finalize() override;
 
-  bool progress(Deadline deadline) override { return local_->progress(deadline); }  // of the whole world
+  // Of all communicators of the world.
+  bool progress(Deadline deadline) override { return local_->progress(deadline); }
   void restart_sequence() noexcept override { queues_.restart_sequence(); }
   void revoke(const Failure& cause) noexcept override;
   bool revoked() const noexcept override { return revoked_.load() || local_->revoked(); }
@@ -78,7 +80,7 @@ class HierEngine final : public GroupEngine {
   std::optional<Record> open_record(const Call& call, uint64_t sequence) noexcept;
   std::optional<Failure> execute(const Call& call, uint64_t sequence, std::optional<Record>& record) noexcept;
   void perform(const Call& call, uint64_t sequence, ArrivalMark& arrival);
-  // Runs a call whose blocks are contiguous.
+  // Runs a call whose blocks are contiguous in memory.
   void perform_packed(const Call& call, uint64_t sequence, ArrivalMark& arrival);
   void run_message(const Call& call, uint64_t sequence, ArrivalMark& arrival, Deadline deadline);
   void tell_hosts(bool finalizes) noexcept;
@@ -101,8 +103,8 @@ class HierEngine final : public GroupEngine {
   const std::shared_ptr<HostEngine> local_;
   const HierLayout layout_;
   std::atomic<bool> revoked_{false};
-  std::atomic<bool> announced_{false};  // that this rank leaves
-  std::atomic<bool> leaving_{false};    // leave_if_idle() is checking whether operations run
+  std::atomic<bool> announced_{false};  // true once this rank has announced that it leaves
+  std::atomic<bool> leaving_{false};    // true while leave_if_idle() checks whether operations run
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   HierStatus status_;

@@ -1,5 +1,5 @@
 // Failures between hosts. The transport, the host engine or another rank detects them. All ranks of the group
-// get the same cause.
+// report the same cause.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -11,12 +11,13 @@
 
 namespace dsc {
 
-// The transport calls this while it waits for other hosts: a failure on this host ends its operation.
+// The transport calls this while it waits for other hosts, so that a failure on this host ends its operation.
 void HierEngine::check_host() const {
   if (local_->group().revoked()) throw Error(local_->group().first_cause());
 }
 
-// The transport names hosts; the first rank of each is named instead. Other hosts may have sent any rank.
+// Errors of the transport contain host numbers. These are replaced by the first rank of each host. A failure
+// that another host sent may contain any rank, so it stays as it is.
 Failure HierEngine::in_group(Failure failure) const noexcept {
   for (int32_t& rank : failure.ranks)
     if (!failure.has_user_ranks && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
@@ -25,9 +26,9 @@ Failure HierEngine::in_group(Failure failure) const noexcept {
   return failure;
 }
 
-// If another rank of this host has found the time-out or mismatch, in one of its own steps, only that rank
-// knows which operation it was. Messages and collectives run on separate threads; steps on the host are
-// collectives.
+// If another rank of this host has found the time-out or mismatch in a step of one of its own operations,
+// only that rank knows which operation it was. Messages and collectives run on separate threads. Steps on the
+// host belong to collectives.
 Failure HierEngine::cause_of(const Call& call, uint64_t sequence, const Error& error) const {
   const Group& host = local_->group();
   Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
@@ -43,8 +44,8 @@ Failure HierEngine::cause_of(const Call& call, uint64_t sequence, const Error& e
   return cause;
 }
 
-// Returns the cause that a rank of this host has adopted, which means that it has been published to all
-// hosts.
+// Returns the cause if a rank of this host has adopted one from the store, which means that all hosts know
+// it.
 std::optional<Failure> HierEngine::known_group_failure() const noexcept {
   const Group& group = local_->group();
   if (!group.revoked()) return std::nullopt;
@@ -55,8 +56,8 @@ std::optional<Failure> HierEngine::known_group_failure() const noexcept {
   return cause;
 }
 
-// Returns the ranks of this host that one of its ranks has found stopped for too long. All hosts are told of
-// them before the failure of this group, because their other groups also fail.
+// Returns the ranks that a rank of this host has found stopped for too long. The other hosts learn of these
+// ranks before they learn that this group has failed, because other groups with these ranks also fail.
 std::vector<RankGone> HierEngine::stalled_here() const {
   std::vector<RankGone> stalled;
   const Group& host = local_->group();
@@ -72,8 +73,8 @@ std::vector<RankGone> HierEngine::stalled_here() const {
   return stalled;
 }
 
-// Publishes the cause. All ranks keep the cause that was published first. A rank of this host may have
-// learned of it meanwhile, and the store may have ended since.
+// Publishes the cause. All ranks keep the cause that was published first. A rank of this host may already
+// have learned that cause, and the store may no longer exist.
 void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   Failure first = cause;
@@ -83,8 +84,8 @@ void HierEngine::revoke(const Failure& cause) noexcept {
   adopt_failure(first);
 }
 
-// Once this host knows a published cause, that cause counts, whatever this rank learns later: for example,
-// the process that has published it may have ended since.
+// Once this host knows a published cause, it keeps that cause, even if this rank learns something else later.
+// For example, the process that published the cause may have ended since.
 void HierEngine::learn_of(const Failure& cause) noexcept {
   Failure known = cause;
   if (const auto published = known_group_failure();
@@ -94,12 +95,12 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
   if (known.code == DSC_ERR_PEER_STALLED && local_->group().revoked())
     if (const Failure here = local_->group().first_cause();
         here.code == known.code && here.ranks == known.ranks)
-      known.text = here.text;  // this host knows more about its own ranks than it told the others
+      known.text = here.text;  // this host knows more about its own ranks than it published
   adopt_failure(known);
 }
 
-// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. It may be the
-// cause of another group, because Sharded and pipelines pass causes on.
+// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. The cause may
+// come from another group, because Sharded and pipelines pass causes on.
 void HierEngine::adopt_failure(const Failure& cause) noexcept {
   Failure kept = cause;
   kept.set_group(id(), name());
@@ -128,12 +129,13 @@ Failure HierEngine::failure() const {
   Failure report = local_->failure();
   if (report.code == DSC_OK) return unresponsive_hosts();
   report.set_group(id(), name());
-  report.sequence = 0;  // that of a step on this host
+  report.sequence = 0;  // the number belongs to a step on this host
   report.operation = {};
   return report;
 }
 
-// Reports the first ranks of unresponsive hosts with PEER_STALLED. This is information; nothing has failed.
+// Reports the first ranks of unresponsive hosts with PEER_STALLED. This is information only; nothing has
+// failed.
 Failure HierEngine::unresponsive_hosts() const noexcept {
   Failure report;
   for (int rank = 0; rank < size(); ++rank) {
@@ -153,13 +155,14 @@ Failure HierEngine::unresponsive_hosts() const noexcept {
   return report;
 }
 
-// Otherwise other hosts would learn only that this rank leaves, and would take that for the cause.
+// Publishes the failure of this host. Otherwise other hosts would learn only that this rank leaves, and would
+// report its leaving as the cause.
 void HierEngine::publish_failure_of_host() noexcept {
   if (revoked_.load() || !local_->group().revoked()) return;
   if (const auto published = known_group_failure()) return learn_of(*published);
   Failure cause = in_group(local_->group().first_cause());
   cause.set_group(id(), name());
-  cause.sequence = 0;  // that of a step on this host
+  cause.sequence = 0;  // the number belongs to a step on this host
   cause.operation = {};
   revoke(cause);
 }

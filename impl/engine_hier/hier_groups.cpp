@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Makes the part of a group on this host. A high bit distinguishes its id from those of groups over several
-// hosts. The lowest rank distinguishes it from those of other groups that are made at the same time.
+// Makes the part of a group on this host. A high bit in its id distinguishes it from groups over several
+// hosts. The lowest rank in its id distinguishes it from other groups that are made at the same time.
 std::shared_ptr<HostEngine> HierEngine::make_local_part(const NewGroup& wanted) {
   constexpr uint64_t kOfOneHost = 1 << 30;
   NewGroup part = wanted;
@@ -28,7 +28,7 @@ std::shared_ptr<HostEngine> HierEngine::make_local_part(const NewGroup& wanted) 
 
 // A group whose ranks are all on one host gets the host engine alone.
 std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
-  if (wanted.kind == OpKind::kCreateGroup)  // the lists are compared before anything is made
+  if (wanted.kind == OpKind::kCreateGroup)  // compares the lists of ranks before anything is made
     gather_all(*this, wanted.kind, wanted.tag, char{1}, wanted.note);
   const auto self = std::ranges::find(wanted.members, rank());
   const bool is_member = self != wanted.members.end();
@@ -43,7 +43,7 @@ std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
     global_ranks.push_back(layout_.global_ranks()[static_cast<size_t>(member)]);
   HierLayout layout(std::move(global_ranks), world_->layout(),
                     static_cast<int>(self - wanted.members.begin()));
-  if (error && layout.hosts() > 1 && layout.leads())  // the other hosts fail with this cause
+  if (error && layout.hosts() > 1 && layout.leads())  // so that the other hosts fail with the same error
     HierLinks::refuse_leaders(*world_, wanted.id, layout.own_host(), *error);
   if (error) throw Error(*error);
   if (layout.hosts() == 1) return part;
@@ -51,8 +51,8 @@ std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
                 Deadline::after_ms(wanted.timeout_ms));
 }
 
-// Allocates memory of one size on all ranks, shared among the ranks of each host. If a rank cannot allocate
-// its part, the call fails on all ranks.
+// Allocates memory of the same size on all ranks, which is shared among the ranks of each host. If a rank
+// cannot allocate its part, the call fails on all ranks.
 void* HierEngine::allocate(size_t bytes) {
   const std::string note = std::to_string(bytes) + " bytes";
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [] {});  // compares the sizes before allocating

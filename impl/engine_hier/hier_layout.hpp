@@ -19,8 +19,8 @@ class HierLayout {
   int hosts() const noexcept { return static_cast<int>(members_.size()); }
   const std::vector<int32_t>& global_ranks() const noexcept { return global_ranks_; }
 
-  // Hosts are numbered in the order of their lowest ranks, which are the leaders. local_index_of() is the
-  // index of a rank among the members of its host.
+  // Hosts are numbered in the order of their lowest ranks. The lowest rank of a host is its leader.
+  // local_index_of() is the index of a rank among the members of its host.
   int host_of(int rank) const noexcept { return host_of_[static_cast<size_t>(rank)]; }
   int local_index_of(int rank) const noexcept { return local_index_[static_cast<size_t>(rank)]; }
   const std::vector<int32_t>& members(int host) const noexcept { return members_[static_cast<size_t>(host)]; }
@@ -29,7 +29,7 @@ class HierLayout {
   int own_local_index() const noexcept { return local_index_of(rank_); }
   const std::vector<int32_t>& own_members() const noexcept { return members(own_host()); }
   bool leads() const noexcept { return own_local_index() == 0; }
-  size_t most_members() const noexcept;  // on any host
+  size_t most_members() const noexcept;  // the largest number of members on a host
 
   // True if node-major order is rank order.
   bool in_order() const noexcept { return in_order_; }

@@ -13,11 +13,11 @@ namespace {
 constexpr int kAskAgainMs = 50;
 constexpr int kClearMs = 500;
 
-// In larger groups ranks do not connect to each other, and the leaders pass on large blocks.
+// In groups with more ranks, ranks do not connect to each other, and the leaders pass on large blocks.
 constexpr int kMostRanks = 32;
 
-// Runs an operation of a transport group in which every rank is a "host", so that the numbers in its errors
-// are ranks of the group.
+// Runs an operation of a transport group whose members are single ranks. The transport calls its members
+// hosts, so the numbers in its errors are changed from hosts to ranks of the group.
 void as_ranks_of_group(const std::function<void()>& operation) {
   capture(operation, [&](const Error& error) {
     Failure failure = error.failure();
@@ -26,8 +26,8 @@ void as_ranks_of_group(const std::function<void()>& operation) {
   });
 }
 
-// The store, as long as rank 0 serves it. While rank 0 does not run, nothing is requested, because such a
-// request could not be aborted.
+// The store, for as long as rank 0 serves it. While rank 0 is unresponsive, nothing is requested, because
+// such a request could not be aborted.
 class ServedStore final : public Exchange {
  public:
   ServedStore(const HierWorld& world, const CommState& state) : world_(world), state_(state) {}
@@ -65,8 +65,8 @@ std::vector<int32_t> members_of(const HierLayout& layout, const std::vector<bool
 
 }  // namespace
 
-// If this host cannot open its end, it publishes the error instead of its address, so that the others fail
-// with the same cause and do not wait for it.
+// If this host cannot open its end, it publishes the error instead of its address, so that the other hosts
+// fail with the same cause and do not wait.
 std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int own,
                                                 std::vector<int32_t> members, Connections::Members of) {
   std::unique_ptr<TransportGroup> group;
@@ -78,9 +78,9 @@ std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int o
   return group;
 }
 
-// Removes this host's key once all are connected and have read it, because the keys of many groups would fill
-// the store. If that fails, or after an error of connecting, the key is removed later: other hosts may still
-// have to read it.
+// Removes this host's key once all hosts are connected and have read it, because the keys of many groups
+// would fill the store. If the removal or connecting fails, the key is removed later, because other hosts may
+// still have to read it.
 void HierLinks::connect_and_clear(TransportGroup& group, const std::string& prefix, int own,
                                   Deadline deadline) {
   ServedStore store(world_, state_);
@@ -190,7 +190,8 @@ TransportGroup& HierLinks::pair(int sender, int receiver, HierStatus::Waiting wa
   pair.waiting = waiting;
   pair.group->set_check([this, &pair, other = sends ? receiver : sender](const std::vector<bool>&) {
     check_host_();
-    if (!pair.connected) world_.expect_member(state_.id(), other);  // later the connection tells
+    // Once connected, the connection itself reports that the rank has left.
+    if (!pair.connected) world_.expect_member(state_.id(), other);
     status_.report_late(pair.waiting, {other});
   });
   {
@@ -205,7 +206,7 @@ TransportGroup& HierLinks::pair(int sender, int receiver, HierStatus::Waiting wa
 
 // ---- the end
 
-// Returns all transport groups except that of the leaders. They exist as long as this object.
+// Returns all transport groups except the leaders' group. They exist as long as this object.
 std::vector<TransportGroup*> HierLinks::others() {
   std::vector<TransportGroup*> groups;
   MutexLock lock(mutex_);
@@ -214,8 +215,8 @@ std::vector<TransportGroup*> HierLinks::others() {
   return groups;
 }
 
-// Called after a group was stored and before it connects: either this call or the end of the communicator
-// ends the group.
+// Called after a group is stored and before it connects. A communicator that ends at the same time either
+// finds the stored group and ends it, or is noticed here.
 void HierLinks::end_if_over(TransportGroup& group) {
   if (failed_.load()) return group.abort();
   std::optional<Failure> left;

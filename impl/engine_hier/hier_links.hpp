@@ -31,33 +31,33 @@ class HierLinks {
             std::function<void()> check_host)
       : world_(world), layout_(layout), state_(state), status_(status), check_host_(std::move(check_host)) {}
 
-  // --- Between the leaders. The thread of the collectives; on leaders only.
+  // --- Between the leaders. Called on leaders only, by the thread of the collectives.
   void open_leaders();
   void connect_leaders(Deadline deadline);  // after open_leaders()
   TransportGroup& leaders() noexcept { return *leaders_; }
   // Tells the leaders of a group that is being made why this host cannot take part.
   static void refuse_leaders(HierWorld& world, uint64_t group, int own_host, const Error& why);
 
-  // --- Between all ranks. The thread of the collectives.
-  // Collective: returns whether all ranks are connected to each other; the first call connects them. If one
-  // rank cannot open its end, none of them connects. `all_can` returns whether the flag is set on all ranks.
+  // --- Between all ranks. Called by the thread of the collectives.
+  // Collective: returns whether all ranks are connected to each other; the first call connects them. If a
+  // rank cannot open its end, no rank connects. `all_can` returns whether its argument is true on all ranks.
   using AllCan = std::function<bool(bool can)>;
   bool connect_ranks(const AllCan& all_can, Deadline deadline);
   void exchange_among_ranks(std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
                             Deadline deadline, OverlapHook overlap);
 
-  // Sets the collective in which this rank waits from now on, for reports of late ranks.
+  // Sets the collective in which this rank waits from now on, so that late ranks are reported for it.
   void begin_collective(OpKind kind, uint64_t sequence) { collective_ = {kind, sequence, now_ns()}; }
 
   // --- Between two ranks.
-  // Returns the transport group in which `sender` is 0 and `receiver` is 1; one of them is this rank. One
-  // thread at a time for each pair.
+  // Returns the transport group in which `sender` is number 0 and `receiver` is number 1; one of
+  // them is this rank. One thread at a time for each pair.
   TransportGroup& pair(int sender, int receiver, HierStatus::Waiting waiting, Deadline deadline);
 
-  // --- The end. Any thread.
+  // --- The end. Any thread may call this.
   // Ends all connections, including later ones. Leaders of other hosts receive the cause.
   void fail(const Failure& why) noexcept;
-  // Ends all connections, and everyone at the other ends receives the cause.
+  // Ends all connections. The ranks at the other ends receive the cause.
   void leave(const Failure& why) noexcept;
 
  private:

@@ -12,7 +12,7 @@
 namespace dsc {
 
 void HierWork::await_end(Deadline deadline) {
-  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // a longer one would overflow the clock
+  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // a longer wait would overflow the clock
   MutexLock lock(mutex_);
   while (!done() && !deadline.passed())
     completed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
@@ -49,7 +49,7 @@ std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
   MutexLock lock(mutex_);
   if (!thread_.joinable()) thread_ = start_thread("dsc-hier", [this] { this->work(); });
   queue_.push_back(work);
-  work->record = open_(call, ++sequence_);  // takes its sequence number only after it was queued
+  work->record = open_(call, ++sequence_);  // numbered after it is queued, because queueing may throw
   begin_one();
   begin_outside(host_);
   changed_.notify_all();
@@ -72,7 +72,7 @@ void HierQueue::work() {
       queue_.pop_front();
     }
     const std::optional<Failure> failure = execute_(next->call(), next->sequence(), next->record);
-    running_.fetch_sub(1);  // first: a caller that sees the completion must find the queue idle
+    running_.fetch_sub(1);  // before complete(): a caller that sees the completion must find the queue idle
     next->complete(failure);
     end_one();
     end_outside(host_);

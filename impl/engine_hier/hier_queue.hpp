@@ -1,5 +1,5 @@
-// A queue of operations between hosts, which block. They run one after another, on a thread that starts with
-// the first operation that nobody waits for.
+// A queue of operations between hosts. These operations block, so they run one after another, on a thread
+// that is started with the first asynchronous operation.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class HierWork final : public OperationWork {
 
 class HierQueue {
  public:
-  // Returns the record of an operation that was called; none if it is refused. Must not throw.
+  // Returns the record of an operation that was called; nullopt if the operation is refused. Must not throw.
   using Open = std::function<std::optional<Record>(const Call& call, uint64_t sequence)>;
   // Runs one operation to its end and returns its failure, if any. Must not throw.
   using Execute = std::function<std::optional<Failure>(const Call& call, uint64_t sequence,
@@ -47,12 +47,12 @@ class HierQueue {
   // The operations belong to this rank, a member of `host`.
   HierQueue(Open open, Execute execute, HostGroup& host)
       : open_(std::move(open)), execute_(std::move(execute)), host_(host) {}
-  // The group has failed or was left, so queued operations end soon.
+  // The group must have failed or been left, so that queued operations end soon.
   ~HierQueue();
   HierQueue(const HierQueue&) = delete;
   HierQueue& operator=(const HierQueue&) = delete;
 
-  // Runs after the operations that are queued.
+  // Runs an operation on the calling thread, after the queued operations.
   std::optional<Failure> run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
@@ -69,8 +69,8 @@ class HierQueue {
   const Execute execute_;
   HostGroup& host_;
   std::atomic<int> running_{0};        // operations whose end has not been reported yet
-  std::atomic<int> pending_{0};        // operations that this queue has not released
-  std::atomic<uint64_t> sequence_{0};  // of the caller's latest operation
+  std::atomic<int> pending_{0};        // operations that drain() waits for
+  std::atomic<uint64_t> sequence_{0};  // number of the latest operation that was called
   Mutex mutex_;
   Condition changed_;
   std::deque<std::shared_ptr<HierWork>> queue_ DSC_GUARDED_BY(mutex_);

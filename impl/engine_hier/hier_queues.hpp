@@ -1,5 +1,5 @@
 // The queues of one communicator: one of collectives, and one for each direction of messages with each rank.
-// They do not wait for each other.
+// The queues do not wait for each other.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class HierQueues {
         host_(host),
         collectives_(open_, execute_, host_) {}
 
-  // Returns the queue for a call; it exists as long as this object.
+  // Returns the queue for a call. The queue exists as long as this object.
   HierQueue& of(const Call& call);
   void restart_sequence() noexcept { collectives_.restart_sequence(); }
   bool busy();

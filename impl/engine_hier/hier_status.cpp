@@ -18,11 +18,11 @@ namespace dsc {
 namespace {
 
 constexpr int kAnswerMs = 500;        // how long an operation waits for answers
-constexpr int kOthersAnswerMs = 900;  // how long the others wait for the one rank that asks
-constexpr int kOthersAskedMs = 2500;  // the same in query_hosts()
+constexpr int kOthersAnswerMs = 900;  // how long the other ranks wait for the rank that asks on behalf of all
+constexpr int kOthersAskedMs = 2500;  // the same, in query_hosts()
 constexpr size_t kMostAsked = 8;
-// Asks a leader for which ranks of its host it waits in the collective whose sequence number follows. Other
-// questions begin with the number of an operation's kind, which is not a letter.
+// Asks a leader which ranks of its host it is waiting for in the collective whose sequence number follows.
+// Other questions begin with the number of an operation's kind, which is not a letter.
 constexpr std::string_view kMissingQuestion = "missing ";
 
 }  // namespace
@@ -61,7 +61,8 @@ void HierStatus::set_handler(const GroupEngine::QueryHandler& handler) {
   handler_ = handler;
 }
 
-// Returns the ranks as "3 5"; empty if this rank is not in that collective or waits for none.
+// Returns the ranks that this rank waits for, as "3 5". Returns an empty text if this rank is not in that
+// collective or waits for no rank.
 std::string HierStatus::missing_on_host(uint64_t sequence) const {
   if (sequence == 0 || host_wait_.load() != sequence) return "";
   return joined(host_.members_behind(), " ",
@@ -119,7 +120,8 @@ std::string HierStatus::latest_of(std::span<const int32_t> ranks, Deadline deadl
   return text;
 }
 
-// Waits until the group has failed: the rank that asks for all publishes the failure with the answers.
+// Waits until the group has failed, which happens when the rank that asks on behalf of all publishes the
+// failure with the answers.
 void HierStatus::await_failure(int timeout_ms) const {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (!has_failed_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
@@ -127,7 +129,7 @@ void HierStatus::await_failure(int timeout_ms) const {
 
 // ---- late ranks
 
-// Any other answer than a list of ranks of the host, such as "no answer", gives no ranks.
+// An answer that is not a list of ranks, such as "no answer", gives an empty result.
 std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answer) const {
   std::vector<int32_t> ranks;
   std::istringstream words(answer);
@@ -136,8 +138,8 @@ std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answe
   return ranks;
 }
 
-// A leader that has arrived may wait for ranks of its own host. Then these ranks are late, and not the leader
-// for which the other hosts wait.
+// A leader that has arrived may still wait for ranks of its own host. Then those ranks are late, and not the
+// leader for which the other hosts wait.
 HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t sequence) const {
   Late late{{ranks.begin(), ranks.end()}, {}};
   std::vector<int32_t> leaders;
@@ -165,7 +167,7 @@ HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t 
   return late;
 }
 
-// Only one of the ranks that wait in a collective asks and logs.
+// Only one of the ranks that wait in a collective asks the late ranks and logs the answers.
 void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const {
   const int64_t elapsed = now_ns() - waiting.since_ns;
   if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < late_report_ns()) return;
@@ -187,8 +189,8 @@ std::string HierStatus::describe_late(const Call& call, bool has_met, std::span<
   return list_ranks(ranks) + text.str();
 }
 
-// In a collective one rank asks and publishes the answers; the others wait for them. If all ranks had
-// arrived, the text of a collective is that of the step in which one of them did not continue.
+// In a collective, one rank asks and publishes the answers; the other ranks wait for them. If all ranks had
+// arrived, the text keeps the step in which a rank did not continue.
 void HierStatus::explain_time_out(const Call& call, uint64_t sequence, bool has_met, Failure& cause) const {
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty()) return;
   const bool is_named = !host_.revoked() && (is_message(call.kind) || !has_met);

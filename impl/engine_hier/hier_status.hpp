@@ -1,6 +1,6 @@
-// What ranks did last. Each rank remembers its latest operation and answers questions of other hosts about
-// it. A rank that waits long for others asks them, so that a log line or a time-out tells what they are
-// doing.
+// What each rank did last. Each rank remembers its latest operation and answers questions of other hosts
+// about it. A rank that has waited long for others asks them, so that a log line or a time-out can say what
+// they are doing.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,8 @@
 
 namespace dsc {
 
-// The part of one communicator. Any thread may call the functions. Rank 0 serves the store that carries the
-// questions; while it is unresponsive, nothing is asked. Asking takes at most about a second longer than the
-// times below.
+// The status of one communicator. Any thread may call the functions. Rank 0 serves the store that carries the
+// questions, so nothing is asked while rank 0 is unresponsive. Asking takes at most about one second.
 class HierStatus {
  public:
   // The communicator owns the arguments, and sets `has_failed` when its group has failed.
@@ -27,13 +26,13 @@ class HierStatus {
              const std::atomic<bool>& has_failed) noexcept
       : world_(world), layout_(layout), host_(host), state_(state), has_failed_(has_failed) {}
 
-  // Note that the latest operation of this rank begins, and that an operation ends, which may be an earlier
-  // one.
+  // note_begin() notes that the latest operation of this rank begins. note_end() notes that an operation
+  // ends, which may be an earlier one.
   void note_begin(const Call& call, uint64_t sequence) noexcept;
   void note_end(const Call& call, uint64_t sequence) noexcept;
 
-  // While an object exists, this rank waits in a collective for the other ranks of its host. Other hosts,
-  // which wait for the leader, then learn for which ranks it waits.
+  // While such an object exists, this rank waits in a collective for other ranks of its host. Other hosts,
+  // which wait for the leader, can then learn which ranks the leader is waiting for.
   class HostWait {
    public:
     HostWait(HierStatus& status, uint64_t sequence) noexcept : status_(status) {
@@ -55,7 +54,7 @@ class HierStatus {
   std::vector<Answer> query_hosts(uint64_t sequence, const std::string& question) const;
   std::vector<Answer> query_rank(int32_t rank, const std::string& question) const;
 
-  // An operation in which a thread waits for other hosts. It belongs to that thread.
+  // An operation in which a thread waits for other hosts. Only that thread uses it.
   struct Waiting {
     OpKind kind = OpKind::kBarrier;
     uint64_t sequence = 0;
@@ -64,7 +63,7 @@ class HierStatus {
   };
   // Logs which ranks are late and what they did last, once per operation.
   void report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const;
-  // Names the ranks that are missing in a time-out, and adds what they did last.
+  // Adds to a time-out which ranks are missing and what they did last.
   void explain_time_out(const Call& call, uint64_t sequence, bool has_met, Failure& cause) const;
 
  private:

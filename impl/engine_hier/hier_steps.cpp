@@ -5,8 +5,8 @@
 
 namespace dsc {
 
-// All members of a host run the same steps in the same order, as its collectives require. Only the leader
-// adds the transfer between hosts.
+// All members of a host run the same steps in the same order, because each step is a collective of the host.
+// Only the leader also runs the transfer between hosts.
 void HierSteps::in_pieces(size_t pieces, const Stages& stages) {
   if (pieces == 0) return;
   stages.up(0);
@@ -33,8 +33,8 @@ OverlapHook HierSteps::overlap(std::function<void()> on_host) {
   };
 }
 
-// Passes a block between two members. All members take part, because the host engine's send and receive are
-// reserved for the user's messages.
+// Passes a block between two members. All members take part, because a step must be a collective: the host
+// engine's send and receive are reserved for the user's messages.
 void HierSteps::pass(int from, int to, void* data, size_t bytes) {
   if (from == to) return;
   const int own = layout_.own_local_index();
@@ -47,7 +47,7 @@ void HierSteps::pass(int from, int to, void* data, size_t bytes) {
   run_local(call);
 }
 
-// Gathers the blocks of this host's members on each of them.
+// Gathers the blocks of this host's members on each member.
 void HierSteps::gather_on_host(void* all, const std::vector<size_t>& bytes) {
   Call call = call_of_bytes(OpKind::kAllGatherV, -1, call_.send, all, 0);
   call.recv_blocks = std::make_shared<const BlockList>(bytes);

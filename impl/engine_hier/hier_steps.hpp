@@ -1,8 +1,8 @@
 // The steps of an operation on this host and between hosts.
 //
-// Data moves in pieces: while one travels between hosts, the previous one is distributed and the next one
-// gathered on each host. If no host has more than one rank, there is nothing to gather or distribute, and
-// data travels as a whole.
+// Data moves in pieces. While a piece travels between hosts, each host distributes the previous piece and
+// gathers the next one. If no host has more than one rank, nothing is gathered or distributed, and data
+// travels as a whole.
 #pragma once
 
 #include <algorithm>

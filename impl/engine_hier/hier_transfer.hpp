@@ -1,5 +1,5 @@
-// Moves the data of one operation: it is gathered or combined on each host, exchanged between the leaders,
-// and distributed on each host. The ranks have compared their calls before, unless the data is inline.
+// Moves the data of one operation. Data is gathered or combined on each host, exchanged between the leaders,
+// and distributed on each host. Unless the data is inline, the ranks have compared their calls before.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace dsc {
 
-// Up to this many bytes at a leader, packing all blocks into one exchange costs less than one step per
-// block.
+// If a leader's blocks have at most this many bytes together, packing them into one exchange costs less than
+// one step per block.
 inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
 
-// Returns whether the ranks have connections to each other, see HierLinks::connect_ranks(). Collective.
+// Collective. Returns whether all ranks are connected to each other (see HierLinks::connect_ranks()).
 bool ranks_connect(HierContext& context, Deadline deadline);
 
 class HierTransfer : private HierSteps {

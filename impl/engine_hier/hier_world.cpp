@@ -14,15 +14,15 @@ namespace {
 constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
-constexpr size_t kMostRemoved =
-    2;  // at a time: more than are needed, because they accumulate while the store does not answer
+// Keys removed per call. One would keep up, but keys accumulate while the store does not answer.
+constexpr size_t kMostRemoved = 2;
 constexpr int kRemoveMs = 500;
 constexpr int kCatchUpMs = 500;
-constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for ranks that still listen
-constexpr int64_t kNextAnnounceMs =
-    5000;  // if the store did not answer, no departure is announced for this time
-constexpr int64_t kUnresponsiveNs =
-    kReportSilenceMs * kNsPerMs;  // silence before on_unresponsive() is called
+constexpr int kLateLeaveMs = 500;  // minimum time to announce that this rank leaves
+// If the store did not answer, no departure is announced for this time.
+constexpr int64_t kNextAnnounceMs = 5000;
+// Silence after which on_unresponsive() is called.
+constexpr int64_t kUnresponsiveNs = kReportSilenceMs * kNsPerMs;
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void HierWorld::take_off(HierEngine& engine) noexcept {
   while (visiting_ == &engine) visited_.wait(mutex_);
 }
 
-// False if rank 0, which serves the store, is gone or does not run.
+// Returns false if rank 0, which serves the store, is gone or unresponsive.
 bool HierWorld::store_answers() const {
   MutexLock lock(mutex_);
   return !gone_.contains(0) && !unresponsive_since_ns_.contains(0);
@@ -132,7 +132,7 @@ bool HierWorld::is_worth_telling(const HierEngine& engine) const {
   return false;
 }
 
-// A store that does not answer delays the end of one group, not of all groups that end together.
+// If the store does not answer, only the end of the first group is delayed, and not that of all groups.
 void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexcept {
   call_out([&] {
     if (now_ns() >= announces_from_ns_.load() && is_worth_telling(engine) && !control_->announce(left))
@@ -140,7 +140,7 @@ void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexce
   });
 }
 
-// The store ends with rank 0.
+// If rank 0 is gone, so is the store, and nothing can be published.
 Failure HierWorld::publish(uint64_t group, const Failure& cause, const std::vector<RankGone>& gone) {
   {
     const MutexLock lock(mutex_);

@@ -27,12 +27,12 @@ class HierWorld final : private JobListener {
       : layout_(std::move(layout)), address_(std::move(address)), job_(std::move(job)) {}
   ~HierWorld() override;
 
-  // Must be called first. From then on the other ranks learn when this one ends, and it learns when they end.
-  // Throws what JobControl throws. `here` holds the ranks of this host.
+  // Must be called first. Afterwards the other ranks learn when this rank ends, and this rank learns when
+  // they end. Throws what JobControl throws. `here` holds the ranks of this host.
   void begin_control(std::shared_ptr<const HostGroup> here, int64_t stall_timeout_ms, Deadline deadline);
 
-  // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, even if
-  // another rank was not far enough to be informed.
+  // Called when the world has been made on this rank. If start-up fails instead, this rank
+  // ends by the start-up deadline at the latest, even if another rank was not yet ready to be informed.
   void end_start_up() noexcept { start_up_deadline_ = Deadline::never(); }
 
   const JobLayout& layout() const noexcept { return layout_; }
@@ -41,17 +41,17 @@ class HierWorld final : private JobListener {
   // The first call loads the transport's module and starts to listen. Throws NO_BACKEND and BACKEND.
   std::shared_ptr<Transport> transport();
 
-  // Throws the reason why rank 0, which serves the store, is gone, as a failure of a group.
+  // If rank 0, which serves the store, is gone, throws the reason as a failure of a group.
   void expect_store(const CommState& state) const;
 
-  // Removes a key of a transport group that failed to connect. The latest few keys are kept for a while,
+  // Removes a key of a transport group that failed to connect. The latest few keys are kept for some time,
   // because other hosts may still have to read them.
   void forget_later(const std::string& key) noexcept;
-  // Tells the other hosts of a transport group why this one cannot take part.
+  // Tells the other hosts of a transport group why this host cannot take part.
   void refuse(const std::string& prefix, int own, const Error& why);
 
-  // Registers a communicator, which then learns of failures, including earlier ones. It must be removed
-  // before it ends; take_off() waits for a call that is running.
+  // Registers a communicator, which from then on learns of failures, including earlier ones. It must be
+  // removed with take_off() before it is destroyed; take_off() waits for a callback that is running.
   void enlist(HierEngine& engine);
   void take_off(HierEngine& engine) noexcept;
 
@@ -60,16 +60,17 @@ class HierWorld final : private JobListener {
   Failure publish(uint64_t group, const Failure& cause, const std::vector<RankGone>& gone);
   // Called when a group of this rank has failed.
   void note_failure() noexcept { behind_.store(true); }
-  // Called before this rank leaves a group. The rank that made another group fail may also have made this one
-  // fail. Without this call, ranks that wait for this one would take its leaving for the cause.
+  // Called before this rank leaves a group. The rank that made another group fail may also have made this
+  // group fail. Without this call, ranks that wait for this rank would report its leaving as the cause.
   void catch_up() noexcept;
-  // Tells the other ranks that this one takes part in no further operation of a group, so that ranks which
-  // are about to connect to it do not wait for it. Does nothing if they cannot be told or need not be.
+  // Announces to the other ranks that this rank takes part in no further operation of a group, so that ranks
+  // that are about to connect to it do not wait. Does nothing if the other ranks cannot be reached or need
+  // not know.
   void announce(const HierEngine& engine, const GroupLeft& left) noexcept;
   // Throws PEER_LEFT if that rank of a group has announced that it leaves the group.
   void expect_member(uint64_t group, int32_t rank) const;
-  // Returns true for the first rank that claims `what` for an operation of a group, and also if the store
-  // does not answer.
+  // Returns true for the first rank that claims `what` for an operation of a group. Also returns true if the
+  // store does not answer.
   bool elect(const char* what, uint64_t group, uint64_t sequence, Deadline deadline) {
     return control_->elect(what, group, sequence, deadline);
   }
@@ -113,16 +114,16 @@ class HierWorld final : private JobListener {
   Deadline start_up_deadline_ = Deadline::never();
   std::atomic<bool> ended_in_order_{false};
   std::atomic<bool> behind_{false};            // a group has failed, and catch_up() was not called since
-  std::atomic<int64_t> announces_from_ns_{0};  // in the future if the store has just failed to answer
+  std::atomic<int64_t> announces_from_ns_{0};  // in the future if the store has recently not answered
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
   std::map<uint64_t, HierEngine*> engines_ DSC_GUARDED_BY(mutex_);
   const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
-  // The latest failures of all groups, because one of them may be a group that this rank is about to make.
+  // The latest failures of all groups, also of groups that this rank may be about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
-  // The ranks that have left, by group. It covers the groups of this rank, and the latest other groups,
-  // because this rank may be about to make one of them.
+  // The ranks that have left, by group. left_ covers the groups of this rank. left_elsewhere_ covers the
+  // latest other groups, because this rank may be about to make one of them.
   std::map<uint64_t, Departures> left_ DSC_GUARDED_BY(mutex_);
   std::deque<std::pair<uint64_t, Departures>> left_elsewhere_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);

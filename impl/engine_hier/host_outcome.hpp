@@ -1,4 +1,4 @@
-// What a leader tells the ranks of its host about a step that it made for them.
+// The outcome of a step that a leader made for the ranks of its host, and that it sends to them.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace dsc {
 // instead of two.
 inline constexpr size_t kSmallBytes = 1024;
 
-// The result of inline data, or why the step failed. The leader broadcasts it as it is in memory.
+// The result for inline data, or the failure of the step. The leader broadcasts this struct byte by byte.
 struct HostOutcome {
   HostOutcome() noexcept : result{} {}
   void fail(const Failure& why) noexcept {
@@ -27,7 +27,7 @@ struct HostOutcome {
   // throws what the host engine throws.
   void tell_members(GroupEngine& local, Deadline deadline);
 
-  uint64_t failed = 0;  // 1: `failure` holds why
+  uint64_t failed = 0;  // 1: the step failed, and `failure` is valid
   union {
     std::byte result[kSmallBytes];
     Failure failure;

@@ -1,5 +1,5 @@
-// Inline data between hosts of one rank each: it travels with the comparison of calls, in one message to
-// each host.
+// Inline data between hosts that have one rank each. The data travels in the same message as the call, which
+// is sent to each host.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -11,7 +11,8 @@
 namespace dsc {
 namespace {
 
-// The most inline bytes that one host sends. Larger data is faster if each host does a share of the work.
+// The maximum number of inline bytes that one host sends. Larger data is faster if each host does a share of
+// the work.
 constexpr size_t kMostBytes = size_t{64} * 1024;
 
 void move_bytes(void* to, const void* from, size_t bytes) {

@@ -1,5 +1,5 @@
-// Small data that travels with the comparison of calls, so that it needs no exchange of its own. It is used
-// only if the calls are equal.
+// Small data that travels together with the comparison of calls, and so needs no separate exchange. It is
+// used only if the calls are equal.
 #pragma once
 
 #include <cstddef>

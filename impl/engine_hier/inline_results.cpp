@@ -1,6 +1,7 @@
-// Inline data between hosts of several ranks each. A rank's part goes to its leader with its call, the
-// leaders exchange the data of their hosts with the comparison, and the result comes back with the outcome.
-// So an operation takes one round instead of two between hosts, and two instead of four on each host.
+// Inline data between hosts that have several ranks. Each rank sends its part to its leader together with its
+// call. The leaders exchange the data of their hosts together with the calls. Each leader returns the result
+// together with the outcome. An operation therefore takes one round instead of two between hosts, and two
+// instead of four on each host.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

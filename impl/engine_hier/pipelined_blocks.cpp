@@ -1,4 +1,4 @@
-// Large blocks between ranks through the leaders, directly into the receiver's buffer where possible.
+// Sends large blocks between ranks through the leaders, if possible directly into the receiver's buffer.
 #include "engine_hier/hier_steps.hpp"
 
 namespace dsc {
@@ -7,8 +7,8 @@ namespace {
 constexpr size_t kStepBytes = size_t{2} << 20;
 }
 
-// Long blocks go in pieces, and the steps alternate piece by piece. A leader's own blocks need no scratch
-// memory.
+// Long blocks are sent in pieces: first the first piece of every step, then the second piece, and so on. A
+// leader's own blocks need no scratch memory.
 void HierSteps::exchange_pipelined(const std::vector<BlockPair>& steps, size_t longest) {
   const Cut cut(longest, kStepBytes);
   const int own_index = layout_.own_local_index(), own_host = layout_.own_host();

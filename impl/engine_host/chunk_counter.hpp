@@ -1,5 +1,5 @@
-// Counters from which running ranks take chunks of the work of one epoch. Each word carries its epoch, so
-// that it never has to be reset.
+// Counters from which ranks take chunks of work in one epoch. Each counter word holds its epoch, so that it
+// never has to be reset.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ inline constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
 inline constexpr uint64_t kMaxChunks = kChunkMask;
 inline constexpr uint64_t kNoChunk = ~uint64_t{0};
 inline constexpr uint64_t kEpochMask =
-    ~uint64_t{0} >> kChunkBits;  // may wrap: only neighbouring epochs are compared
+    ~uint64_t{0} >> kChunkBits;  // the epoch may wrap around, because only neighboring epochs are compared
 
 inline uint64_t chunk_word(uint64_t epoch, uint64_t chunks) noexcept { return epoch << kChunkBits | chunks; }
 
@@ -28,7 +28,7 @@ inline uint64_t claim_chunk(std::atomic<uint64_t>& word, uint64_t epoch, uint64_
   }
 }
 
-// Adds finished chunks; true for the rank that adds the last.
+// Adds finished chunks; true for the rank that adds the last of all chunks.
 inline bool complete_chunks(std::atomic<uint64_t>& word, uint64_t epoch, uint64_t finished,
                             uint64_t chunks) noexcept {
   uint64_t seen = word.load(std::memory_order_relaxed);

@@ -10,7 +10,7 @@ Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexce
 }
 
 void Collective::enter() {
-  if (phase_ != Phase::kQueued) return;  // a second arrival would count for the next operation
+  if (phase_ != Phase::kQueued) return;  // arriving twice would count as the arrival at the next operation
   if (!group_.all_arrived() || group_.revoked()) return;
   arrive();
   phase_ = Phase::kArriving;
@@ -38,7 +38,7 @@ Progress Collective::step() {
       phase_ = Phase::kMoved;
       [[fallthrough]];
     case Phase::kMoved:
-      if (!group_.all_arrived()) return pending();  // in the epoch in which the data movement ended
+      if (!group_.all_arrived()) return pending();  // waits for the end of the data movement on all ranks
       show_found();
       phase_ = Phase::kComparing;
       [[fallthrough]];
@@ -51,7 +51,7 @@ Progress Collective::step() {
 }
 
 // The last rank to arrive may have continued and revoked the group since this rank checked. If there is no
-// data to move, the operation is nevertheless complete on all ranks.
+// data to move, the operation is still complete on all ranks.
 bool Collective::all_arrived_before_the_end() const noexcept {
   return group_.revoked() && std::holds_alternative<std::monostate>(mover_) &&
          transfer_.pattern == Pattern::kNothing && group_.all_arrived();
@@ -67,7 +67,7 @@ Progress Collective::move() {
   return progress == Progress::kPending ? pending() : progress;
 }
 
-// Each rank has checked a part of the inputs. One more barrier round tells each rank what the others found.
+// Each rank has checked a part of the inputs. One more barrier round publishes what each rank has found.
 void Collective::show_found() noexcept {
   Slot& slot = group_.next_slot();
   slot.nonfinite_count = found_.count;
@@ -104,7 +104,7 @@ void Collective::arrive() {
 }
 
 // A rank that only receives publishes its receive buffer. This proves that the rank has mapped that memory
-// and can read the root's part of it.
+// and can therefore read the root's data, which lies in the same memory.
 void Collective::expose_buffers(Slot& slot) {
   const MemoryRegistry& memory = group_.host().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
@@ -120,9 +120,9 @@ void Collective::expose_buffers(Slot& slot) {
 
 bool Collective::verify() { return calls_agree() && (transfer_.knows_all() || verify_blocks()); }
 
-// For every pair, the sent length must equal the expected one. Every rank checks all pairs, so that all get
-// the same result before data is written. The lengths are copied first, because a corrupted or hostile peer
-// may change them.
+// For every pair of ranks, the sent length must equal the expected one. Every rank checks all pairs, so that
+// all ranks get the same result before data is written. The lengths are copied first, because a corrupted or
+// hostile peer may change them during the check.
 bool Collective::verify_blocks() {
   const auto members = static_cast<size_t>(transfer_.size);
   const auto own = static_cast<size_t>(transfer_.rank);
@@ -175,8 +175,8 @@ void Collective::choose_path() {
   move_by(staged.algorithm());
 }
 
-// The path was derived from the slots. A corrupted or hostile peer may have changed them, including this
-// rank's slot.
+// The path was derived from the slots. A corrupted or hostile peer may have changed any slot, even this
+// rank's own.
 void Collective::check_own_slot(const SharedRange& shown) const {
   const Slot& own = group_.slot(group_.rank(), group_.epoch());
   const auto holds = [](const SharedRange& range, uint64_t segment) {
@@ -204,9 +204,9 @@ Progress Collective::pending() {
   return leave();
 }
 
-// After all have arrived, this rank stays until no other rank works on its memory. A rank that works on it
-// has first seen all arrive, then published that it works, and then found the group not revoked. So if a rank
-// is still missing after the revocation, no rank works for this operation.
+// After all ranks have arrived, this rank waits until no other rank works on its memory. A rank that works on
+// it first saw that all had arrived, then published that it works, and then found the group not revoked. So
+// if a rank has still not arrived after the revocation, no rank works for this operation.
 Progress Collective::leave() {
   if (phase_ == Phase::kArriving && group_.misses_somebody()) return Progress::kFailed;
   if (phase_ != Phase::kQueued && exposed_) {

@@ -1,5 +1,5 @@
-// A collective on one host. All members arrive and compare their calls. Then the data moves by the algorithm
-// that each member derives from the published calls.
+// A collective on one host. All members arrive and compare their calls. Then the data is moved by an
+// algorithm that each member derives from the published calls.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Collective final : public ComparedOperation {
   SharedRange send_range_;  // the buffers that this rank exposes
   SharedRange recv_range_;
   std::variant<std::monostate, Staged, ZeroCopy> mover_;
-  bool awaits_arrival_ = false;  // true if mover_ waits for nothing else
+  bool awaits_arrival_ = false;  // true if mover_ waits for nothing except the arrival of all members
   std::optional<Departure> departure_;
 };
 

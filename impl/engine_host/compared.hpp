@@ -1,4 +1,5 @@
-// The start of every collective on one host: all members arrive with their calls, and each compares them.
+// The start of every collective on one host: all members arrive with their calls, and each member compares
+// all calls.
 #pragma once
 
 #include "engine_host/operation.hpp"
@@ -12,7 +13,8 @@ class ComparedOperation : public Operation {
  protected:
   bool misses(int member) const noexcept override { return !group_.member_arrived(member); }
 
-  // Writes this rank's call into its next slot, whose remaining fields the caller sets before it arrives.
+  // Writes this rank's call into its next slot. The caller sets the other fields of the slot before it
+  // arrives.
   Slot& describe_call() noexcept;
   // Returns true if all members made the same call; otherwise it fails the group with MISMATCH.
   bool calls_agree() {

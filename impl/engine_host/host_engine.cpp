@@ -40,8 +40,8 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
         engine = std::make_shared<HostEngine>(group, std::move(info), timeout_ms);
       },
       [&](const Error& error) {
-        // If this rank fails by itself, the others must not wait for it. A failure of a peer they detect
-        // themselves.
+        // If this rank fails because of its own error, the others must not wait for it. They detect the
+        // failure of a peer themselves.
         const dsc_result_t code = error.code();
         if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
         throw Error(error);
@@ -51,7 +51,7 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
   barrier.timeout_ms = static_cast<int>(std::clamp<int64_t>(deadline.remaining_ms(), 1, timeout_ms));
   engine->run(barrier);
   engine->collectives_.restart_sequence();
-  group->withdraw();  // all members have mapped it
+  group->withdraw();  // all members have mapped the group's memory
   return engine;
 }
 
@@ -60,7 +60,7 @@ HostEngine::HostEngine(const std::shared_ptr<Group>& group, std::shared_ptr<cons
     : GroupEngine(identity_of(*group), members_of(group), std::move(info), timeout_ms),
       group_(group),
       queues_by_peer_(2 * static_cast<size_t>(group->size())) {
-  ProgressEngine::get();  // made here, where lack of memory can be reported
+  ProgressEngine::get();  // made here, where a lack of memory can be reported
 }
 
 OpQueue& HostEngine::queue_for(const Call& call) {
@@ -80,7 +80,8 @@ Failure HostEngine::refusal(const Operation& operation) const noexcept {
   return refusal;
 }
 
-// In a part of a larger communicator the text stays as it is, because the larger one names its own operation.
+// In a part of a larger communicator the text stays as it is, because the larger communicator adds the name
+// of its own operation.
 void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t sequence) const noexcept {
   if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), sequence);
   failure.operation = op_kind_name(kind);
@@ -119,7 +120,7 @@ Record HostEngine::record_locally(const Call& call, const Transfer& transfer, in
   return record;
 }
 
-// Throws NONFINITE if the call asks for that.
+// Throws NONFINITE if an input is not finite and the call asked for that check.
 void HostEngine::move_checked(const Call& call, const Transfer& transfer) {
   const NonFinite found = move_locally(call, transfer);
   if (found.count == 0) return;
@@ -185,7 +186,7 @@ void HostEngine::revoke(const Failure& cause) noexcept {
   group_->revoke(cause);
   group_->tell_failure();
   state.fail_channels(cause);
-  notifier().notify();  // a recovery that was aborted waits here
+  notifier().notify();  // wakes a recovery that was aborted
 }
 
 bool HostEngine::has_running() noexcept {
@@ -197,9 +198,9 @@ bool HostEngine::has_running() noexcept {
   return false;
 }
 
-// The mark is set before the check. So an operation that begins later waits for the decision, and one that
-// began earlier is seen. Other ranks do not see the mark: they would treat this rank as gone although it may
-// be busy.
+// The mark is set before the check. An operation that begins later therefore waits for the decision, and one
+// that began earlier is seen. Other ranks do not see the mark, because they would treat this rank as gone
+// although it may still be busy.
 void HostEngine::leave_if_idle() noexcept {
   leaving_.store(true);
   if (!has_running()) group_->leave_to_finalize();
@@ -215,10 +216,10 @@ void HostEngine::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
-  if (self_driven()) {  // no later call may drive the queued operations
+  if (self_driven()) {  // without a progress thread, no thread will drive the queues later
     while (collectives_.drive()) {
     }
-    MutexLock lock(queues_mutex_);  // message_queues() would need memory
+    MutexLock lock(queues_mutex_);  // does not call message_queues(), which needs memory
     for (auto* side : {&send_queues_, &recv_queues_})
       for (auto& [peer, queue] : *side)
         while (queue.drive()) {
@@ -227,7 +228,7 @@ void HostEngine::leave() noexcept {
   ProgressEngine::get().release_idle();
 }
 
-// Makes the name free for the next world as soon as the first rank leaves this one.
+// Frees the world's name for the next world as soon as the first rank leaves this world.
 void HostEngine::release_name() noexcept {
   host().begin_closing(group_->revoked());
   host().close_name();
@@ -241,7 +242,7 @@ std::vector<OpQueue*> HostEngine::message_queues() {
   return queues;
 }
 
-// Messages have their own queues, for which the barrier of finalize() would not wait.
+// Messages have their own queues, and the barrier of finalize() does not wait for those.
 void HostEngine::drain_messages() {
   for (OpQueue* queue : message_queues())
     queue->drain(Deadline::never());  // every operation has its own deadline

@@ -1,4 +1,4 @@
-// The engine for ranks of one host: they share memory.
+// The engine for ranks of one host, which share memory.
 #pragma once
 
 #include <atomic>
@@ -55,10 +55,10 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   HostGroup& host() noexcept { return group_->host(); }
   Notifier& notifier() noexcept { return group_->host().process().notifier(); }
   int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->host().spins(); }
-  // Called for a part of a larger group: its ranks mostly wait for other hosts, so spinning is not
+  // Called for a part of a larger group. Its ranks mostly wait for other hosts, so spinning is not
   // worthwhile.
   void sleep_soon() noexcept { sleeps_soon_.store(true); }
-  // Returns the host group if its operations progress only inside calls of the program; null if the progress
+  // Returns the host group if operations progress only inside calls of the program; null if the progress
   // thread drives them.
   HostGroup* self_driven() const noexcept {
     return state.info()->progress_thread ? nullptr : &group_->host();
@@ -66,8 +66,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::shared_ptr<HostEngine> share() { return shared_from_this(); }
 
   // True if new operations are refused: a call has reported the failure to this rank, or this rank has left.
-  // An operation calls this after has_running() can see the operation. It waits while leave_if_idle()
-  // decides.
+  // An operation calls this when has_running() already counts it. It waits while leave_if_idle() decides.
   bool refuses() const noexcept {
     if (leaving_.load()) leaving_.wait(true);
     return state.has_left_or_finalizes() || (state.reported() && group_->revoked());
@@ -101,19 +100,19 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   const std::shared_ptr<Group> group_;
   OpQueue collectives_{*this};
   Mutex queues_mutex_;
-  // The queues by peer. For each peer the queue of sends precedes that of receives, so that a message finds
-  // its queue without the lock.
+  // The queues by peer. For each peer, the queue of sends precedes the queue of receives. A message finds its
+  // queue here without taking the lock.
   std::vector<std::atomic<OpQueue*>> queues_by_peer_;
   std::map<int32_t, OpQueue> send_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::map<int32_t, OpQueue> recv_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::atomic<bool> sleeps_soon_{false};
-  std::atomic<bool> leaving_{false};  // leave_if_idle() is checking whether operations run
+  std::atomic<bool> leaving_{false};  // true while leave_if_idle() checks whether operations run
   std::atomic<int> running_{0};       // operations that were queued and have not ended
   uint64_t local_operations_ = 0;     // counted in a group of one only
   Consensus consensus_{*group_};
-  bool replaces_world_ = false;  // descends from the world by shrink() alone
-  // The number of shrinks in this family of communicators; all communicators that shrink() has made from
-  // one another share it.
+  bool replaces_world_ = false;  // true if this was made from the world only by calls of shrink()
+  // The number of shrinks so far. A communicator shares this number with all communicators made from it by
+  // shrink(), directly or indirectly.
   std::shared_ptr<std::atomic<int>> shrinks_ = std::make_shared<std::atomic<int>>(0);
 };
 

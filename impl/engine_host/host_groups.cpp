@@ -1,4 +1,4 @@
-// Groups and shared memory made from a communicator. All its ranks take part in each of these calls.
+// Makes groups and shared memory from a communicator. All its ranks take part in each of these calls.
 #include <algorithm>
 #include <string>
 
@@ -20,7 +20,8 @@ void HostEngine::check_parent() const {
       fail(DSC_ERR_PEER_LEFT, "%s has left the parent group", group_->describe_member(member).c_str());
 }
 
-// Makes this rank's part of a group and maps those of the others. It succeeds on all ranks or on none.
+// Makes this rank's part of a group and maps the parts of the other ranks. It succeeds on all ranks or on
+// none.
 std::shared_ptr<Group> HostEngine::map_group(const NewGroup& wanted,
                                              const std::function<std::shared_ptr<Group>()>& create) {
   std::shared_ptr<Group> group;
@@ -32,10 +33,10 @@ std::shared_ptr<Group> HostEngine::map_group(const NewGroup& wanted,
         });
       },
       [&](const Error& error) {
-        if (group) group->leave();  // another rank may have mapped it already
+        if (group) group->leave();  // another rank may have mapped the group's memory already
         throw Error(error);
       });
-  if (group) group->withdraw();  // all members have mapped it
+  if (group) group->withdraw();  // all members have mapped the group's memory
   return group;
 }
 
@@ -51,7 +52,7 @@ std::shared_ptr<HostEngine> HostEngine::make_part(const NewGroup& wanted) {
   std::shared_ptr<HostEngine> part;
   capture([&] { part = std::make_shared<HostEngine>(group, state.info(), wanted.timeout_ms); },
           [&](const Error& error) {
-            group->leave();  // the others have mapped it
+            group->leave();  // the other ranks have mapped the group's memory
             throw Error(error);
           });
   return part;
@@ -76,7 +77,7 @@ void* HostEngine::allocate(size_t bytes) {
         map_segment(fd.get(), bytes, OnFork::kInherited);
     host().publish(ItemKind::kMemory, id, fd.get());
   });
-  // Either all ranks have mapped all parts, or none keeps its own.
+  // Either all ranks have mapped all parts, or no rank keeps its part.
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
     for (int member = 0; member < size(); ++member) {
       if (member == rank()) continue;

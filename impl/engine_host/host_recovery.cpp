@@ -14,7 +14,8 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // distinguishes these ids from those of other children
+// Distinguishes ids of shrunk groups from those of other groups.
+constexpr uint64_t kShrunkIds = uint64_t{1} << 63;
 constexpr int32_t kMapped = 1;
 constexpr int kMostNumber = 31;
 
@@ -31,7 +32,7 @@ bool is_loss(dsc_result_t code) noexcept {
          code == DSC_ERR_TIMEOUT;
 }
 
-// Encodes a number so that the bitwise AND of several words holds the largest of their numbers. Numbers
+// Encodes a number so that the bitwise AND of several words encodes the largest of their numbers. Numbers
 // above kMostNumber count as kMostNumber.
 int32_t word_of_number(int number) noexcept {
   return static_cast<int32_t>(~uint32_t{0} << std::min(number, kMostNumber));
@@ -42,7 +43,7 @@ int number_in_word(int32_t word) noexcept {
 
 }  // namespace
 
-// A running call of agree_on() or shrink(). The communicator is not idle while it exists.
+// A running call of agree_on() or shrink(). While it exists, the communicator is not idle.
 struct HostEngine::Recovery {
   Recovery(HostEngine& of, const char* operation) : engine(of), name(operation) { engine.begin(); }
   ~Recovery() { engine.end(); }
@@ -86,12 +87,12 @@ Failure failure_of(const Group& group, const Decision& decision, const char* ope
   return failure;
 }
 
-// Returns the failure with which the group is revoked after ranks were given up: if these run again, they
-// must not find the group usable.
+// Returns the failure with which the group is revoked after ranks were given up. If such a rank runs again,
+// it must not find the group usable.
 Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
   Failure failure;
   failure.code = group.loss_of(lost.front());
-  if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // it was silent and runs again
+  if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // the rank was silent, but runs again now
   failure.ranks = lost;
   failure.text.add("%s no longer takes part", group.describe_member(lost.front()).c_str());
   return failure;
@@ -99,7 +100,8 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 
 }  // namespace
 
-// Reaches one decision of all living ranks. If the decision is a failure, this throws on all of them.
+// Makes one decision together with all ranks that are alive. If the decision is a failure, this throws on all
+// of them.
 Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   OtherQueues others(self_driven());
   Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_sequence()}, call.deadline,
@@ -122,8 +124,8 @@ int32_t HostEngine::agree_on(int32_t flags) {
   return decide(make_ballot(Question::kAgree, flags), call).flags;
 }
 
-// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot tells
-// whether that succeeded; flags 0 mean that another round may succeed.
+// Makes this rank's part of a group of the ranks that are alive, and maps the others' parts. The returned
+// ballot says whether that succeeded; flags of 0 mean that another round may succeed.
 Ballot HostEngine::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                                  const Recovery& call, std::shared_ptr<HostEngine>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
@@ -152,15 +154,15 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
   return ballot;
 }
 
-// Called when all living ranks have mapped the child, so that none of them can undo it any more.
+// Called when all ranks that are alive have mapped the child. From then on, no rank may undo the child.
 void HostEngine::adopt(HostEngine& child) noexcept {
   child.group_->withdraw();
   child.replaces_world_ = id() == kWorldId || replaces_world_;
   child.shrinks_ = shrinks_;
 }
 
-// The ranks first agree on which ranks are alive, then on whether all have mapped each other's memory. A rank
-// that is lost between the two is left out of the next round.
+// The ranks first agree which ranks are alive, and then whether all of them have mapped each other's memory.
+// If a rank is lost between these two decisions, the next round excludes it.
 std::shared_ptr<GroupEngine> HostEngine::shrink(const GroupOptions& options) {
   const Recovery call(*this, "shrink");
   consensus_.catch_up();

@@ -28,17 +28,18 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
 }
 
-// It checks for the peer while its own store may still wait for the cache line: one of the two ranks has
-// often arrived first.
+// Checks for the peer early, while this rank's own store may still wait for the cache line: often the peer
+// has already arrived.
 void Message::post(MessagePost& mine) noexcept {
   mine.sequence.store(sequence_, std::memory_order_release);
   static_cast<void>(peer_is_here());
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the check for sleepers
+  std::atomic_thread_fence(
+      std::memory_order_seq_cst);  // orders the store before the check for sleeping threads
   group_.notify_member(peer_);
 }
 
 // A peer that has finished a short message may have revoked the group since this rank checked. The message is
-// nevertheless complete.
+// complete nevertheless.
 bool Message::comes_soon() const noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (peer_is_here()) return true;
@@ -50,7 +51,7 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
     move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
     return true;
   }
-  const auto end = [this](int member, CallFields fields) {  // with the ranks that the user knows
+  const auto end = [this](int member, CallFields fields) {  // with rank numbers that the user knows
     fields.root = group_.shown_rank(fields.root);
     return MessageEnd{group_.shown_rank(member), fields};
   };
@@ -77,7 +78,7 @@ bool SendMessage::peer_is_here() const noexcept {
   return theirs_.posts[sequence_ & 1].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
-// The first two chunks are written before the receiver arrives, unless it is still reading the previous
+// Writes the first two chunks before the receiver arrives, unless the receiver is still reading the previous
 // message, which was short.
 void SendMessage::produce() {
   if (is_short_ || theirs_.finished.load(std::memory_order_acquire) + 1 < sequence_) return;
@@ -131,7 +132,7 @@ Progress SendMessage::step() {
   }
 }
 
-// The receiver reads a short message by itself.
+// The sender does not wait: the receiver reads a short message from the memory in which it was published.
 Progress SendMessage::end_short() noexcept {
   if (bytes_ <= kSlotDataBytes) ends_when_met();
   Group::own_lines(&mine_.posts[(sequence_ + 1) & 1], 1);
@@ -139,7 +140,8 @@ Progress SendMessage::end_short() noexcept {
   return Progress::kDone;
 }
 
-// Keeps waiting; after a failure, until the receiver no longer reads this rank's memory.
+// Before a failure this keeps waiting. After a failure it waits until the receiver no longer reads this
+// rank's memory.
 Progress SendMessage::leave() noexcept {
   if (!group_.revoked()) return Progress::kPending;
   if (mine_.posts[sequence_ & 1].location.segment == 0) return Progress::kFailed;
@@ -196,7 +198,7 @@ Progress RecvMessage::take_piece() {
          std::min(kPieceBytes, bytes_ - at), false);
   }
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
-  if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed what was read
+  if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed the data
   finish();
   return Progress::kDone;
 }

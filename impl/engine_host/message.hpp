@@ -1,9 +1,9 @@
-// One message between two ranks, by rendezvous: it completes at neither end before the other end has arrived.
+// One message between two ranks. Neither end completes before the other end has arrived.
 //
-// A short message is published with the call, in the post itself or in the chunk of its parity. So its sender
-// is done when the calls agree: it writes that memory again two messages later, and the message in between
-// meets the receiver after this one. A longer message passes through both chunks, and its sender waits for
-// the receiver.
+// A short message is published together with the call: in the post itself, or in one of the two chunks, which
+// messages use in turn. Its sender is done as soon as the calls agree. It overwrites that memory only two
+// messages later, and the message in between completes only after the receiver has read this one. A longer
+// message passes through both chunks, and its sender waits for the receiver.
 #pragma once
 
 #include <optional>
@@ -44,7 +44,7 @@ class Message : public Operation {
   const bool is_short_;
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;   // number of chunks of all messages before this one
-  uint64_t chunk_ = 0;  // the next one; of another size if the sender's buffer is read directly
+  uint64_t chunk_ = 0;  // the next chunk or, if the sender's buffer is read directly, the next piece
   Phase phase_ = Phase::kPosting;
 };
 

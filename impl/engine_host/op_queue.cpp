@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kInlineBytes = size_t{64} << 10;
 
-// Turns exceptions of an operation (lack of memory, a corrupted or hostile peer) into the group's failure.
+// Turns an exception of an operation into the group's failure. Memory may be short, or a peer may be
+// corrupted or hostile.
 template <typename Body>
 Progress contain(Operation& operation, Body&& body) noexcept {
   Progress progress = Progress::kFailed;
@@ -25,7 +26,7 @@ Progress step(Kind& operation) noexcept {
   return contain(operation, [&] { return operation.step(); });
 }
 
-// Counts an operation that has left its queue and is not yet marked as done.
+// While it exists, counts an operation that has left its queue but is not yet marked as done.
 class Completing {
  public:
   Completing() noexcept { ProgressEngine::get().completing.fetch_add(1, std::memory_order_seq_cst); }
@@ -34,8 +35,8 @@ class Completing {
   Completing& operator=(const Completing&) = delete;
 };
 
-// Wakes the progress thread after a queue was driven: it may have found the queue driven by another thread
-// and gone to sleep.
+// Wakes the progress thread after this thread has driven a queue. The progress thread may have gone to sleep
+// because it found the queue driven by another thread.
 class WakeIfBusy {
  public:
   explicit WakeIfBusy(const OpQueue& queue) noexcept : queue_(queue) {}
@@ -60,7 +61,8 @@ Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t sequen
 HostWork::HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call)
     : OperationWork(call, engine->id()), engine_(std::move(engine)), queue_(queue) {}
 
-// Drives its own queue first, then the others: without a progress thread, no other thread may drive them.
+// Drives the work's own queue first, then the others: without a progress thread, no other thread may drive
+// them.
 bool HostWork::advance(OtherQueues& others) {
   const bool moved = queue_.drive();
   return others.drive() || moved;
@@ -79,7 +81,7 @@ void HostWork::await_end(Deadline deadline) {
     others.look_at_clock();
   }
   if (!done() && engine_->self_driven())
-    queue_.look_at_clock();  // the wait may have been too short to check it
+    queue_.look_at_clock();  // the wait may have been too short for a check of the time-out
   queue_.waiters.fetch_sub(1);
   if (queue_.busy()) ProgressEngine::get().wake();
 }
@@ -95,7 +97,7 @@ void HostWork::complete(const std::optional<Failure>& failure) noexcept {
   engine_->notifier().notify();
 }
 
-// Calls come one after another, so no other thread changes next_sequence_ meanwhile.
+// Calls that add operations come one after another, so no other thread changes next_sequence_ meanwhile.
 uint64_t OpQueue::take_sequence() noexcept {
   const uint64_t sequence = next_sequence_.load(std::memory_order_relaxed);
   next_sequence_.store(sequence + 1, std::memory_order_relaxed);
@@ -122,7 +124,7 @@ std::optional<Failure> OpQueue::run_alone(const Call& call) {
 }
 
 // Runs an operation of a kind known at compile time, so that small operations need no indirect calls. The
-// queue's lock is taken before the check whether this rank leaves.
+// queue's lock is taken before this checks whether the rank is leaving.
 template <typename Kind>
 std::optional<Failure> OpQueue::run_as(const Call& call) {
   Kind operation(engine_.group(), call, take_sequence());
@@ -138,7 +140,7 @@ std::optional<Failure> OpQueue::run_as(const Call& call) {
   return engine_.finish(operation, progress);
 }
 
-// Steps an operation that has not ended yet, and waits between the steps.
+// Runs steps of an operation until it has ended, and waits between the steps.
 template <typename Kind>
 Progress OpQueue::step_until_over(Kind& operation, Progress progress) {
   Backoff backoff(engine_.notifier(), engine_.spins());
@@ -177,14 +179,15 @@ std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
     queued_.store(queue_.size(), std::memory_order_release);
   }
   if (first) begin_first(work);
-  // A queue that was empty has no driver yet. If memory is too short to add it, waiting threads drive it.
+  // A queue that was empty has no driver yet. If memory is too short to give it one, waiting threads drive
+  // it.
   if (first && busy())
     capture([&] { ProgressEngine::get().add(engine_.share(), *this); }, [](dsc_result_t, const char*) {});
   return work;
 }
 
-// Begins the operation on the calling thread, so that the last rank to arrive finishes a small one without
-// waking its progress thread. Another thread may have begun it since it was queued.
+// Begins the operation on the calling thread. If this rank is the last to arrive, it then finishes a small
+// operation without waking its progress thread. Another thread may already have begun the operation.
 void OpQueue::begin_first(const std::shared_ptr<HostWork>& work) {
   if (!driver_.try_lock()) return;
   if (front() == work && work->operation_->started_ticks() == 0) {
@@ -211,7 +214,7 @@ void OpQueue::pop() {
 }
 
 bool OpQueue::drive() {
-  if (!busy()) return false;  // leaves the lock to an operation that is not queued
+  if (!busy()) return false;  // an operation that was never queued may need the lock
   if (!driver_.try_lock()) return false;
   const bool moved = drive_first();
   driver_.unlock();

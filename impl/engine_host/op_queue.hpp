@@ -20,7 +20,7 @@ class HostEngine;
 class OtherQueues;
 class OpQueue;
 
-// Storage for any operation of the host engine, inside the object that owns it.
+// Storage for one operation of any kind, inside the object that owns the operation.
 class OperationBox {
  public:
   Operation& emplace(Group& group, const Call& call, uint64_t sequence);
@@ -46,16 +46,16 @@ class HostWork final : public OperationWork {
 
   const std::shared_ptr<HostEngine> engine_;
   OpQueue& queue_;
-  OperationBox box_;                // used by the queue's driver until completion
+  OperationBox box_;                // until completion, only the queue's driver uses it
   Operation* operation_ = nullptr;  // points into box_
 };
 
-// Held by the one thread that drives a queue's operations. No thread waits for it: a thread that finds it
-// taken leaves the work to its holder.
+// Held by the only thread that drives a queue's operations. No thread waits for this lock: a thread that
+// finds it taken leaves the work to the thread that holds it.
 class DSC_TSA(capability("mutex")) QueueLock {
  public:
   bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }
-  // The same for an operation that was never queued.
+  // Takes the lock for an operation that was never queued.
   bool try_lock_alone() DSC_TSA(try_acquire_capability(true)) { return take(State::kAlone); }
   // Sequentially consistent, because the holder then checks whether an operation was queued meanwhile.
   void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_seq_cst); }
@@ -85,12 +85,12 @@ class DSC_TSA(scoped_lockable) QueueGuard {
   QueueLock& seat_;
 };
 
-// Any thread may drive a queue. Calls that add operations to one queue come one after another.
+// Any thread may drive a queue. Calls that add operations to the same queue must come one after another.
 class OpQueue {
  public:
   explicit OpQueue(HostEngine& engine) : engine_(engine) {}
 
-  // Runs an operation on the calling thread, after those that are queued; throws its failure.
+  // Runs an operation on the calling thread, after the queued operations; throws its failure.
   void run(const Call& call);
   // Queues an operation; the progress thread, a thread that waits, or dsc_comm_progress() drives it.
   std::shared_ptr<HostWork> start(const Call& call);
@@ -105,14 +105,14 @@ class OpQueue {
 
   // Returns the sequence number of the operation that was called last.
   uint64_t latest_sequence() const noexcept { return next_sequence_.load(std::memory_order_relaxed) - 1; }
-  // Gives the next operation the sequence number 1, because the user did not call those before.
+  // Restarts numbering at 1, because the user did not call the operations before.
   void restart_sequence() noexcept { next_sequence_.store(1, std::memory_order_relaxed); }
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
-  // True while a thread runs an operation here that was never queued.
+  // True while a thread runs an operation of this queue that was never queued.
   bool runs_alone() const noexcept { return driver_.is_alone(); }
 
-  // Number of threads that wait here and drive the queue meanwhile. The progress thread leaves the queue to
+  // Number of threads that wait here. They drive the queue meanwhile, so the progress thread leaves it to
   // them.
   std::atomic<int> waiters{0};
 

@@ -10,7 +10,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMostDescribed = 6;  // most missing ranks that a message describes
+constexpr size_t kMostDescribed = 6;  // maximum number of missing ranks in an error message
 constexpr int64_t kGlanceNs = 10 * kNsPerMs;
 
 std::string seconds(int64_t ns) {
@@ -76,7 +76,8 @@ Failure Operation::failure() const noexcept {
   } else {
     const int32_t self = group_.shown_rank(group_.rank());
     failure = group_.first_cause();
-    // A rank that failed for a reason of its own; this one learns only that the group has failed, and why.
+    // The cause belongs to another rank's own error. This rank reports only that the group has failed, and
+    // why.
     const bool is_of_other =
         !group_.failed_here() && std::ranges::find(failure.ranks, self) == failure.ranks.end();
     if (is_of_other && !is_group_fatal(failure.code)) failure.code = DSC_ERR_REVOKED;
@@ -97,7 +98,7 @@ std::vector<int32_t> Operation::missing() const {
   return ranks;
 }
 
-// A member may arrive and then leave, so only one that is still missing after it has left never arrived.
+// A member may arrive and then leave. Only a member that is still missing after it has left never arrived.
 int Operation::first_departed() const noexcept {
   for (int member = 0; member < group_.size(); ++member)
     if (misses(member) && group_.has_left(member) && misses(member)) return member;
@@ -122,8 +123,8 @@ void Operation::look_at_clock() noexcept {
     call_out([&] { report_late(elapsed); });
 }
 
-// Follows the messages in which ranks wait, starting with this rank. It ends at a rank that waits in no
-// message. If the ranks wait in a circle, only the ranks of the circle are returned.
+// Follows the messages in which ranks wait, starting with this rank, up to a rank that does not wait in a
+// message. If the ranks wait for each other in a circle, returns only the ranks of the circle.
 Operation::Chain Operation::chain() const {
   Chain found;
   if (!is_message(call_.kind)) return found;
@@ -146,7 +147,7 @@ std::string Operation::describe_waits(std::span<const int32_t> ranks) const {
   std::string text;
   for (const int32_t rank : ranks) {
     const auto message = group_.open_message(rank);
-    if (!message) continue;  // its message has just completed
+    if (!message) continue;  // the message has just completed
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(group_.shown_rank(rank)) +
             (message->sends ? " sends to rank " : " receives from rank ") +
             std::to_string(group_.shown_rank(message->peer));
@@ -154,7 +155,8 @@ std::string Operation::describe_waits(std::span<const int32_t> ranks) const {
   return text;
 }
 
-// Finds a rank for which this one waits only through messages of other ranks; empty if there is none.
+// Finds a rank for which this rank waits only indirectly, through messages of other ranks. Returns an empty
+// text if there is none.
 std::string Operation::describe_chain(std::vector<int32_t>& late, int64_t elapsed) const {
   Chain found = chain();
   if (found.ranks.size() < (found.is_circle ? 2 : 3)) return "";
@@ -173,7 +175,7 @@ std::string Operation::describe_chain(std::vector<int32_t>& late, int64_t elapse
   return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 
-// If memory is short, the ranks and the text are left out.
+// Fails the group because of a time-out. If memory is short, the ranks and the text are left out.
 void Operation::time_out(int64_t elapsed) noexcept {
   std::vector<int32_t> late;
   std::string text;
@@ -181,8 +183,8 @@ void Operation::time_out(int64_t elapsed) noexcept {
   revoke(DSC_ERR_TIMEOUT, late, text);
 }
 
-// Finds the ranks that are late. After all have arrived, a rank may still be working or may have been
-// stopped; then it is named.
+// Finds the ranks that are late. If all have arrived, these are the ranks that are still working or that were
+// stopped.
 std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t elapsed) const {
   if (std::string text = describe_chain(late, elapsed); !late.empty()) return text;
   late = missing();
@@ -193,7 +195,7 @@ std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t ela
   if (late.empty()) return "not finished within " + seconds(elapsed);
   const char* what = met_ticks_ == 0 ? " did not arrive within " : " arrived, but did not finish within ";
   std::string text = describe_ranks(late) + what + seconds(elapsed);
-  // The latest operation of a rank in a part of a larger group is not an operation that the user called.
+  // In a part of a larger group, the latest operation of a rank is not one that the user called.
   return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 
@@ -201,7 +203,8 @@ void Operation::report_late(int64_t elapsed) {
   const std::vector<int32_t> ranks = missing();
   if (ranks.empty()) return;
   reported_late_ = true;
-  // Only the first step of an operation between hosts, a gather, waits for ranks that are late themselves.
+  // An operation between hosts begins with a gather on the host. Only this step waits for ranks that are
+  // late; later steps wait for other hosts.
   if (group_.is_part() && call_.kind != OpKind::kGather) return;
   if (group_.is_part())
     return remind("an operation of group \"%s\" has waited %s on this host for %s", group_.name().c_str(),

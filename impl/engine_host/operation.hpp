@@ -1,4 +1,4 @@
-// One operation as a state machine that never blocks, so that one thread can drive many.
+// One operation as a state machine. It never blocks, so one thread can drive many operations.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace dsc {
 
-// kMoved: the operation made progress and can continue at once. It returned because steps are bounded, so
-// that other operations can run.
+// kMoved: the operation made progress and can continue immediately. It returned only because each step is
+// bounded, so that other operations can run.
 enum class Progress { kPending, kMoved, kDone, kFailed };
 
-// While an object exists, this rank is published as busy with work that other members wait for.
+// While such an object exists, this rank is published as busy with work that other members wait for.
 class Busy {
  public:
   explicit Busy(Group& group) noexcept : group_(group) { group_.show_busy(true); }
@@ -28,9 +28,9 @@ class Busy {
   Group& group_;
 };
 
-// Returns how often a rank of a small operation checks for the others before it first pauses. Ranks that call
-// at the same time have arrived by then, unless they share a processor. A pause takes as long as a part of
-// such an operation.
+// Returns how often a rank checks for the others before it first pauses, in a small operation. Ranks that
+// call at the same time have usually arrived by then, unless they share a processor. A pause would take a
+// considerable part of the time of such an operation.
 inline int eager_looks(const Group& group) noexcept { return group.host().spins() > 0 ? 64 : 1; }
 
 class Operation {
@@ -42,18 +42,18 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Publishes this rank's part if that needs no waiting, so that the others need not wait for this rank's
-  // progress thread. Does nothing if the operation has begun.
+  // Publishes this rank's part if that needs no waiting, so that other ranks need not wait for this rank's
+  // progress thread. Does nothing if the operation has already begun.
   virtual void enter() {}
 
   // Runs a bounded step. After kDone or kFailed no rank accesses the buffers.
   virtual Progress step() = 0;
 
-  // Like enter(), publishes an operation that only the calling thread knows. It may be called before
-  // create(), so that the recording runs while the published data travels to the other ranks.
+  // Publishes an operation that only the calling thread knows, as enter() does. It may be called before
+  // create(), so that the operation is recorded while the published data travels to the other ranks.
   void publish() noexcept {}
 
-  // A cheaper check for threads that spin: false while step() could only return kPending.
+  // A cheap check for threads that spin. If it returns false, step() could only return kPending.
   bool may_step() noexcept { return true; }
 
   // Called after the group has failed: ends this operation as soon as no rank accesses its buffers.
@@ -65,25 +65,25 @@ class Operation {
   void start(int64_t ticks, int32_t timeout_ms) noexcept;
   // Records the end of the operation.
   void end(int64_t ticks, dsc_result_t result) noexcept { record_.end(ticks, result); }
-  // Called now and then while the operation is pending: logs late ranks, and fails the group if the time-out
-  // has passed or a missing member has left.
+  // Called regularly while the operation is pending. Logs late ranks, and fails the group if the time-out has
+  // passed or a missing member has left.
   void look_at_clock() noexcept;
-  // The same, but at most every few milliseconds: for threads that drive operations and never sleep.
+  // Calls look_at_clock() at most every few milliseconds, for threads that drive operations and never sleep.
   void glance_at_clock() noexcept;
 
   const Call& call() const noexcept { return call_; }
   uint64_t sequence() const noexcept { return sequence_; }
-  // After kFailed: the group's first cause, which names the operation that failed first, or the non-finite
-  // element.
+  // After kFailed: returns the group's first cause, which names the operation that failed first, or the
+  // non-finite element.
   Failure failure() const noexcept;
   int64_t started_ticks() const noexcept { return started_ticks_; }
   int64_t elapsed_ns() const noexcept {
     return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
   }
-  int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived, or 0
+  int64_t met_ticks() const noexcept { return met_ticks_; }  // when all members had arrived, or 0
   int64_t end_ticks() const noexcept { return ends_when_met_ ? met_ticks_ : tick_now(); }
   size_t bytes() const noexcept { return std::max(send_bytes_, recv_bytes_); }
-  const NonFinite& found() const noexcept { return found_; }  // set if the call asked for it
+  const NonFinite& found() const noexcept { return found_; }  // set only if the call asked for the check
 
  protected:
   // True if the member has not arrived yet.
@@ -107,11 +107,11 @@ class Operation {
     met_ticks_ = tick_now();
     record_.meet(met_ticks_);
   }
-  // Declares that the operation ends as soon as all have arrived, so that the clock is read only once for
-  // both times.
+  // Declares that the operation ends as soon as all members have arrived. The clock is then read only once,
+  // for the arrival and for the end.
   void ends_when_met() noexcept { ends_when_met_ = true; }
   void move_by(Algorithm algorithm) noexcept { record_.move_by(algorithm); }
-  void set_bytes(size_t send_bytes, size_t recv_bytes) noexcept {  // of this rank's buffers
+  void set_bytes(size_t send_bytes, size_t recv_bytes) noexcept {  // sizes of this rank's buffers
     send_bytes_ = send_bytes;
     recv_bytes_ = recv_bytes;
   }
@@ -143,7 +143,7 @@ class Operation {
   int64_t timeout_ns_ = 0;
   int64_t started_ticks_ = 0;
   int64_t met_ticks_ = 0;
-  int64_t looked_ticks_ = 0;  // when look_at_clock() ran last
+  int64_t looked_ticks_ = 0;  // when look_at_clock() last ran
   bool reported_late_ = false;
   bool is_nonfinite_ = false;
   bool ends_when_met_ = false;

@@ -1,4 +1,4 @@
-// One value per member of a group. Small groups need no allocation.
+// One value per member of a group. Groups with few members need no allocation.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace dsc {
 template <typename Value>
 class PerMember {
  public:
-  // Values of trivial types must be set before they are read.
+  // If the values have a trivial type, they are not initialized, so they must be set before they are read.
   explicit PerMember(size_t size) : size_(size) {
     if (size > kFew) many_ = std::make_unique<Value[]>(size);
   }

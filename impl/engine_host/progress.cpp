@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kPauseMs = 1;
 
-// Wakes threads that began to wait while this one drove the queue and then went to sleep.
+// Wakes threads that wait for a queue which this thread drove. They may have gone to sleep because of that.
 void notify_waiters(const BusyQueue& entry) noexcept {
   if (entry.queue->waiters > 0) entry.engine->notifier().notify();
 }
@@ -37,7 +37,7 @@ void ProgressEngine::start_thread_once() {
   MutexLock lock(mutex_);
   if (has_thread_) return;
   start_thread("dsc-progress", [this] {
-    for (;;)  // an exception (lack of memory) must not end all progress
+    for (;;)  // an exception (for lack of memory) must not end all progress
       guard_thread([this] { run(); },
                    [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "progress thread: %s", text); });
   }).detach();
@@ -60,7 +60,7 @@ void ProgressEngine::wake() noexcept {
     changes_.fetch_add(1, std::memory_order_seq_cst);
   }
   news_.notify_one();
-  Process::get().notifier().notify();  // other drivers sleep on the notifier
+  Process::get().notifier().notify();  // wakes other drivers, which sleep on the notifier
 }
 
 BusyQueue ProgressEngine::take_idle() noexcept {
@@ -75,15 +75,16 @@ BusyQueue ProgressEngine::take_idle() noexcept {
 
 void ProgressEngine::release_idle() noexcept {
   bool any = false;
-  while (take_idle().engine) any = true;  // released outside the lock, because a world may end with it
-  if (any) wake();                        // a driver may still have it in its list
+  // Released outside the lock, because releasing the last queue may end a world.
+  while (take_idle().engine) any = true;
+  if (any) wake();  // a driver may still have it in its list
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {
   std::vector<BusyQueue> idle;  // also released outside the lock
   std::vector<BusyQueue> chosen;
   MutexLock lock(mutex_);
-  idle.reserve(queues_.size());  // the rest cannot fail halfway
+  idle.reserve(queues_.size());  // reserved first, so that the code below cannot fail halfway
   chosen.reserve(queues_.size());
   changes = changes_.load(std::memory_order_relaxed);
   const auto first_idle = std::stable_partition(queues_.begin(), queues_.end(),
@@ -111,7 +112,7 @@ void ProgressEngine::run() {
     if (!queues.any_unattended()) {
       const uint64_t seen = queues.seen();
       queues.forget();
-      if (queues.lacks_memory()) poll(nullptr, 0, kPauseMs);  // there are new queues, but no list of them
+      if (queues.lacks_memory()) poll(nullptr, 0, kPauseMs);  // new queues exist, but could not be listed
       await_news(seen);
       continue;
     }
@@ -119,7 +120,7 @@ void ProgressEngine::run() {
   }
 }
 
-// If memory is too short to list new queues, the old list stays in use and the next call tries again.
+// If memory is too short to list new queues, keeps the old list; the next call tries again.
 void DrivenQueues::refresh() noexcept {
   ProgressEngine& engine = ProgressEngine::get();
   if (engine.changes() == seen_) return;
@@ -185,7 +186,7 @@ bool make_progress(const QueueScope& scope, int spins, Deadline deadline) {
     if (!queues.any_busy() && engine.completing.load(std::memory_order_seq_cst) == 0 && none_outside())
       return true;
     const int64_t left_ns = deadline.remaining_ns();
-    if (!moved && left_ns == 0) queues.look_at_clock();  // time-outs must reach callers that never wait
+    if (!moved && left_ns == 0) queues.look_at_clock();  // callers that never wait must also see time-outs
     if (completed() || left_ns == 0) return false;
     if (moved)
       backoff.reset();

@@ -16,8 +16,9 @@ struct BusyQueue {
   OpQueue* queue;
 };
 
-// Selects the queues that a driver handles: those of one world's ranks on this host, or of all worlds if
-// `host` is null. The progress thread (`for_thread`) leaves out worlds that have no progress thread.
+// Selects the queues that a driver handles: those of the ranks of one world on this host, or of all worlds if
+// `host` is null. With `for_thread`, which the progress thread sets, worlds without a progress thread are
+// excluded.
 struct QueueScope {
   const HostGroup* host = nullptr;
   bool for_thread = false;
@@ -30,12 +31,14 @@ class ProgressEngine {
   // The engine is made by the first call and never destroyed.
   static ProgressEngine& get();
 
-  // Called when a queue is no longer empty. Starts the progress thread if the world wants one. Any thread.
+  // Called when a queue is no longer empty. Starts the progress thread if the world wants one. Any thread may
+  // call this.
   void add(std::shared_ptr<HostEngine> engine, OpQueue& queue);
-  // Called when a queue that a waiting thread has driven may need another driver. Any thread.
+  // Called when a queue may need another driver after a waiting thread has driven it. Any thread may call
+  // this.
   void wake() noexcept;
 
-  // Releases idle queues, so that destroyed communicators are freed at once. Any thread.
+  // Releases idle queues, so that destroyed communicators are freed immediately. Any thread may call this.
   void release_idle() noexcept;
 
   // Returns a number that changes when the result of list() changes.
@@ -45,7 +48,7 @@ class ProgressEngine {
   // Number of operations that have left their queues and are not yet marked as done.
   std::atomic<int> completing{0};
 
-  // Number of operations of all worlds that threads of another engine run.
+  // Number of operations, in all worlds, that are run by threads of another engine.
   std::atomic<int> outside{0};
 
   // Number of operations that have completed so far.
@@ -64,7 +67,7 @@ class ProgressEngine {
   std::atomic<uint64_t> changes_{1};
 };
 
-// The queues that one driver drives, as they were at the last change.
+// The queues that one driver drives. The list is updated when queues are added or become idle.
 class DrivenQueues {
  public:
   explicit DrivenQueues(const QueueScope& scope) noexcept : scope_(scope) {}
@@ -89,8 +92,9 @@ class DrivenQueues {
   bool lacks_memory_ = false;
 };
 
-// The queues that a waiting thread drives in addition to its own. In a world without a progress thread these
-// are all others: otherwise two ranks that wait in different queues would wait for each other.
+// The queues that a waiting thread drives in addition to its own queue. In a world without a progress thread,
+// these are all other queues. Otherwise, two ranks that wait in different queues would wait for each other
+// forever.
 class OtherQueues {
  public:
   // `host` is null if the progress thread drives the other queues.
@@ -112,14 +116,13 @@ class OtherQueues {
   DrivenQueues queues_;
 };
 
-// Called by an engine whose own threads run operations, so that make_progress() also waits for these. Any
-// thread.
+// Called by an engine that runs operations on its own threads, so that make_progress() also waits for these
+// operations. Any thread may call this.
 void begin_outside(HostGroup& host) noexcept;
-void end_outside(
-    HostGroup& host) noexcept;  // called when the operation's work object shows that it is complete
+void end_outside(HostGroup& host) noexcept;  // called when the operation's work already shows completion
 
-// Drives queues on the calling thread until an operation completes, none is left, or the deadline has
-// passed. Returns true if none is left.
+// Drives queues on the calling thread until an operation completes, all operations have ended, or the
+// deadline has passed. Returns true if all operations have ended.
 bool make_progress(const QueueScope& scope, int spins, Deadline deadline);
 
 }  // namespace dsc

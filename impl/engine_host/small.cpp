@@ -33,7 +33,8 @@ SmallCollective::SmallCollective(Group& group, const Call& call, uint64_t sequen
                                                                                      : block_);
 }
 
-// A member may still be in the previous operation, or the group may have failed: step() handles both.
+// If a member is still in the previous operation, or the group has failed, this does nothing: step() handles
+// both cases.
 void SmallCollective::publish() noexcept {
   if (group_.all_arrived() && !group_.revoked()) arrive();
 }
@@ -54,14 +55,14 @@ Progress SmallCollective::step() {
 }
 
 // The last rank to arrive may have continued and revoked the group since this rank checked. The operation is
-// nevertheless complete: the data that each rank has for the others lies next to its call.
+// still complete, because each rank has published its data together with its call.
 bool SmallCollective::all_here() noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (group_.all_arrived()) return true;
   return group_.revoked() && group_.all_arrived();
 }
 
-// Returns whether another rank reads what this one publishes.
+// Returns whether another rank reads what this rank publishes.
 bool SmallCollective::shows() const noexcept {
   const bool is_root = group_.rank() == call_.root;
   return is_root ? !only_root_receives(pattern_) : !only_root_sends(pattern_);
@@ -76,7 +77,7 @@ void SmallCollective::arrive() noexcept {
   arrived_ = true;
 }
 
-// Returns the address of the block that a rank has for this one.
+// Returns the address of the block that a rank has for this rank.
 const std::byte* SmallCollective::block_from(int sender) const noexcept {
   const auto* const first = sender == group_.rank() ? static_cast<const std::byte*>(call_.send)
                                                     : group_.data(sender, group_.epoch(), shown_);

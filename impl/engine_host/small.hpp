@@ -1,5 +1,5 @@
-// A collective of so little data that all of it is published with the call. When all have arrived and their
-// calls agree, each rank reads what it needs and is done. On other ranks the same call may run as a
+// A collective of so little data that all of it is published with the call. When all members have arrived and
+// their calls agree, each rank reads what it needs and is done. Other ranks may run the same call as a
 // Collective, which publishes the same data at the same addresses.
 #pragma once
 
@@ -10,8 +10,8 @@ namespace dsc {
 
 class SmallCollective final : public ComparedOperation {
  public:
-  // True if a Collective of this call would move its data through the stages in one part, and every rank
-  // would read the others' parts itself. Equal on all ranks whose calls agree.
+  // True if a Collective of this call would move its data through the stages in one part, and if every rank
+  // would then read the others' parts itself. The result is equal on all ranks whose calls agree.
   static bool suits(const Group& group, const Call& call) noexcept;
 
   SmallCollective(Group& group, const Call& call, uint64_t sequence) noexcept;
@@ -32,8 +32,8 @@ class SmallCollective final : public ComparedOperation {
   void copy_blocks() const noexcept;
 
   const Pattern pattern_;
-  const size_t block_;  // bytes that a rank has for, or from, one other rank
-  const size_t shown_;  // bytes that a rank which sends publishes
+  const size_t block_;  // bytes that a rank sends to, or receives from, each other rank
+  const size_t shown_;  // bytes that each sending rank publishes
   bool arrived_ = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMinChunkBytes = size_t{8} << 10;
 constexpr size_t kLineElements = 64;
 
-// Returns how many elements of a block from `first` on fit into one part.
+// Returns how many elements of a block, starting at `first`, fit into one part.
 size_t in_part(size_t count, size_t first, size_t part) noexcept {
   return first < count ? std::min(part, count - first) : 0;
 }
@@ -19,12 +19,14 @@ size_t in_part(size_t count, size_t first, size_t part) noexcept {
 size_t part_elements(const Group& group, const Transfer& transfer) noexcept {
   const size_t fit = group.geometry().stage_bytes / (transfer.element_bytes * transfer.parts);
   const size_t whole = fit >= kLineElements ? fit / kLineElements * kLineElements : fit;
-  // If the longest block is unknown before all have arrived, the size of a part must not depend on it.
+  // If the ranks do not know the longest block before all have arrived, the size of a part must not depend on
+  // it.
   if (transfer.send_blocks && transfer.recv_blocks) return whole;
   return std::min(transfer.longest, whole);
 }
 
-// True if ranks may share the reduction. With two ranks, a reduce is faster if the root does all of it.
+// True if ranks may share the reduction. With two ranks, a reduce is faster if the root does the whole
+// reduction.
 bool may_divide(const Transfer& transfer) noexcept {
   return transfer.pattern == Pattern::kAllReduce ||
          (transfer.pattern == Pattern::kReduce && transfer.size > 2);
@@ -49,7 +51,7 @@ Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
       part(part_elements(group, transfer_in)),
       stage_bytes(transfer_in.bytes_of(part) * transfer_in.parts) {}
 
-// Returns the range of a part that a member reduces, in whole lines.
+// Returns the range of a part that a member reduces. Ranges consist of whole cache lines.
 Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept {
   const auto members = static_cast<size_t>(transfer.size);
   const size_t lines = (elements + kLineElements - 1) / kLineElements;
@@ -89,7 +91,8 @@ Staged::Staged(Group& group, const Transfer& transfer, NonFinite* found)
       transfer_(transfer),
       plan_(group, transfer),
       alone_(reads_alone(transfer) && plan_.stage_bytes > kSlotDataBytes),
-      // If every rank reduces everything, only rank 0 counts, so that no element counts twice.
+      // If every rank reduces everything, only rank 0 counts non-finite elements, so that none is counted
+      // twice.
       found_(plan_.algorithm != Algorithm::kDirect || transfer.pattern != Pattern::kAllReduce ||
                      transfer.rank == 0
                  ? found
@@ -131,14 +134,14 @@ void Staged::work() {
     work_on_share();
   else
     work_on_chunks();
-  // The next part is published before this rank waits for the others' results, so that one wait serves both.
-  // In a divided reduction the arrival also tells that this rank's share is done.
+  // Publishes the next part before this rank waits for the others' results, so that it waits only once for
+  // both. In a divided reduction, the arrival also means that this rank's share is done.
   const size_t next = first_ + elements();
   if (next < transfer_.longest || plan_.algorithm == Algorithm::kDivided) publish(next);
 }
 
-// Reduces a range. `offset` is its position in the stages. `own` is this rank's input if that is not in its
-// stage, otherwise null. If `into_stages`, the result is also written to the stages.
+// Reduces a range. `offset` is its position in the stages. `own` is this rank's input if the input is not in
+// its stage, otherwise null. With `into_stages`, the result is also written to the stages.
 void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
   const auto members = static_cast<size_t>(transfer_.size);
   PerMember<const void*> sources(members);
@@ -185,7 +188,7 @@ void Staged::copy_block(int sender) {
     });
   const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
   std::byte* source = stage(sender) + transfer_.bytes_of(offset);
-  block.from_rows = {};  // it is contiguous in the stage
+  block.from_rows = {};  // the block is contiguous in the stage
   for_each_run(block, first_, count, [&](size_t, size_t to, size_t run) {
     if (alone_)
       take(transfer_.recv_at(to), source, transfer_.bytes_of(run));

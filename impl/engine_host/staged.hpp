@@ -1,8 +1,8 @@
-// Moves data through the members' stages, part by part, in two alternating stages that stay in the cache.
+// Moves data part by part through the members' stages. Two stages alternate, and they stay in the cache.
 //
-// Writing a cache line again takes its owner several times longer if another processor has only read it than
-// if that processor has also written it (docs/decisions.md). Therefore, if only one rank reads a line of a
-// stage, it also writes the line. Reductions that are divided among the ranks leave the result in all stages.
+// A rank can write a cache line again several times faster if another processor that has read the line has
+// also written it (docs/decisions.md). Therefore, if only one rank reads a line of a stage, it also writes
+// the line. Reductions that are divided among the ranks leave the result in all stages.
 #pragma once
 
 #include "comm/transfer.hpp"
@@ -15,14 +15,14 @@ class Staged {
   // `found`, if not null, counts the inputs that are not finite.
   Staged(Group& group, const Transfer& transfer, NonFinite* found);
 
-  // Puts the first part of this rank's data into its next stage, before the members meet.
+  // Writes the first part of this rank's data into its next stage, before the members arrive.
   void fill_first();
-  // Called if all members have arrived with their first part in their stages. Otherwise step() writes it
-  // first.
+  // Called if all members have already arrived with their first part in their stages. If it is not called,
+  // step() writes the first part.
   void find_shown() noexcept { phase_ = Phase::kMeet; }
 
   Progress step();
-  // True if step() waits for nothing but the arrival of all members.
+  // True if step() waits only for the arrival of all members.
   bool awaits_arrival() const noexcept {
     return phase_ == Phase::kMeet || plan_.algorithm == Algorithm::kDivided;
   }
@@ -36,7 +36,7 @@ class Staged {
     size_t elements;
   };
 
-  // The choices that every rank derives from the call, so that they are equal on all ranks.
+  // The choices that every rank derives from the call. They are equal on all ranks.
   struct Plan {
     Plan(const Group& group, const Transfer& transfer) noexcept;
     Range share_of(int member, size_t elements) const noexcept;
@@ -68,7 +68,7 @@ class Staged {
   Group& group_;
   const Transfer& transfer_;
   const Plan plan_;
-  const bool alone_;     // no other rank reads what this one reads in the stages
+  const bool alone_;     // true if no other rank reads what this rank reads in the stages
   size_t first_ = 0;     // element at which the current part starts
   uint64_t epoch_ = 0;   // the epoch in which the current part is valid
   uint64_t chunks_ = 0;  // number of chunks of the current part

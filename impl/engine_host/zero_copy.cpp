@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
 constexpr size_t kCopyLineElements = 64;
 
-// Returns the extent of a member's send buffer that this rank relies on. A peer that sends columns of a
-// different matrix than this rank expects must not make it read beyond that peer's memory.
+// Returns how many elements of a member's send buffer this rank may read. A peer that sends columns of
+// another matrix than this rank expects must not make this rank read beyond the peer's memory.
 size_t elements_read_of(const Transfer& transfer, int member) noexcept {
   const size_t elements = transfer.send_elements(member);
   const Block block = transfer.send_columns ? transfer.incoming(member) : Block{};
@@ -36,7 +36,7 @@ OthersMemory::~OthersMemory() {
   if (group_.revoked()) group_.notify_all_members();  // another rank may wait until this one has left
 }
 
-// If the lengths are not known yet, the answer is true, so that all ranks publish their buffers.
+// If the lengths are not known yet, returns true, so that all ranks publish their buffers.
 bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept {
   return !transfer.knows_all() ||
          transfer.bytes_of(transfer.longest) * transfer.parts >= group.tuning().zero_copy_min_bytes;
@@ -49,7 +49,7 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   if (send_segment == 0) return false;
   for (int member = 0; member < transfer.size; ++member) {
     const Slot& slot = group.slot(member, group.epoch());
-    // Only a rank that has memory in the segment is certain to have mapped the senders' parts of it.
+    // Only a rank that has memory in the segment has certainly mapped the senders' parts of the segment.
     const uint64_t shown = transfer.sends(member) ? slot.send.segment : slot.recv.segment;
     if (shown != send_segment) return false;
     if (transfer.pattern == Pattern::kAllReduce &&
@@ -60,7 +60,7 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
 }
 
 // Returns the memory of the receive buffers that other ranks write to; null if each rank writes only to its
-// own.
+// own receive buffer.
 std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
   if (transfer_.pattern == Pattern::kAllReduce) return own;
   // All ranks can write to the root's buffer if it lies in the memory that all have published.
@@ -82,8 +82,8 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
                : transfer.pattern == Pattern::kReduce ? 1
                                                       : static_cast<size_t>(transfer.size)) {
   find_buffers();
-  // Stores that bypass the caches suit only targets that are not cached. In place, the target is also an
-  // input.
+  // Stores that bypass the caches are only good for targets that are not in the caches. In place, the target
+  // is also an input, so it is in the caches.
   spec_.non_temporal =
       transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
   divide();
@@ -95,8 +95,8 @@ bool ZeroCopy::in_place() const noexcept {
   return transfer_.send == transfer_.recv;
 }
 
-// Divides a reduction into chunks that running ranks take. If it is small and each rank has a processor,
-// divides it into one share per rank instead.
+// Divides a reduction into chunks, which ranks take as they become free. If the reduction is small and each
+// rank has its own processor, divides it into one share per rank instead.
 void ZeroCopy::divide() {
   const size_t bytes = transfer_.bytes_of(transfer_.longest);
   const size_t most = group_.tuning().zero_copy_chunk_bytes;
@@ -149,7 +149,7 @@ Progress ZeroCopy::step() {
     const Progress progress = work();
     if (progress != Progress::kDone) return progress;
     phase_ = division_ == Division::kClaims ? Phase::kAwaitChunks : Phase::kMeet;
-    if (phase_ == Phase::kMeet) group_.arrive();  // this rank has read what it needs, and done its share
+    if (phase_ == Phase::kMeet) group_.arrive();  // this rank has read all its data, and done its share
   }
   return is_over() ? finish() : Progress::kPending;
 }
@@ -165,8 +165,8 @@ bool ZeroCopy::is_over() noexcept {
   return true;
 }
 
-// A failure of another group may have made this rank's memory private while others still wrote to the shared
-// copy. Then the operation fails.
+// A failure of another group may have made this rank's memory private while other ranks still wrote to the
+// shared copy. Then their data is lost, so the operation fails.
 Progress ZeroCopy::finish() noexcept {
   if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load()))
     return Progress::kDone;
@@ -179,7 +179,7 @@ Progress ZeroCopy::finish() noexcept {
   return Progress::kFailed;
 }
 
-// Handles one chunk; returns kDone if none is left to take.
+// Handles one chunk; returns kDone if there is no chunk left to take.
 Progress ZeroCopy::work() {
   if (!transfer_.receives(transfer_.rank) && division_ == Division::kNone) return Progress::kDone;
   const OthersMemory others(group_);
@@ -241,7 +241,7 @@ bool Departure::accessors_left(bool& only_other_processes) const noexcept {
     if (member == group_.rank() || group_.state(member).working.load(std::memory_order_seq_cst) == 0)
       continue;
     const PeerProcess& process = group_.process_of(member);
-    if (process.gone.load() != DSC_OK) continue;  // it has ended and no longer writes
+    if (process.gone.load() != DSC_OK) continue;  // the process has ended, so it no longer writes
     any = true;
     if (process.own) only_other_processes = false;  // a thread of this process shares the mapping
   }

@@ -10,7 +10,8 @@
 namespace dsc {
 
 // Guards every access to another member's buffer. entered() is false if the group has failed. A member that
-// leaves an operation first makes sure that the group is revoked, and then that no rank is inside.
+// leaves an operation first ensures that the group is revoked, and then that no rank still accesses its
+// buffers.
 class OthersMemory {
  public:
   explicit OthersMemory(Group& group) noexcept;
@@ -27,10 +28,10 @@ class OthersMemory {
 
 class ZeroCopy {
  public:
-  // True if the data is large enough to be worth a second barrier round. Equal on all ranks.
+  // True if there is enough data to make up for a second barrier round. Equal on all ranks.
   static bool worthwhile(const Group& group, const Transfer& transfer) noexcept;
 
-  // True if, in place, this rank would overwrite what others have not read yet.
+  // True if this rank receives in place and would overwrite data that others have not read yet.
   static bool overwrites_senders(const Transfer& transfer) noexcept {
     return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
   }
@@ -42,17 +43,17 @@ class ZeroCopy {
            !transfer.sends(transfer.rank);
   }
 
-  // True if the members' buffers allow it. The answer follows from the published slots, so it is equal on all
-  // ranks.
+  // True if the members' buffers allow direct access. The answer follows from the published slots, so it is
+  // equal on all ranks.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
-  // `shown` is the memory that all members have published, `recv` that of this rank's receive buffer, null
-  // if it was not published. `found`, if not null, counts the inputs that are not finite.
+  // `shown` is the memory that all members have published. `recv` is the memory of this rank's receive
+  // buffer; null if it was not published. `found`, if not null, counts the inputs that are not finite.
   ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
            std::shared_ptr<Allocation> recv, NonFinite* found);
 
   Progress step();
-  // True if step() waits for nothing but the arrival of all members.
+  // True if step() waits only for the arrival of all members.
   bool awaits_arrival() const noexcept { return phase_ == Phase::kMeet && division_ == Division::kShares; }
 
  private:
@@ -81,13 +82,14 @@ class ZeroCopy {
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;  // of a rank that does not share its work
+  uint64_t next_chunk_ = 0;  // used if this rank does all its work itself
   int turn_ = 0;             // number of senders that were read
   Phase phase_ = Phase::kWork;
 };
 
 // Leaves an operation whose buffers other ranks may still access. done() returns true once no rank accesses
-// them. If only ranks that do not run are left, the memory becomes private.
+// them. If only ranks of other processes still do so after a while, this rank's memory becomes private, so
+// that those ranks no longer affect it.
 class Departure {
  public:
   explicit Departure(Group& group) noexcept : group_(group) {}

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char *kCudaLibrary = "cuda.library", *kNcclLibrary = "nccl.library";
 constexpr size_t kReadyEvents = 32;
-constexpr int kSharesCards = 23000;  // NCCL 2.30 and later can do so if configured
+constexpr int kSharesCards = 23000;  // NCCL 2.30 and later can let several ranks share a card
 constexpr uint64_t kBindTag = 0x62696e64;
 
 enum class Bound : int32_t { kNotWanted, kYes, kFailed };
@@ -30,14 +30,15 @@ struct Binding {
   int32_t host = -1;  // the first rank on this host
   int32_t nccl = 0;   // version of NCCL
   CudaUuid card{};    // processes may number devices differently
-  uint64_t nccl_host =
-      0;  // hash of NCCL's name of the host: ranks with the same hash can share a card; 0: none
+  // Hash of NCCL_HOSTID; 0: not set. Ranks with different values may share a card, because NCCL treats them
+  // as ranks on different hosts.
+  uint64_t nccl_host = 0;
   int32_t shares_cards = 0;  // 1: NCCL accepts several ranks per card
   char text[440] = {};
 };
 
-// Ranks that are threads of one process load libraries one after another, because loading changes the list of
-// libraries.
+// Ranks that are threads of one process load libraries one after another, because loading changes the
+// process's list of loaded libraries.
 Mutex& loading() {
   static Mutex* const instance = new Mutex;
   return *instance;
@@ -48,7 +49,8 @@ struct Driver {
   std::string path DSC_GUARDED_BY(mutex);  // the first driver that worked; never changes afterwards
 };
 
-// Throws if the process has used another copy of the driver, because the two cannot share any object.
+// Throws if the process has used another copy of the driver, because objects of one copy are not valid in
+// another copy.
 CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
   static Driver* const used = new Driver;
   CudaLibrary cuda = load_cuda(request.setting(kCudaLibrary), environment, loader);
@@ -62,7 +64,8 @@ CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, cons
   return cuda;
 }
 
-// Does not load or initialize CUDA in a program that does not use it.
+// Returns whether a device is current in this thread. Does not load or initialize CUDA in a program that does
+// not use it.
 bool works_on_device(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
   if (loader.loaded("cuInit").empty()) return false;
   return Device::current(load_driver(request, loader, environment)) >= 0;
@@ -129,7 +132,8 @@ std::string first_text(const std::vector<Binding>& all, Bound bound) {
   return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
 }
 
-// If no rank asked for a device, a failure is not an error, because it is the same on all ranks.
+// If no rank asked for a device, a failure here is not an error. It is the same on all ranks, so all of them
+// continue without a device.
 std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::shared_ptr<GroupEngine>& host,
                                          const std::vector<Binding>& all, bool asked, Deadline deadline) {
   std::shared_ptr<DeviceEngine> bound;

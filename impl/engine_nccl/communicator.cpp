@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kEagerPolls = 200;  // polls without a sleep in between
 constexpr timespec kPause{0, 100'000};
-constexpr int kOtherThreadMs = 1000;  // abort() waits this long for a thread inside NCCL to return by itself
+constexpr int kOtherThreadMs = 1000;  // abort() waits this long for another thread to return from NCCL
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;
@@ -24,7 +24,8 @@ NcclConfig config_of(const NcclSettings& settings) {
   if (!settings.net_name.empty()) config.net_name = settings.net_name.c_str();
   if (settings.min_ctas > 0) {
     config.min_ctas = settings.min_ctas;
-    config.max_ctas = INT_MAX;  // unset, it may be less than min_ctas; NCCL limits it
+    // NCCL's default may be less than min_ctas; NCCL reduces this value to its own limit
+    config.max_ctas = INT_MAX;
   }
   if (settings.max_ctas > 0) config.max_ctas = settings.max_ctas;
   return config;
@@ -48,7 +49,8 @@ NcclUniqueId make_unique_id(const NcclLibrary& library) {
   return id;
 }
 
-// Begins to make a communicator. It is stored even if this fails, because it must then be aborted.
+// Begins to make a communicator. The communicator is stored even if this call fails, because it must then be
+// aborted.
 void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& make, const char* function) {
   kept_->settings = settings;
   NcclConfig config = config_of(kept_->settings);
@@ -94,7 +96,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& con
   return adopted;
 }
 
-// NCCL reports the progress of a split on the parent: when the parent is ready, the child is.
+// NCCL reports the progress of a split on the parent: the child is ready when the parent is ready.
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
                                                           const NcclWait& limits) {
   constexpr const char* kFunction = "ncclCommSplit";
@@ -260,7 +262,7 @@ void NcclCommunicator::set_ended() noexcept {
 bool NcclCommunicator::leave(const NcclWait& limits) noexcept {
   const Deadline deadline = adopted_ ? Deadline::after_ms(kOtherThreadMs) : limits.deadline;
   {
-    const auto lock = lock_until(deadline);  // no other thread may enter afterwards
+    const auto lock = lock_until(deadline);  // keeps other threads out of NCCL from now on
     if (adopted_) {
       if (lock) drop_scaled_sums();
       set_ended();
@@ -274,7 +276,7 @@ bool NcclCommunicator::leave(const NcclWait& limits) noexcept {
          });
 }
 
-// Takes the lock; after the deadline it returns without it.
+// Waits for the lock until the deadline. After the deadline, the result does not own the lock.
 std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
   std::unique_lock lock(mutex_, std::defer_lock);
   while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
@@ -282,7 +284,7 @@ std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
 }
 
 // A thread that waits in await_completion() notices `aborting_` and returns. A thread that hangs in a call of
-// NCCL can only be freed by the abort itself, so this stops waiting for the lock after a while.
+// NCCL can only be freed by the abort itself, so this function waits only a limited time for the lock.
 void NcclCommunicator::abort() noexcept {
   if (aborting_.exchange(true)) return;
   if (!comm_.load()) set_ended();

@@ -1,5 +1,5 @@
-// Wrapper of an ncclComm_t. One thread at a time makes and uses it, without blocking calls of NCCL and within
-// deadlines. Its destructor always ends it.
+// Wraps an ncclComm_t. One thread at a time may make and use it. Calls of NCCL do not block, and waiting for
+// them has a deadline. The destructor always ends the communicator.
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,15 @@ struct NcclContext {
   std::shared_ptr<const NcclLibrary> library;
   std::shared_ptr<const Device> device;
 };
-// How long a call waits for NCCL.
+// The limits for waiting for NCCL.
 struct NcclWait {
   Deadline deadline;
-  std::function<void()> check;  // called now and then; throws to end the wait
+  std::function<void()> check;  // called repeatedly; throws to end the wait
 };
 
 class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
  public:
-  // Collective. With several ids, ranks find each other through several roots.
+  // Collective. With several ids, the ranks find each other through several root ranks.
   static std::shared_ptr<NcclCommunicator> create(const NcclContext& context,
                                                   std::span<const NcclUniqueId> ids, int ranks, int rank,
                                                   const NcclSettings& settings, const NcclWait& limits);
@@ -52,7 +52,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   const NcclFunctions& nccl() const noexcept { return context_.library->functions; }
   const NcclContext& context() const noexcept { return context_; }
 
-  // Collective among the ranks of this one; null for color kNcclNoColor.
+  // Collective among the ranks of this communicator. Returns null for color kNcclNoColor.
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings,
                                           const NcclWait& limits);
 
@@ -62,8 +62,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // Throws BACKEND unless the result is success or in_progress.
   void check(NcclResult result, const char* function) const;
 
-  // Collective: registers each rank's memory with NCCL. Returns null if the library cannot do that. A call
-  // may combine the memory with other memory and at any offset, so the window is not declared symmetric.
+  // Collective: registers each rank's memory with NCCL. Returns null if the library cannot do that. The
+  // window is not declared symmetric, because calls may use any offset in it, and may use it together with
+  // memory outside of it.
   NcclWindow* register_window(void* memory, size_t bytes, const NcclWait& limits);
 
   // Called inside enqueue(): makes or releases a sum of inputs that are multiplied by a scalar.
@@ -75,19 +76,20 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclResult async_error() noexcept;
   std::string words(NcclResult result) const;
 
-  // Collective: wait for all enqueued calls and destroy the communicator. With several communicators, all are
-  // begun before one is ended, because other ranks may end them in another order.
+  // Collective, in two steps: wait for all enqueued calls, then destroy the communicator. With several
+  // communicators, begin all of them before ending the first, because other ranks may end them in another
+  // order.
   void begin_finalize();
   void end_finalize(const NcclWait& limits);
-  // Aborts running calls and releases the communicator. This may hang; ended() is true afterwards. Any
-  // thread, also while another one uses the communicator.
+  // Aborts running calls and releases the communicator. This may hang; ended() is true afterwards. Any thread
+  // may call this, even while another thread uses the communicator.
   void abort() noexcept;
   // Not collective: lets enqueued calls run to their end, and then releases the communicator. A communicator
   // of the program is only detached. Returns false if that took too long; then only abort() remains.
   bool leave(const NcclWait& limits) noexcept;
   bool is_adopted() const noexcept { return adopted_; }
   bool ended() const noexcept { return ended_.load(); }
-  // Runs `action` when NCCL no longer uses anything of this communicator; at once if that is already the
+  // Runs `action` when NCCL no longer uses anything of this communicator; immediately if that is already the
   // case.
   void after_end(std::function<void()> action);
 
@@ -116,10 +118,12 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   const NcclContext context_;
   const bool adopted_;
   const std::shared_ptr<Kept> kept_;
-  NcclComm* made_ = nullptr;  // written by NCCL, at a split on a thread of NCCL
+  NcclComm* made_ = nullptr;  // written by NCCL; for a split, by a thread of NCCL
   std::atomic<NcclComm*> comm_{nullptr};
-  std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
-  std::atomic<bool> aborting_{false};            // also set when it is released in another way
+  // The parent's child, kept while NCCL may still write into it.
+  std::shared_ptr<NcclCommunicator> splitting_;
+  // Also set when the communicator is released without an abort.
+  std::atomic<bool> aborting_{false};
   std::atomic<bool> ended_{false};
   std::mutex mutex_;  // held during calls of NCCL
 };

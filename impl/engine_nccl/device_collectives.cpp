@@ -23,8 +23,8 @@ bool DeviceCollectives::is_plain(const Call& call) const noexcept {
          (call.kind != OpKind::kAllToAll || call.send != call.recv);
 }
 
-// A barrier is a sum of one word. An all-to-all in place needs a copy of its input, because it would
-// overwrite data that is not sent yet.
+// A barrier is the sum of one word of each rank. An all-to-all in place first copies its input, because it
+// would otherwise overwrite data that is not sent yet.
 void DeviceCollectives::make_plain(Call& call, Copies& copies, CudaStream* stream) const {
   if (call.steps) {
     copies.steps.push_back(call.steps->begin(call, stream));
@@ -62,7 +62,7 @@ void DeviceCollectives::put_plain(std::span<const Call> calls, CudaStream* strea
 void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
   const Device& device = group_.device();
   const DeviceScope scope(device);
-  if (stream == kPerThreadStream) {  // NCCL's own launch threads take this handle for another stream
+  if (stream == kPerThreadStream) {  // to NCCL's own launch threads this handle means another stream
     order(device, *group_.world.gpu.events, stream, stream_.get());
     put(calls, stream_.get());
     return order(device, *group_.world.gpu.events, stream_.get(), stream);

@@ -13,24 +13,25 @@
 
 namespace dsc {
 
-// The engine owns it. One thread at a time.
+// The engine owns it. One thread at a time may use it.
 class DeviceCollectives {
  public:
   DeviceCollectives(const NcclGroup& group, const NcclEnding& ending);
 
-  // Puts operations on a stream as one. Throws the errors of CUDA and NCCL, the cause of an end, and TIMEOUT.
+  // Puts several operations on a stream as one operation. Throws errors of CUDA and NCCL, the failure that
+  // ends the communicator, and TIMEOUT.
   void put(std::span<const Call> calls, CudaStream* stream);
-  CudaStream* stream() const noexcept { return stream_.get(); }  // for operations that are started
+  CudaStream* stream() const noexcept { return stream_.get(); }  // for asynchronous operations
 
  private:
-  // What the calls of one put() need in addition to NCCL's operations.
+  // Buffers that the calls of one put() need in addition to NCCL's operations.
   struct Copies {
     std::deque<DeviceBuffer> inputs;
     std::deque<PackedOnDevice> packed;
     std::deque<std::unique_ptr<DeviceSteps::OnStream>> steps;
   };
 
-  // True if NCCL, or in a group of one a copy, does the whole operation.
+  // True if the operation is one call of NCCL or, in a group of one rank, a copy.
   bool is_plain(const Call& call) const noexcept;
   void make_plain(Call& call, Copies& copies, CudaStream* stream) const;
   void put_plain(std::span<const Call> calls, CudaStream* stream);

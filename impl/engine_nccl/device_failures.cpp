@@ -32,7 +32,8 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t sequence) const {
   return failure;
 }
 
-// The first call after a failure gets the cause, like an operation that was running; later calls get REVOKED.
+// The first call after a failure reports its cause, like an operation that was running; later calls report
+// REVOKED.
 void DeviceFailures::refuse(const Call& call) {
   group_.local().look_at_failure();  // this rank may not have seen the failure yet
   Failure refusal = group_.host->failure();
@@ -70,8 +71,8 @@ void DeviceFailures::fail_quietly(const Call& call, uint64_t sequence, const Err
   take(call, sequence, error, nullptr);
 }
 
-// Waits a while for news of the failure of a peer. NCCL sees a closed connection before the group engine
-// finds that the peer has died, and the group engine can explain more.
+// Waits a limited time for the host's engine to find the failure of a peer. NCCL sees a closed connection
+// before the host's engine finds that the peer has died, and only the host's engine knows why.
 void DeviceFailures::await_news(const Error& error) const {
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
   const Deadline deadline{now_ns() + kPeerNewsNs};
@@ -114,7 +115,7 @@ void DeviceFailures::revoke(const Failure& cause) noexcept {
   owner_.give_up();
 }
 
-// With several hosts this runs on a separate thread: informing and asking them may take seconds, and
+// With several hosts this runs on a separate thread. Informing and asking other hosts may take seconds, and
 // meanwhile the watch must supervise other communicators.
 void DeviceFailures::fail_group(const CallFailure& found) {
   const auto conclude = [this, found] {

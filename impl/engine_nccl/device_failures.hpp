@@ -9,10 +9,10 @@
 
 namespace dsc {
 
-// How long an error of NCCL that may come from a peer waits for an explanation of the group engine.
+// How long an error of NCCL that a peer may have caused waits until the host's engine explains it.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
-// The engine owns it. Any thread.
+// The engine owns it. Any thread may use it.
 class DeviceFailures {
  public:
   DeviceFailures(const NcclGroup& group, const NcclEnding& ending, const LateCalls& late, NcclOwner& owner)
@@ -20,19 +20,20 @@ class DeviceFailures {
 
   // Returns the group's failure, with details that only this rank knows.
   Failure failure() const;
-  // The same as the failure of one operation.
+  // Returns the group's failure as the failure of one operation.
   Failure failure_of(const Call& call, uint64_t sequence) const;
 
-  // Throws the refusal of a call after the failure.
+  // Refuses a call because the group has failed.
   [[noreturn]] void refuse(const Call& call);
-  // Fails the group because this rank sees a difference between calls, so its own call does not start.
+  // Fails the group because this rank found that other ranks made a different call. Its own call does not
+  // start.
   [[noreturn]] void refuse_difference(const Call& call, uint64_t sequence, const DifferingCall& difference,
                                       DeviceRecords* records);
   // Fails the group because of an error in a call of this rank, and throws the failure of the call.
   [[noreturn]] void fail_operation(const Call& call, uint64_t sequence, const Error& error,
                                    DeviceRecords* records = nullptr);
   void fail_quietly(const Call& call, uint64_t sequence, const Error& error) noexcept;
-  // Fails the group for a cause that was found here, once it is explained.
+  // Fails the group for a cause that this rank found, after other ranks were asked for an explanation.
   void fail_group(const CallFailure& found);
   void fail_group(const NcclCommunicator& communicator, NcclResult error);
   bool concluding() const noexcept { return concluding_.load(); }  // a thread is explaining the cause
@@ -40,8 +41,8 @@ class DeviceFailures {
   // Notes that a call on this rank has reported the failure.
   void note_reported() noexcept { group_.host->state.note_reported(); }
 
-  // Returns the code with which an operation that fails now is recorded. Only the first one is recorded with
-  // the cause, because the operations after it never began.
+  // Returns the code with which the recorder notes an operation that fails now. Only the first one is
+  // recorded with the cause; the operations after it never began, so they are recorded as REVOKED.
   dsc_result_t recorded_code(dsc_result_t code) noexcept {
     return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
   }

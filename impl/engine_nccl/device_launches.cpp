@@ -34,8 +34,8 @@ void DeviceLaunches::check_usable(const Call& call) {
   if (call.steps || (call.columns && group_.communicator)) load_kernels(call);
 }
 
-// Kernels pack columns and run steps. They are loaded before other ranks learn of the call, because loading
-// may fail.
+// Packing columns and running steps needs kernels. They are loaded before other ranks learn of the call,
+// because loading may fail.
 void DeviceLaunches::load_kernels(const Call& call) const {
   KernelStore& kernels = *group_.world.gpu.kernels;
   if (kernels.is_loaded()) return;
@@ -76,8 +76,8 @@ bool DeviceLaunches::captures(CudaStream* stream) {
   return true;
 }
 
-// Makes a work for which only the watch waits. It is needed because the published calls show neither ranks of
-// other hosts nor whether a message arrives.
+// Makes a work that only the watch knows. The published calls show neither the calls of ranks on other hosts
+// nor whether a message arrives, so the watch must see whether this operation ends.
 std::shared_ptr<DeviceWork> DeviceLaunches::make_untracked(const Call& call, CudaStream* stream) {
   auto work = works_.make(call, stream, false);
   work->untracked = true;
@@ -98,7 +98,8 @@ void DeviceLaunches::count(const Call& call) noexcept {
 
 void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* stream) {
   for (const Call& call : calls) check_usable(call);
-  const DeviceScope scope(group_.device());  // encloses the scopes of what is called here
+  // Also covers the code that is called below, which opens scopes of the same device.
+  const DeviceScope scope(group_.device());
   const bool captured = captures(stream);
   const auto untracked = group_.on_one_host() || captured ? nullptr : make_untracked(calls[0], stream);
   DeviceRecords unfollowed;
@@ -116,7 +117,8 @@ void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* st
   if (!captured) late_.note_launched(sequence);
   if (untracked) return add_untracked(untracked, sequence);
   records.detach(captured ? Detached::kCaptured : Detached::kLaunched);
-  if (ending_.begun()) works_.record_uncalled();  // the earlier one may not have seen this call
+  // The end of the communicator may have recorded its works before this call was added.
+  if (ending_.begun()) works_.record_uncalled();
 }
 
 std::shared_ptr<DeviceWork> DeviceLaunches::start_collectives(std::span<const Call> calls,
@@ -173,7 +175,7 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start(const Call& call) {
   if (work->captured) links_.expect_ready(call);
   const uint64_t sequence = publish({&call, 1}, work->records);
   work->set_sequence(sequence);
-  work->records.start(tick_now());  // from now on other threads may see the work
+  work->records.start(tick_now());  // from here on, other threads may see the work
   if (!work->captured) works_.add(work);
   DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
   capture([&] { links_.get(call).start(work); },
@@ -183,8 +185,8 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start(const Call& call) {
   return work;
 }
 
-// Checks all calls before the first one begins. If one fails nevertheless, the communicator fails, because
-// other ranks wait for that call.
+// Checks all calls before the first one begins. If one still fails, the communicator fails, because other
+// ranks wait for that call.
 template <typename Start>
 void DeviceLaunches::start_whole(std::span<const Call> calls, const Start& start) {
   for (const Call& call : calls) check_usable(call);
@@ -225,7 +227,7 @@ std::shared_ptr<Work> DeviceLaunches::start_batch(std::span<const Call> calls) {
   return set;
 }
 
-// Makes a stream wait for a message. The host waits until the message is on its own stream.
+// Makes a stream wait for a message. The calling thread only waits until the message is on its own stream.
 void DeviceLaunches::join(DeviceWork& message, CudaStream* stream, Deadline deadline) {
   if (message.wait_on(stream, deadline)) return;
   capture([&] { DeviceLink::fail_unconnected(message.call()); },

@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// The engine owns it. One thread at a time. Errors that concern only this rank's call are thrown before other
-// ranks learn of it. Later errors fail the group, because other ranks wait for the call.
+// The engine owns it. One thread at a time uses it. Errors that concern only this rank's call are thrown
+// before other ranks learn of the call. Later errors fail the group, because other ranks wait for the call.
 class DeviceLaunches {
  public:
   DeviceLaunches(const NcclGroup& group, NcclEnding& ending, LateCalls& late, DeviceFailures& failures,
@@ -27,17 +27,18 @@ class DeviceLaunches {
         stats_(stats),
         collectives_(group, ending) {}
 
-  // Returns why the device cannot run an operation, as Engine does. Any thread.
+  // Returns why the device cannot run an operation, as Engine::unsupported_reason() does. Any thread may call
+  // this.
   std::optional<std::string> unsupported_reason(const Call& call) const;
   // Runs the operation on call.stream, without waiting for the device.
   void run(const Call& call);
   // Runs the operation on another stream, after the work that is on call.stream now.
   std::shared_ptr<DeviceWork> start(const Call& call);
-  // The same for several calls as one operation.
+  // Run and start several calls as one operation.
   void run_batch(std::span<const Call> calls);
   std::shared_ptr<Work> start_batch(std::span<const Call> calls);
 
-  // True once a collective was run on a stream of the program: its end is not known.
+  // True once a collective was run on a stream of the program, because the engine does not know when it ends.
   bool may_be_busy() const noexcept { return may_be_busy_; }
 
  private:

@@ -13,14 +13,14 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from the user's messages
+constexpr uint64_t kLinkTag = 0x4c494e4b;  // distinguishes the exchange from the user's messages
 constexpr std::chrono::milliseconds kPollPeriod{1};
 constexpr int64_t kLaterMs = 10'000;
 
 }  // namespace
 
-// The sender makes NCCL's id and sends it in a message on host memory. On host memory it counts as the first
-// message.
+// The sender makes NCCL's id and sends it to the receiver, as a message on host memory. It counts as the
+// first message between the two ranks on host memory.
 DeviceLink::DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures,
                        const Call& call)
     : group_(group),
@@ -32,7 +32,8 @@ DeviceLink::DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceF
   if (sends_) id_ = make_unique_id(*group.world.nccl.library);
   Call exchange = call_of_bytes(call.kind, call.root, &id_, &id_, sizeof id_);
   exchange.tag = kLinkTag;
-  // The message that waits for the exchange has a shorter time-out and reports which rank is late.
+  // The exchange gets a longer time-out than the message that waits for it, so that the message times out
+  // first and reports which rank is late.
   exchange.timeout_ms =
       static_cast<int32_t>(std::min<int64_t>(int64_t{group.host->timeout_ms()} + kLaterMs, INT32_MAX));
   std::snprintf(exchange.note, sizeof exchange.note, "first message on a device");
@@ -60,8 +61,8 @@ void DeviceLink::fail_connection(const Error& error) {
   queue_.clear();
 }
 
-// After the communicator is stored, a give_up() of the engine finds and ends it; an earlier one is detected
-// here.
+// Once the communicator is stored, give_up() of the engine finds and ends it. A give_up() that ran earlier is
+// detected here.
 void DeviceLink::make(const NcclWait& limits) {
   while (!exchange_->wait(Deadline::after_ms(50))) limits.check();
   auto communicator =
@@ -86,7 +87,7 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
   return communicator_;
 }
 
-// The error does not name a cause: it may be a rank that has not called the message, or NCCL.
+// The error names no cause, because either may be at fault: a rank that has not called the message, or NCCL.
 void DeviceLink::fail_unconnected(const Call& call) {
   fail(DSC_ERR_TIMEOUT, "there was no connection %s rank %d in time",
        call.kind == OpKind::kSend ? "to" : "from", call.root);
@@ -95,7 +96,8 @@ void DeviceLink::fail_unconnected(const Call& call) {
 void DeviceLink::put(const Call& call, CudaStream* stream, const NcclWait& limits) {
   Call message = call;
   message.root = sends_ ? 1 : 0;
-  const bool elsewhere = stream == kPerThreadStream;  // a different stream in NCCL's threads
+  // NCCL's own threads would take this handle for another stream
+  const bool elsewhere = stream == kPerThreadStream;
   CudaStream* const used = elsewhere ? stream_.get() : stream;
   const Device& device = group_.device();
   if (elsewhere) order(device, *group_.world.gpu.events, stream, used);

@@ -23,16 +23,16 @@ class DeviceLink {
   // separate thread.
   DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, const Call& call);
   void connect(std::shared_ptr<void> engine);  // the thread keeps the engine alive
-  // Ends the connection that is being made, and fails the communicator.
+  // Ends the connection attempt and fails the communicator.
   void fail_connection(const Error& error);
 
-  // Runs a message on the caller's stream. Waits until there is a connection.
+  // Runs a message on the caller's stream. Waits until the ranks are connected.
   void run(const Call& call, CudaStream* stream, const NcclWait& limits);
-  // Starts a message, ordered after work.begin_event, which must be recorded, as soon as there is a
-  // connection.
+  // Starts a message as soon as the ranks are connected. The message is ordered after work.begin_event, which
+  // must be recorded.
   void start(std::shared_ptr<DeviceWork> work);
   bool ready() const;
-  // Throws TIMEOUT for a message that got no connection in time.
+  // Throws TIMEOUT for a message whose ranks were not connected in time.
   [[noreturn]] static void fail_unconnected(const Call& call);
 
   std::shared_ptr<NcclCommunicator> communicator() const;  // null until it is connected
@@ -48,7 +48,7 @@ class DeviceLink {
   const bool sends_;
   const int32_t peer_;
   NcclUniqueId id_{};
-  std::shared_ptr<Work> exchange_;  // transfer of id_ by the host's communicator
+  std::shared_ptr<Work> exchange_;  // transfer of id_ over the host's engine
   Stream stream_;
   mutable Mutex mutex_;  // held while messages are put on streams
   Condition connected_;

@@ -23,7 +23,8 @@ DeviceLink& DeviceLinks::get(const Call& call) {
         }
         link.connect(owner_.keep_alive());
       },
-      [&](const Error& error) {  // the host's engine must not write into a link that is destroyed
+      // The exchange must end, because it writes into the link, which is about to be destroyed.
+      [&](const Error& error) {
         link.fail_connection(error);
         throw Error(error);
       });
@@ -37,7 +38,8 @@ void DeviceLinks::expect_ready(const Call& call) const {
          "the first message to or from a rank cannot be captured: expected one message before the capture");
 }
 
-// The locks of the links are taken without this object's lock, because a link may hold its lock for long.
+// Does not hold this object's lock while it takes those of the links, because a link may hold its own lock
+// for a long time.
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceLinks::communicators() const {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
   if (group_.communicator) all.push_back(group_.communicator);

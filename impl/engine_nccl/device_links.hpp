@@ -1,4 +1,4 @@
-// All links of one engine for messages, one for each peer and direction.
+// All message links of one engine: one for each peer and direction.
 #pragma once
 
 #include <map>
@@ -10,17 +10,18 @@
 
 namespace dsc {
 
-// The engine owns it. Links exist as long as it does.
+// The engine owns it. Each link exists as long as this object.
 class DeviceLinks {
  public:
   DeviceLinks(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, NcclOwner& owner)
       : group_(group), ending_(ending), failures_(failures), owner_(owner) {}
 
-  // Returns the link of a message; the first message makes it. One thread at a time.
+  // Returns the link of a message; the first message makes it. Only one thread at a time may call this.
   DeviceLink& get(const Call& call);
-  // Throws STATE if a captured message has no connection yet. Called before other ranks learn of it.
+  // Throws STATE if a captured message has no connection yet. This must be called before other ranks learn of
+  // the message.
   void expect_ready(const Call& call) const;
-  // Returns the communicator of the group and those of all links. Any thread.
+  // Returns the communicator of the group and those of all links. Any thread may call this.
   std::vector<std::shared_ptr<NcclCommunicator>> communicators() const;
 
  private:

@@ -52,7 +52,7 @@ class DeviceMemory {
   void register_window(std::shared_ptr<NcclCommunicator> communicator, const NcclWait& limits) {
     if (!communicator) return;
     communicator_ = std::move(communicator);
-    is_known_ = true;  // possibly also after an error
+    is_known_ = true;  // NCCL may know the memory even if the registration fails
     window_ = communicator_->register_window(data_, bytes_, limits);
     is_known_ = window_ != nullptr;
   }
@@ -72,7 +72,7 @@ class DeviceMemory {
   const size_t bytes_;
   void* data_ = nullptr;
   NcclWindow* window_ = nullptr;
-  bool is_known_ = false;  // NCCL may use the memory
+  bool is_known_ = false;  // true if NCCL may use the memory
   std::shared_ptr<NcclCommunicator> communicator_;
 };
 

@@ -4,9 +4,9 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kErrorPollPeriodNs = 100 * kNsPerMs;
-constexpr int64_t kAwaitedNs = kNsPerMs / 4;  // while a program waits for a descriptor
-constexpr int64_t kBusyNs = 5 * kNsPerMs;     // while operations run
-constexpr int64_t kIdleNs = 20 * kNsPerMs;    // to find failures of other ranks
+constexpr int64_t kAwaitedNs = kNsPerMs / 4;  // poll period while a program waits on a descriptor
+constexpr int64_t kBusyNs = 5 * kNsPerMs;     // poll period while operations run
+constexpr int64_t kIdleNs = 20 * kNsPerMs;    // poll period otherwise, to find failures of other ranks
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void DeviceMonitor::check_group(int64_t now) {
   check_nccl(now);
 }
 
-// An error that may come from a peer waits a while, because the group engine can explain more.
+// An error that a peer may have caused waits a limited time, because the host's engine may explain it better.
 void DeviceMonitor::check_nccl(int64_t now) {
   for (const auto& communicator : links_.communicators()) {
     const NcclResult error = communicator->async_error();

@@ -16,9 +16,9 @@ class DeviceWatch {
   // The watch is made by the first call and never destroyed.
   static DeviceWatch& get();
 
-  // Supervises an engine as long as it exists. Starts the thread. Any thread.
+  // Supervises an engine as long as it exists. Starts the thread. Any thread may call this.
   void add(const std::shared_ptr<DeviceMonitor>& engine);
-  // Wakes the thread to poll all engines now. Any thread.
+  // Wakes the thread to poll all engines now. Any thread may call this.
   void wake() noexcept;
 
  private:

@@ -46,7 +46,8 @@ void DeviceWork::await_end(Deadline deadline) {
   wait_until(deadline, [this] { return test(); });
 }
 
-// The host waits only until the work is on its own stream. If the work has failed, this throws the failure.
+// Blocks the calling thread only until the work is on its own stream. If the work has failed, this throws the
+// failure.
 bool DeviceWork::wait_on(void* stream, Deadline deadline) {
   if (!wait_until(deadline, [this] { return launched() || test(); })) return false;
   if (done()) OperationWork::wait(deadline);
@@ -65,8 +66,8 @@ void DeviceWork::on_listener() {
   DeviceWatch::get().wake();
 }
 
-// Only the first call has an effect. The record is ended first, so that a program that sees the end also
-// finds it in the record.
+// Only the first call has an effect. The record is ended before the work is marked as done, so that a program
+// that sees the end also finds it in the record.
 void DeviceWork::complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept {
   const MutexLock lock(records_mutex_);
   if (done()) return;

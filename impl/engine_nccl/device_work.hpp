@@ -36,8 +36,8 @@ class DeviceWork final : public OperationWork {
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }
 
   // These fields are written before other threads can see the work.
-  PooledEvent begin_event;    // the work waits for it
-  PooledEvent end_event;      // others wait for it
+  PooledEvent begin_event;    // the work runs after it
+  PooledEvent end_event;      // passes when the work has ended
   DeviceRecords records;      // later written by complete() only
   bool captured = false;      // part of a graph, so it runs when the graph does
   bool untracked = false;     // only the watch refers to it

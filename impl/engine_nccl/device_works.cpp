@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kKernelsEndMs = 200;
 
-// Works that run one after another.
+// The key of an ordered queue: works with the same key run one after another.
 using OpQueue = std::pair<OpKind, int32_t>;
 OpQueue queue_of(const Call& call) {
   if (is_message(call.kind)) return {call.kind, call.root};
@@ -88,13 +88,13 @@ bool DeviceWorks::complete_if_over(DeviceWork& work) noexcept {
   return false;
 }
 
-// Writes the group's trace again: the one written at the failure lacks operations that ended later.
+// Writes the group's trace again, because the trace of the failure lacks operations that ended later.
 void DeviceWorks::write_trace_again() const noexcept {
   if (group_.local().revoked()) group_.local().tell_failure();
 }
 
-// The query must not disturb a capture of the program, so a result that a capture causes counts as "not yet".
-// The same holds for any event of a communicator that is ending.
+// The query must not disturb a capture of the program, so a result that a capture causes means "not yet". In
+// a communicator that is ending, the result for any event is "not yet" as well.
 bool DeviceWorks::has_passed(const PooledEvent& event) const {
   const DeviceScope scope(group_.device());
   const CudaResult result = group_.device().cuda().event_query(event.get());
@@ -103,7 +103,8 @@ bool DeviceWorks::has_passed(const PooledEvent& event) const {
   return true;
 }
 
-// If only the watch knows the work, the next call reports the cause.
+// If the program does not know the work, its failure is not reported here; the program's next call reports
+// the cause.
 void DeviceWorks::complete_with_cause(DeviceWork& work) noexcept {
   std::optional<Failure> failure = failures_.failure_of(work.call(), work.sequence());
   bool has_run = false;
@@ -134,7 +135,8 @@ bool DeviceWorks::any_running() noexcept {
   return std::ranges::any_of(works, [](const auto& work) { return !work->done() && !work->untracked; });
 }
 
-// The time of an operation counts from the end of all work before it, on its own stream and on the caller's.
+// The time-out of an operation starts when all work before it has ended, on its own stream and on the
+// caller's stream.
 std::optional<CallFailure> DeviceWorks::find_overdue(int64_t now) {
   std::set<OpQueue> seen;
   for (const auto& work : pending()) {
@@ -154,7 +156,7 @@ std::optional<CallFailure> DeviceWorks::find_overdue(int64_t now) {
 
 void DeviceWorks::record_uncalled() noexcept {
   if (!group_.published || !group_.on_one_host() || !group_.host->revoked()) return;
-  uint64_t followed = UINT64_MAX;  // the first running collective with an event
+  uint64_t followed = UINT64_MAX;  // sequence number of the first running collective that has an event
   call_out([&] {
     const MutexLock lock(mutex_);
     for (const auto& work : pending_)

@@ -33,22 +33,25 @@ class DeviceWorks {
     bool awaited = false;  // by a descriptor or a countdown
   };
   Activity update_all();
-  // Completes works that have ended before the group gives up, because these have not failed.
+  // Called before the group is given up: completes the works that have ended by then, because these have not
+  // failed.
   void complete_ended() noexcept;
-  // Returns true unless all works of the program are known to have ended.
+  // Returns false only if all works of the program are known to have ended.
   bool any_running() noexcept;
-  // Returns the cause for which an operation that takes too long fails the group. Only the watch calls it.
+  // Returns a failure if an operation has exceeded its time-out or can never complete. Only the watch calls
+  // this.
   std::optional<CallFailure> find_overdue(int64_t now);
-  // The completion of operations launched without an event is unknown. After a failure, it is only known that
-  // an operation fails if some rank of this host has not called it. These operations are recorded as failed.
+  // It is not known whether operations that were launched without an event have completed. After a failure,
+  // an operation is only known to fail if a rank of this host has not called it. Such operations are recorded
+  // as failed.
   void record_uncalled() noexcept;
 
-  // Waits until the works that were started have ended; throws TIMEOUT. Messages have their own
-  // communicators, so kCollectives leaves them out.
+  // Waits until the started works have ended; throws TIMEOUT. kCollectives leaves out messages, which have
+  // their own NCCL communicators.
   enum class Drain { kCollectives, kAll };
   void drain(Drain which, Deadline deadline);
-  // Waits for kernels that still run: if ranks are threads of one process, NCCL's abort can return before
-  // them.
+  // Waits for kernels that still run. If ranks are threads of one process, NCCL's abort can return before its
+  // kernels have ended.
   void await_kernels();
 
   // The following functions are for works.

@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// One word of device memory, over which barriers sum.
+// One word of device memory. A barrier is an all-reduce of this word.
 class BarrierWord {
  public:
   explicit BarrierWord(const std::shared_ptr<const Device>& device)

@@ -23,8 +23,8 @@ bool may_matter(const Launch& launch, const Environment& environment) {
   return launch.way == MeetingWay::kTcp && !environment(kVariable);
 }
 
-// Returns the address from which this host would send to the target. Connecting a datagram socket sends
-// nothing.
+// Returns the address from which this host would send to the target. This connects a datagram socket, which
+// sends nothing over the network.
 std::optional<SocketAddress> source_towards(const SocketAddress& target) {
   const UniqueFd socket(::socket(target.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   SocketAddress source;
@@ -32,7 +32,7 @@ std::optional<SocketAddress> source_towards(const SocketAddress& target) {
   if (!socket || ::connect(socket.get(), target.get(), target.bytes) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source.storage), &source.bytes) != 0)
     return std::nullopt;
-  // The port is at the same offset in both families.
+  // The port is at the same offset for IPv4 and IPv6.
   reinterpret_cast<sockaddr_in*>(&source.storage)->sin_port = 0;
   return source;
 }

@@ -12,7 +12,8 @@ OpKind other_end(OpKind kind) { return kind == OpKind::kSend ? OpKind::kRecv : O
 
 }  // namespace
 
-// The late ranks are read again afterwards, because a rank may have made the call just before it left.
+// The late ranks are determined again after a rank was found to have left, because that rank may have made
+// the call just before it left.
 template <typename Late>
 std::optional<CallFailure> LateCalls::find_departed_among(const Call& call, uint64_t sequence,
                                                           const Late& late_ranks) const {

@@ -15,23 +15,23 @@ struct CallFailure {
   Failure cause;  // its sequence is that of the call
 };
 
-// Only finds causes; the caller fails the group. The functions throw only for lack of memory.
+// Finds causes only; the caller fails the group. The functions throw only if memory is short.
 class LateCalls {
  public:
   explicit LateCalls(const NcclGroup& group) : group_(group) {}
 
-  // Notes the latest call on the device that was not captured. Any thread.
+  // Notes the latest call on the device that was not captured. Any thread may call this.
   void note_launched(uint64_t sequence) noexcept { latest_call_.store(sequence); }
-  // If all ranks are on one host, the end of operations on callers' streams is not tracked. This finds ranks
-  // that have not made the call at all. Only the watch calls it.
+  // If all ranks are on one host, the engine does not track when operations on callers' streams end. This
+  // finds ranks that have not even made such a call. Only the watch calls it.
   std::optional<CallFailure> find(int64_t now);
 
-  // --- Any thread.
-  // Returns a cause if the other end of a message has left without calling it.
+  // --- Any thread may call these functions.
+  // Returns a failure if the other end of a message has left without making its call.
   std::optional<CallFailure> find_departed(const Call& call, uint64_t sequence) const;
   CallFailure timed_out(const Call& call, uint64_t sequence, int64_t elapsed_ns) const;
-  // Adds to a time-out which ranks are at fault: those that have not made the call or made another one. May
-  // take seconds if the group has several hosts.
+  // Adds to a time-out which ranks have not made the call, or made another call. May take seconds if the
+  // group has several hosts.
   void explain(const Call& call, Failure& cause) const;
 
  private:
@@ -42,7 +42,7 @@ class LateCalls {
 
   const NcclGroup& group_;
   std::atomic<uint64_t> latest_call_{0};
-  uint64_t awaited_call_ = 0;  // a call for which other ranks may be late, and since when
+  uint64_t awaited_call_ = 0;  // a call that other ranks may not have made yet
   int64_t awaited_since_ns_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRanksPerRoot = 128;
 constexpr int kAttempts = 2;
-// Tags of exchanges among ranks of `host`; nccl_groups.cpp has others.
+// Tags of exchanges among the ranks of `host`. nccl_groups.cpp uses other tags.
 constexpr uint64_t kMembersTag = 1, kIdTag = 2, kOutcomeTag = 5;
 
 struct RootId {
@@ -47,8 +47,8 @@ std::vector<NcclUniqueId> agree_on_ids(GroupEngine& host, const NcclLibrary& lib
   return ids;
 }
 
-// Makes NCCL's communicator. A rank that fails is noticed at once on its own host, and on other hosts when
-// the deadline passes.
+// Makes NCCL's communicator. Ranks of the same host notice immediately that a rank has failed. Ranks of other
+// hosts notice it when the deadline passes.
 std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, GroupEngine& host,
                                               PublishedCalls& published, const NcclSettings& settings,
                                               uint64_t attempt, Deadline deadline) {

@@ -9,7 +9,7 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kHungNs = 30 * kNsPerSecond;
-constexpr int kAdoptedMs = 2000;  // for threads that are about to detach it
+constexpr int kAdoptedMs = 2000;  // time for threads that are about to detach the program's communicator
 
 std::atomic<bool> abort_has_hung{false};
 
@@ -51,11 +51,11 @@ void NcclEnding::set_ended() noexcept {
   state_.compare_exchange_strong(expected, State::kEnded);
 }
 
-// Ends the communicators at the same time: the abort of one may wait for kernels that only the abort of
-// another one ends.
+// Ends all communicators at the same time, because the abort of one communicator may wait for kernels that
+// end only when another one is aborted.
 void NcclEnding::end(const std::vector<std::shared_ptr<NcclCommunicator>>& all) {
   std::vector<std::thread> threads;
-  threads.reserve(all.size());  // a started thread that cannot be stored would end the process
+  threads.reserve(all.size());  // otherwise a thread might start but not be stored, which ends the process
   for (const auto& communicator : all)
     if (!call_out([&] {
           threads.push_back(start_thread("dsc-nccl-end", [this, communicator] { end_one(*communicator); }));
@@ -64,7 +64,8 @@ void NcclEnding::end(const std::vector<std::shared_ptr<NcclCommunicator>>& all) 
   for (std::thread& thread : threads) thread.join();
 }
 
-// Lets operations run to their end if the group has not failed, because other ranks need this rank's part.
+// If the group has not failed, lets running operations complete, because other ranks need this rank's part in
+// them.
 void NcclEnding::end_one(NcclCommunicator& communicator) noexcept {
   const GroupEngine& host = *group_.host;
   const NcclWait limits{Deadline::after_ms(host.timeout_ms()), [&host] {
@@ -77,8 +78,8 @@ void NcclEnding::end_one(NcclCommunicator& communicator) noexcept {
   run_until(now_ns(), [&] { communicator.abort(); });
 }
 
-// Runs `body`, which should return by `due_ns`. If it does not return some time after that, the watch treats
-// the device as stuck.
+// Runs `body`, which should return by `due_ns`. If it has still not returned some time later, the watch
+// treats the device as stuck.
 template <typename Body>
 void NcclEnding::run_until(int64_t due_ns, const Body& body) noexcept {
   std::multiset<int64_t>::iterator due;

@@ -14,20 +14,20 @@
 
 namespace dsc {
 
-// The engine owns it. Any thread may call it, except functions with another note.
+// The engine owns it. Any thread may call a function unless its comment says otherwise.
 class NcclEnding {
  public:
   explicit NcclEnding(const NcclGroup& group) : group_(group) {}
 
   // Throws BACKEND_STUCK once an abort has hung in this process.
   static void expect_usable();
-  // Waits until the threads of run_beside() are done, for all engines of the process.
+  // Waits until the threads of run_beside() have ended, for all engines of the process.
   static void await_all(Deadline deadline) noexcept;
   // Waits until a communicator of the program is detached.
   void await_adopted() const noexcept;
 
   bool begun() const noexcept { return state_.load() != State::kActive; }
-  // True if NCCL runs nothing any more, or is given up as stuck().
+  // True if NCCL runs nothing for this engine any more, or if the device is stuck.
   bool over() const noexcept {
     const State state = state_.load();
     return state == State::kEnded || state == State::kStuck;
@@ -39,18 +39,21 @@ class NcclEnding {
   void set_finalized() noexcept { finalized_.store(true); }
   void note_graph() noexcept { has_graphs_.store(true); }  // operations were captured
 
-  // Returns a wait with the given time-out; 0 means the communicator's. It throws the cause of an end.
+  // Returns a wait with the given time-out; 0 means the communicator's time-out. If the communicator ends
+  // meanwhile, the wait throws the cause.
   NcclWait wait_limits(int timeout_ms) const;
 
-  // Returns true for the first caller, which then calls end() and set_ended(), and false once finalized.
+  // Returns true to the first caller, which must then call end() and set_ended(). Returns false to later
+  // callers, and to all callers once the communicators are finalized.
   bool begin() noexcept;
   // Ends all communicators, and returns when this is done.
   void end(const std::vector<std::shared_ptr<NcclCommunicator>>& all);
   void set_ended() noexcept;
-  // Treats the device as stuck if the end takes far too long. Only the watch calls it.
+  // Treats the device as stuck if ending the communicators takes far too long. Only the watch calls this.
   void check_hung(int64_t now) noexcept;
 
-  // Runs `body` on a separate thread, because NCCL's abort may hang, or on this one if there is no memory.
+  // Runs `body` on a separate thread, because NCCL's abort may hang. If no thread can be made, runs it on
+  // this thread.
   template <typename Body>
   static void run_beside(const Body& body) noexcept {
     under_way_.fetch_add(1);

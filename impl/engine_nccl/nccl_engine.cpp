@@ -20,7 +20,7 @@ NcclEngine::NcclEngine(NcclGroup group) : group_(std::move(group)) {
   });
 }
 
-// If the driver fails, the communicator fails, because other ranks would wait.
+// If the driver reports an error, the communicator fails, because other ranks wait for this call.
 int NcclEngine::device_of(const Call& call, const void* buffer) {
   int number = kHostMemory;
   capture([&] { number = device_of_memory(group_.device(), buffer); },
@@ -71,9 +71,9 @@ bool NcclEngine::has_running() noexcept {
   return !ending_.finalized() && !group_.host->state.is_closed() && works_.any_running();
 }
 
-// If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that were
-// left before still let their operations run. The end of the world waits for these, because the process may
-// be about to end.
+// If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that this
+// rank left earlier may still run operations. The end of the world waits for these, because the process may
+// be about to exit.
 void NcclEngine::finalize() {
   Call call;
   call.kind = OpKind::kFinalize;
@@ -92,7 +92,7 @@ void NcclEngine::finalize() {
     NcclEnding::await_all(Deadline::after_ms(std::min(group_.host->timeout_ms() / 2, kEndingsMs)));
 }
 
-// Works end when the communicators have ended.
+// Works complete once the communicators have ended.
 void NcclEngine::give_up() noexcept {
   if (!ending_.begun()) works_.complete_ended();
   if (!ending_.begin()) return;

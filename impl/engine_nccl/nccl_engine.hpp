@@ -1,5 +1,5 @@
-// The device side of one communicator. It composes the parts in this folder. The host's communicator decides
-// when the group has failed.
+// The device side of one communicator, composed of the parts in this folder. The host's engine decides when
+// the group has failed.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace dsc {
 
-// Works, and threads of the engine, keep it alive; DeviceWatch does not. Comments of DeviceEngine tell which
+// Works and the engine's own threads keep it alive; DeviceWatch does not. Comments of DeviceEngine say which
 // functions any thread may call.
 class NcclEngine final : public DeviceEngine,
                          private NcclOwner,
                          public std::enable_shared_from_this<NcclEngine> {
  public:
-  // Collective among the ranks of `host`: makes the device's part of its world. Throws on all ranks if that
-  // fails on one.
+  // Collective among the ranks of `host`: makes the engine of the world's device. If one rank fails, all
+  // throw.
   static std::shared_ptr<NcclEngine> create(const DeviceWorld& world,
                                             const std::shared_ptr<GroupEngine>& host, Deadline deadline);
   explicit NcclEngine(NcclGroup group);
@@ -63,7 +63,7 @@ class NcclEngine final : public DeviceEngine,
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
   void fail_split(const Error& error) noexcept;
 
-  // Each part refers to some of those above it.
+  // Each part refers to parts above it, so the order matters.
   const NcclGroup group_;
   NcclEnding ending_{group_};
   LateCalls late_{group_};

@@ -1,4 +1,4 @@
-// What the parts of one device engine share.
+// The data that all parts of one device engine share.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ struct NcclGroup {
            world.nccl.library->functions.get_error_string(result));
   }
 
-  // Returns a cause for which the group fails, with the operation that it concerns.
+  // Returns a failure of the group, caused by the given operation.
   Failure failure(dsc_result_t code, OpKind kind, uint64_t sequence, std::string_view what) const noexcept {
     Failure cause;
     cause.code = code;
@@ -46,11 +46,12 @@ struct NcclGroup {
   }
 };
 
-// The engine as its parts see it. Any thread.
+// What the parts may call on the engine that owns them. Any thread may call these functions.
 class NcclOwner {
  public:
   virtual void give_up() noexcept = 0;
-  // The engine and all its parts exist as long as the result; null while it is being destroyed.
+  // While the result exists, the engine and all its parts exist. Returns null while the engine is being
+  // destroyed.
   virtual std::shared_ptr<void> keep_alive() noexcept = 0;
 
  protected:

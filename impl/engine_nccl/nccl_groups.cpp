@@ -1,4 +1,4 @@
-// Groups on devices: each has an engine with its own communicator of NCCL.
+// Groups on devices. Each group has an engine with its own communicator of NCCL.
 #include <algorithm>
 #include <optional>
 
@@ -12,9 +12,9 @@
 namespace dsc {
 namespace {
 
-// Tags of exchanges among ranks of a group; make_communicator.cpp has others.
+// Tags of exchanges among the ranks of a group. make_communicator.cpp uses other tags.
 constexpr uint64_t kMadeTag = 3, kBusyTag = 4, kSplitTag = 5, kAdoptTag = 16;
-constexpr uint64_t kFirstSplit = 16;  // step of the first split; lower steps are those of start-up
+constexpr uint64_t kFirstSplit = 16;  // step number of the first split; start-up uses lower numbers
 
 NcclSettings settings_of(const GroupEngine& host, const GroupOptions& options) {
   return {host.name(), options.net_name, options.min_ctas, options.max_ctas};
@@ -113,20 +113,20 @@ std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const Nc
   std::shared_ptr<NcclCommunicator> part;
   capture(
       [&] {
-        // NCCL allows no running operation here.
+        // NCCL does not allow running operations during a split.
         works_.drain(DeviceWorks::Drain::kCollectives, usual.deadline);
         part = group_.communicator->split(color, key, settings, {usual.deadline, check});
       },
       [&](const Error& error) {
         group_.published->publish_failed_step(step);
-        if (!group_.on_one_host()) fail_split(error);  // only ranks of this host see the step
+        if (!group_.on_one_host()) fail_split(error);  // ranks of other hosts do not see the failed step
         throw Error(error);
       });
   return part;
 }
 
-// Collective among all ranks of this communicator. Returns null for ranks that are in no group of several
-// ranks. An error leaves NCCL's communicator in an undefined state, so it fails this communicator.
+// Collective among all ranks of this communicator. Returns null on ranks that join no group, or a group of
+// one rank. An error leaves NCCL's communicator in an undefined state, so this communicator fails too.
 std::shared_ptr<NcclCommunicator> NcclEngine::split_communicator(const GroupEngine* child, int32_t color,
                                                                  const GroupOptions& options) {
   GroupEngine& host = *group_.host;
@@ -167,8 +167,8 @@ Engines NcclEngine::make_group(const MakeGroup& make, int32_t color, const Group
   return make_part(group_.world, std::move(child), std::move(part), options, deadline);
 }
 
-// The ranks exchange what they know of the program's communicator. So an error on one rank, or a difference
-// between ranks, fails the call on all of them.
+// The ranks exchange what they know of the program's communicator. An error on one rank, or a difference
+// between ranks, then fails the call on all ranks.
 Engines NcclEngine::adopt(void* communicator, const GroupOptions& options) {
   auto* const comm = static_cast<NcclComm*>(communicator);
   Adopted mine;
@@ -181,8 +181,8 @@ Engines NcclEngine::adopt(void* communicator, const GroupOptions& options) {
                    deadline);
 }
 
-// The survivors make a new NCCL communicator. ncclCommShrink of a revoked one shares nothing with it (NCCL
-// 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
+// The survivors make a new NCCL communicator. ncclCommShrink on a revoked communicator reuses nothing of it
+// (NCCL 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
 Engines NcclEngine::shrink(const GroupOptions& options) {
   auto rest = group_.host->shrink(options);
   const Deadline deadline = Deadline::after_ms(rest->timeout_ms());

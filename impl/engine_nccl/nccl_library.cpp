@@ -49,8 +49,7 @@ void find_needed(const Symbols& symbols, NcclFunctions& nccl) {
   symbols.need("ncclRedOpDestroy", nccl.red_op_destroy);
 }
 
-// Features are found by their symbols, because libraries of other vendors number their versions
-// differently.
+// Features are detected by their symbols, because libraries of other vendors have other version numbers.
 std::vector<const char*> find_features(const Symbols& symbols, NcclFunctions& nccl) {
   std::vector<const char*> features = {"config_init"};  // every supported version has it
   const auto one = [&](const char* feature, const char* name, auto*& function) {
@@ -90,7 +89,7 @@ int ask_version(const NcclLibrary& library) {
 }  // namespace
 
 std::string nccl_version(int number) {
-  const int major = number < 10000 ? 1000 : 10000;  // the format changed with 2.9
+  const int major = number < 10000 ? 1000 : 10000;  // NCCL 2.9 changed the format
   return std::to_string(number / major) + "." + std::to_string(number % major / 100) + "." +
          std::to_string(number % 100);
 }

@@ -10,7 +10,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kFirstFloat8 = 22400;  // sums of 8-bit floats came with NCCL 2.24
+constexpr int kFirstFloat8 = 22400;  // NCCL 2.24 and later sum 8-bit floats
 constexpr int kFloat8Capability = 90;
 constexpr size_t kMostScales = 16;
 
@@ -21,7 +21,7 @@ bool is_reduction(OpKind kind) {
          kind == OpKind::kReduceScatterV;
 }
 
-// True for operations that are one call of NCCL; others may need several.
+// True for operations that are a single call of NCCL. Other operations may need several calls.
 bool is_one_call(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter ||
          kind == OpKind::kBroadcast || kind == OpKind::kAllGather || kind == OpKind::kSend ||
@@ -37,7 +37,7 @@ NcclType reduced_as(int32_t dtype) {
 }
 
 NcclOp plain_op(const Call& call) {
-  if (call.dtype != DSC_DTYPE_BOOL) return static_cast<NcclOp>(call.op - 1);
+  if (call.dtype != DSC_DTYPE_BOOL) return static_cast<NcclOp>(call.op - DSC_OP_SUM);
   const bool all = call.op == DSC_OP_PROD || call.op == DSC_OP_MIN || call.op == DSC_OP_BAND;
   return all ? NcclOp::min : NcclOp::max;
 }
@@ -167,7 +167,8 @@ NcclOp NcclOperations::op_of(NcclComm* comm, const Call& call) {
   if (call.prescale == 1) return plain_op(call);
   const auto known = scales_.find({call.prescale, call.dtype});
   if (known != scales_.end()) return known->second;
-  if (scales_.size() == kMostScales) {  // operations on streams have their own copy
+  // Operations that are on streams already have their own copy of the factor.
+  if (scales_.size() == kMostScales) {
     communicator_->drop_scaled_sum(comm, scales_.begin()->second);
     scales_.erase(scales_.begin());
   }
@@ -199,7 +200,7 @@ void NcclOperations::receive(void* data, size_t bytes, int peer, NcclComm* comm,
   communicator_->check(communicator_->nccl().recv(data, bytes, kMovedAs, peer, comm, stream), "ncclRecv");
 }
 
-// Uses NCCL's own functions for blocks if the library has them, otherwise messages in one group.
+// Uses NCCL's own functions for blocks if the library has them; otherwise sends messages in one NCCL group.
 void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   const size_t bytes = bytes_of(call.count, call.dtype);
@@ -224,7 +225,7 @@ void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* st
   if (call.kind == OpKind::kScatter) receive(call.recv, bytes, call.root, comm, stream);
 }
 
-// Blocks of different lengths need a broadcast or a reduction for each rank, or messages.
+// With blocks of different lengths, each rank needs its own broadcast, reduction or message.
 void NcclOperations::put_lists(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   for (int peer = 0; peer < ranks_; ++peer) {

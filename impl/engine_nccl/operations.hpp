@@ -10,12 +10,12 @@
 
 namespace dsc {
 
-// Returns why NCCL cannot run an operation here, as a text to follow the operation's name; nullopt if it
-// can.
+// Returns why NCCL cannot run an operation here, as a text that follows the operation's name; nullopt if NCCL
+// can run it.
 std::optional<std::string> unsupported_reason(const NcclContext& context, const Call& call);
 
-// Throws INVALID_ARG for a reduction with unaligned buffers, because an unaligned access on the device
-// makes CUDA unusable for the process. The sizes are those of this rank's buffers in bytes.
+// Throws INVALID_ARG for a reduction with unaligned buffers, because an unaligned access on the device makes
+// CUDA unusable for the process. The sizes are those of this rank's buffers, in bytes.
 void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes);
 
 // Puts operations on streams, for one communicator.

@@ -35,7 +35,7 @@ void PackedOnDevice::unpack() const {
   }
 }
 
-// One of both ends is contiguous, so its rows follow each other.
+// At least one of source and target is contiguous.
 void PackedOnDevice::copy(CudaAddress from, CudaAddress to, const Rows& from_rows, const Rows& to_rows,
                           size_t count) const {
   if (count == 0) return;

@@ -17,7 +17,7 @@ class PackedOnDevice {
   PackedOnDevice(const Device& device, const Kernels& kernels, const Call& call, int rank, int size,
                  CudaStream* stream);
 
-  // The same call on contiguous blocks.
+  // Returns the same call, with contiguous blocks.
   const Call& call() const noexcept { return call_; }
   // Writes the received blocks to the columns of the recv buffer, on the same stream.
   void unpack() const;

@@ -7,7 +7,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kOnHost = 1;  // fingerprint of all calls on host memory
+constexpr uint64_t kOnHost = 1;  // all calls on host memory have this fingerprint
 constexpr size_t kMostDescribed = 4;
 
 std::string words(const CallSignature& shown, bool on_device) {
@@ -86,7 +86,7 @@ std::optional<DifferingCall> PublishedCalls::publish(const Call& call, bool on_d
   return std::nullopt;
 }
 
-// The calls of both ends differ in kind and peer, so only count and type are compared.
+// The two ends of a message differ in kind and peer, so only count and type are compared.
 std::optional<DifferingCall> PublishedCalls::publish_message(const Call& call) {
   const bool sends = call.kind == OpKind::kSend;
   Call equal;

@@ -1,6 +1,6 @@
-// Published calls of the ranks of one host, for comparison without waiting: every rank publishes its latest
-// calls and reads those of the others with the same sequence number. The later of two ranks detects a
-// difference.
+// Calls that the ranks of one host publish, so that they can be compared without waiting. Every rank
+// publishes its latest calls and reads the calls of the others that have the same sequence number. The rank
+// that publishes later detects a difference.
 #pragma once
 
 #include <atomic>
@@ -42,32 +42,33 @@ class PublishedCalls {
   // allocated together.
   PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members);
 
-  // Publishes this rank's next collective and compares it. Calls on host memory get a sequence number here
-  // too, but are compared elsewhere. One thread at a time.
+  // Publishes this rank's next collective, and compares it if it runs on a device. Calls on host memory take
+  // a sequence number here too, but are compared elsewhere. Only one thread at a time may call this.
   std::optional<DifferingCall> publish(const Call& call, bool on_device);
-  // Publishes this rank's next message and compares it with the other end. One thread at a time. Afterwards
-  // latest_message() is its sequence number.
+  // Publishes this rank's next message and compares it with the call at the other end. Afterwards
+  // latest_message() returns its sequence number. Only one thread at a time may call this.
   std::optional<DifferingCall> publish_message(const Call& call);
 
   uint64_t latest_message(const Call& call) const noexcept;
 
-  // publish_failed_step() publishes that a collective step failed on this rank; has_failed_step() is true if
-  // it failed on any rank of this host. Steps are counted from 1. Any thread.
+  // publish_failed_step() publishes that a collective step has failed on this rank. has_failed_step() is true
+  // if the step, or a later one, has failed on any rank of this host. Steps are counted from 1. Any thread
+  // may call this.
   void publish_failed_step(uint64_t step) noexcept;
   bool has_failed_step(uint64_t step) const noexcept;
 
-  // --- Any thread.
+  // --- Any thread may call these functions.
   uint64_t latest() const noexcept { return latest_.load(); }
   OpKind kind_of(uint64_t sequence) const;  // of this rank's own collective
   // Returns the sequence number of the latest collective that all ranks of this host have called.
   uint64_t least() const noexcept;
-  // Returns the ranks of this host that have not called that collective.
+  // Returns the ranks of this host that have not called the collective with this sequence number.
   std::vector<int32_t> missing(uint64_t sequence) const;
   bool has_left(int32_t rank) const noexcept;
   // Returns what the ranks of this host know about a collective.
   CallThere called(uint64_t sequence) const;
-  // Returns what is known about a message at the end `rank`. `rank` is a rank of this host; if the peer is on
-  // another host, it is this rank.
+  // Returns what is known about a message at its end `rank`, which is a rank of this host. If the peer is on
+  // another host, `rank` must be this rank.
   CallThere called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t sequence) const;
   bool is_here(int32_t rank) const noexcept { return member_of(rank) >= 0; }
 
@@ -101,8 +102,8 @@ class PublishedCalls {
   std::atomic<uint64_t> latest_{0};
   std::vector<uint64_t> sent_, received_;  // count of messages, by member
   mutable Mutex mutex_;
-  // The latest messages with ranks of other hosts. They are not in shared memory, so only this rank has them.
-  // The key is (true if this rank sends, peer).
+  // The latest messages exchanged with ranks of other hosts. They are not in shared memory, so each rank
+  // knows only its own. The key is (true if this rank sends, peer).
   std::map<std::pair<bool, int32_t>, Recent> far_ DSC_GUARDED_BY(mutex_);
 };
 

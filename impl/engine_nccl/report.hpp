@@ -1,11 +1,11 @@
-// What dsc_engines_json() reports about NCCL.
+// The part of dsc_engines_json() about NCCL.
 #pragma once
 
 #include "comm/library_report.hpp"
 
 namespace dsc {
 
-// Also reports what was found if there is no driver for it.
+// Reports NCCL. If it is found but the CUDA driver is missing, reports what was found.
 void look_for_nccl(LibraryReport& report);
 
 }  // namespace dsc

@@ -20,7 +20,7 @@ struct StatusQuery {
 std::string encode(const StatusQuery& question);
 // The result has at most 512 bytes; longer lists and texts are cut.
 std::string encode(const CallThere& there);
-// nullopt if the bytes are not a valid question, or not a valid answer.
+// Return nullopt if the bytes are not a valid question or answer.
 std::optional<StatusQuery> decode_question(const std::string& question);
 std::optional<CallThere> decode_call(const std::string& answer);
 

@@ -25,7 +25,7 @@ DevicePlan::DevicePlan(const DeviceContext& context, const MoePlan& plan, int ti
   upload(std::move(lists), Deadline::after_ms(timeout_ms));
 }
 
-// The lists lie in the order of the functions that name them.
+// Makes all lists, in the same order as the functions that return them.
 std::unique_ptr<std::vector<int64_t>> DevicePlan::make_lists(const MoePlan& plan) const {
   const size_t ordered = 2 * sent_rows_ + slots_;
   auto lists = std::make_unique<std::vector<int64_t>>(
@@ -47,13 +47,13 @@ std::unique_ptr<std::vector<int64_t>> DevicePlan::make_lists(const MoePlan& plan
   return lists;
 }
 
-// On its own stream the copy waits for nothing else. So it cannot hang after an operation that never ends,
-// and it may run while the caller captures a stream.
+// Copies the lists to the device. The copy has its own stream, so it waits for no other work. It cannot hang
+// behind an operation that never ends, and it may run while the caller captures another stream.
 void DevicePlan::upload(std::unique_ptr<std::vector<int64_t>> lists, Deadline deadline) {
   const Device& device = *context_.device;
   device.copy(lists_->address(), address_of(lists->data()), lists->size() * sizeof(int64_t), stream_.get());
   if (wait_for(device, *context_.events, stream_.get(), deadline)) return;
-  static_cast<void>(lists.release());  // the device may still read it
+  static_cast<void>(lists.release());  // leaked, because the device may still read it
   fail(DSC_ERR_TIMEOUT, "the lists of the plan did not reach device %d in time", device.number());
 }
 

@@ -1,4 +1,4 @@
-// The permutations of a plan in memory of a device.
+// The permutations of a plan, in device memory.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace dsc {
 
 class MoePlan;
 
-// Lists of int64 as kernels read them; -1 means no row.
+// A list of int64 for kernels; -1 means that there is no row.
 struct RowList {
   DeviceAddress address;
   size_t count;
@@ -20,28 +20,28 @@ struct RowList {
 class DevicePlan {
  public:
   // Copies the lists to the device and waits for the copy. Other work on the device does not delay it, except
-  // copies. Throws TIMEOUT.
+  // other copies. Throws TIMEOUT.
   DevicePlan(const DeviceContext& context, const MoePlan& plan, int timeout_ms);
 
   const DeviceContext& context() const noexcept { return context_; }
   size_t top_k() const noexcept { return top_k_; }
-  bool is_alone() const noexcept { return is_alone_; }      // in a group of one rank
-  bool is_ordered() const noexcept { return is_ordered_; }  // see MoePlan
+  bool is_alone() const noexcept { return is_alone_; }      // true in a group of one rank
+  bool is_ordered() const noexcept { return is_ordered_; }  // same as MoePlan::is_ordered()
   size_t received_rows() const noexcept { return received_rows_; }
 
   RowList tokens_of_sent() const noexcept { return list(0, sent_rows_); }
   RowList slots_of_sent() const noexcept { return list(sent_rows_, sent_rows_); }
-  // Position of each slot's row among the rows that are sent.
+  // Returns the position of each slot's row among the rows that are sent.
   RowList positions() const noexcept { return list(2 * sent_rows_, slots_); }
-  // Position of each expert's row among the rows that are received, and the reverse; for plans that are not
-  // ordered.
+  // For plans that are not ordered: the first function returns the position of each row of an expert among
+  // the received rows, and the second returns the inverse.
   RowList received_of_experts() const noexcept { return list(2 * sent_rows_ + slots_, expert_rows_); }
   RowList experts_of_received() const noexcept {
     return list(2 * sent_rows_ + slots_ + expert_rows_, received_rows_);
   }
 
-  // Called when kernels that read the lists are on a stream: the memory is freed after them. A captured graph
-  // has no such point.
+  // Called after kernels that read the lists were put on a stream, because the lists must be freed after
+  // these kernels. During a capture this has no effect.
   void note_use(DeviceStream* stream) const;
 
  private:
@@ -54,7 +54,7 @@ class DevicePlan {
   const DeviceContext context_;
   const size_t top_k_, slots_, sent_rows_, received_rows_, expert_rows_;
   const bool is_alone_, is_ordered_;
-  const Stream stream_;  // of the memory: ordered after all uses
+  const Stream stream_;  // stream of the memory; ordered after all uses of it
   std::unique_ptr<DeviceBuffer> lists_;
 };
 

@@ -71,7 +71,7 @@ std::shared_ptr<Work> DeviceRows::to_tokens(const RowCall& call, const char* nam
     void* const packed = plan.is_ordered() ? nullptr : on.take(plan.received_rows());
     if (!plan.is_ordered()) on.gather(rows, plan.experts_of_received(), packed);
     exchange.send = plan.is_ordered() ? rows : packed;
-    // In a group of one nothing moves, and nothing is written to these rows.
+    // In a group of one rank, nothing moves, so the rows are only read.
     exchange.recv = plan.is_alone() ? const_cast<void*>(rows) : on.take(plan.tokens_of_sent().count);
     return [&on, finish, returned = exchange.recv] { finish(on, returned); };
   };

@@ -17,7 +17,8 @@ ExpertLayout::ExpertLayout(const MoeSettings& settings, size_t rank, size_t rank
          padding_);
 }
 
-// The first experts_ % ranks_ ranks have one expert more than the others.
+// Returns the rank that holds an expert. Each of the first experts_ % ranks_ ranks holds one expert more than
+// the other ranks.
 size_t ExpertLayout::rank_of(size_t expert) const noexcept {
   const size_t least = experts_ / ranks_, longer = experts_ % ranks_;
   const size_t of_longer = longer * (least + 1);

@@ -18,7 +18,7 @@ bool FinishingWork::wait(Deadline deadline) {
   return true;
 }
 
-// A program that learns of success expects the results to be ready.
+// Runs the last step before success is returned, because a program then expects the results to be ready.
 Failure FinishingWork::failure() const {
   Failure ended = operation_->failure();
   if (ended.code == DSC_OK) finish();

@@ -1,4 +1,4 @@
-// A started operation whose results need one more step on this rank when the operation has ended.
+// A started operation whose results need one more step on this rank after the operation has ended.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace dsc {
 
-// The thread that waits for this work, or asks whether it has ended, runs the step. If the operation fails,
-// the step is left out.
+// The step runs on the thread that waits for this work or asks whether it has ended. If the operation fails,
+// the step is skipped.
 class FinishingWork final : public Work {
  public:
   // `step` must not throw.
@@ -33,7 +33,7 @@ class FinishingWork final : public Work {
 
   const std::shared_ptr<Work> operation_;
   mutable Mutex mutex_;
-  mutable std::function<void()> step_ DSC_GUARDED_BY(mutex_);  // empty once it has run
+  mutable std::function<void()> step_ DSC_GUARDED_BY(mutex_);  // empty after it has run
   mutable std::atomic<bool> finished_{false};
 };
 

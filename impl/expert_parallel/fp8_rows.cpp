@@ -15,10 +15,11 @@ namespace {
 
 constexpr float kMost = 448;  // largest number of f8e4m3
 
-// Blocks below this magnitude get its scale, because the inverse of the scale must also be finite.
+// Lower limit of the magnitude from which the scale is computed, because the inverse of the scale must also
+// be finite.
 constexpr float kLeast = 0x1p-100f;
 
-// Calls `on_block(first element, elements, position of the scale)` for each block of a row.
+// Calls `on_block(first element, number of elements, offset of the scale)` for each block of a row.
 template <typename OnBlock>
 void for_each_block(size_t hidden, const OnBlock& on_block) {
   size_t scale = hidden;

@@ -18,7 +18,7 @@ std::byte* row_at(void* rows, size_t row, size_t bytes) {
   return static_cast<std::byte*>(rows) + row * bytes;
 }
 
-// Rows of no elements may have no memory.
+// Pointers may be null if there are no bytes to copy.
 void copy_rows(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -45,7 +45,7 @@ std::shared_ptr<Work> HostRows::to_experts(const RowCall& call, const char* name
   std::byte* received = is_direct(format) ? static_cast<std::byte*>(rows) : exchange.expert_side(format);
   std::byte* sent = plan_.ranks() == 1 ? received : exchange.token_side(format);
   for (size_t token = 0, slot = 0; token < plan_.tokens(); ++token) {
-    const std::byte* before = nullptr;  // row of the same token
+    const std::byte* before = nullptr;  // a previous row of the same token
     for (size_t k = 0; k < plan_.settings().top_k; ++k, ++slot) {
       if (positions[slot] == MoePlan::kNowhere) continue;
       std::byte* to = row_at(sent, positions[slot], format.bytes());
@@ -60,7 +60,7 @@ std::shared_ptr<Work> HostRows::to_experts(const RowCall& call, const char* name
   return exchange.run(call.comm, plan_.step(name, true), format, sent, received, deliver_all, call.starts);
 }
 
-// Rows of padding are zeroed on the receiving side, so that the senders need not write them.
+// Sets padding rows to zero. The receiver does this, so that senders need not write them.
 void HostRows::clear_padding(const RowFormat& format, void* rows) const {
   if (!plan_.settings().padded) return;
   const size_t bytes = format.plain_bytes();
@@ -152,7 +152,7 @@ void HostRows::sum_tokens(const RowFormat& format, const std::byte* rows, const 
                           void* out) const {
   const size_t bytes = format.plain_bytes(), bytes_of_weight = weight_bytes(format.dtype);
   std::array<const void*, 64> own;
-  std::array<double, 64> factors;  // room for weights of any type
+  std::array<double, 64> factors;  // large enough for weights of any type
   const std::vector<size_t>& positions = plan_.positions();
   const size_t top_k = plan_.settings().top_k;
   for (size_t token = 0; token < plan_.tokens(); ++token) {

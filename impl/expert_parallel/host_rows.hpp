@@ -9,7 +9,8 @@ namespace dsc {
 
 class MoePlan;
 
-// The plan owns it. Calls throw STATE while a work of this plan has not ended.
+// The mover for host memory, owned by a plan. A call throws STATE while an earlier work of the plan has not
+// ended.
 class HostRows final : public RowMover {
  public:
   explicit HostRows(MoePlan& plan) noexcept : plan_(plan) {}
@@ -23,11 +24,11 @@ class HostRows final : public RowMover {
  private:
   bool is_direct(const RowFormat& format) const noexcept;
 
-  // Sends the rows that `put(token, slot, row before, memory)` writes to the experts.
+  // Sends rows to the experts. `put(token, slot, previous row of the token, memory)` writes each row.
   template <typename Put>
   std::shared_ptr<Work> to_experts(const RowCall& call, const char* name, void* rows, const Put& put,
                                    const std::function<void()>& finish);
-  // Sends rows back to their tokens, and then calls `finish` with the memory that holds them.
+  // Sends rows back to their tokens. Then calls `finish` with the memory of the received rows.
   std::shared_ptr<Work> to_tokens(const RowCall& call, const char* name, const void* rows,
                                   const std::function<void(const std::byte*)>& finish);
   void deliver(const RowFormat& format, const std::byte* received, void* rows) const;

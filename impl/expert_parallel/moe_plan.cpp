@@ -13,7 +13,7 @@ uint64_t tag_of(const MoeSettings& settings) noexcept {
   uint64_t tag = mix_id(settings.experts, settings.top_k);
   tag = mix_id(tag, settings.capacity);
   tag = mix_id(tag, static_cast<uint64_t>(settings.drop));
-  return mix_id(tag, settings.padded ? 1 : 0) | 1;  // 0 would mean no tag
+  return mix_id(tag, settings.padded ? 1 : 0) | 1;  // a tag of 0 would mean that there is no tag
 }
 
 void note_settings(Call& call, const MoeSettings& settings) noexcept {
@@ -30,8 +30,8 @@ void note_settings(Call& call, const MoeSettings& settings) noexcept {
 
 constexpr size_t kMostRows = SIZE_MAX / 16;  // so that sums of a few such numbers do not overflow
 
-// Exchanges how many rows each rank sends to each expert. Returns the numbers for this rank's experts, by
-// expert and then by rank.
+// Exchanges how many rows each rank sends to each expert. Returns these numbers for this rank's experts,
+// ordered by expert and then by source rank.
 std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, const ExpertLayout& layout,
                                     const std::vector<size_t>& counts) {
   const auto ranks = static_cast<size_t>(comm.size());
@@ -54,7 +54,7 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
   size_t total = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i] = received[i % ranks * block + i / ranks];
-    // A corrupt peer must not make this rank write beyond its memory.
+    // Check the number, because a corrupt peer must not make this rank write outside of its memory.
     if (rows[i] > (settings.capacity > 0 ? settings.capacity : kMostRows) || (total += rows[i]) > kMostRows)
       fail(DSC_ERR_PROTOCOL, "rank %zu sends %zu rows to an expert, which is more than it can have",
            i % ranks, rows[i]);
@@ -62,7 +62,8 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
   return rows;
 }
 
-// If the engine cannot exchange blocks of different lengths, the plan would be of no use.
+// Fails early if the engine cannot exchange blocks of different lengths, because such a plan could not be
+// used.
 void expect_supported(const Comm& comm, const MoeSettings& settings) {
   Call call;
   call.kind = settings.padded ? OpKind::kAllToAll : OpKind::kAllToAllV;

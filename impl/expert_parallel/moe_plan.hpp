@@ -1,4 +1,5 @@
-// The exchange of a mixture-of-experts layer: tokens go to the ranks of their experts and come back.
+// The exchange of a mixture-of-experts layer: tokens are sent to the ranks of their experts, and results are
+// sent back.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class MoePlan : public std::enable_shared_from_this<MoePlan> {
  public:
   static constexpr size_t kNowhere = SIZE_MAX;
 
-  // Collective. The settings and the choice were checked.
+  // Collective. The caller has checked the settings and the choice.
   static std::shared_ptr<MoePlan> create(Comm& comm, const MoeSettings& settings, const Choice& choice);
   MoePlan(const MoeSettings& settings, const ExpertLayout& layout, size_t slots, ChosenSlots chosen,
           std::vector<size_t> source_rows, size_t ranks, std::shared_ptr<Scratch> scratch);
@@ -27,20 +28,22 @@ class MoePlan : public std::enable_shared_from_this<MoePlan> {
   size_t tokens() const noexcept { return positions_.size() / settings_.top_k; }
   Range experts() const noexcept { return layout_.own(); }
   size_t rows() const noexcept { return layout_.expert_rows(source_rows_); }
-  // The larger of the two numbers of rows that are sent and received, with padding.
+  // Returns the number of rows that are sent or that are received, whichever is larger. Padding is included.
   size_t most_rows() const noexcept { return exchange_.most_rows(); }
   size_t sent() const noexcept { return sent_; }
   size_t dropped() const noexcept { return dropped_; }
-  // Rows that each expert of this rank gets from each rank, by expert and then by rank.
+  // Returns how many rows each expert of this rank gets from each rank, ordered by expert and then by source
+  // rank.
   const std::vector<size_t>& source_rows() const noexcept { return source_rows_; }
   std::vector<size_t> expert_rows() const;
-  // Position of each slot's row among the rows that this rank sends, or kNowhere.
+  // Returns the position of each slot's row among the rows that this rank sends, or kNowhere if the slot is
+  // not sent.
   const std::vector<size_t>& positions() const noexcept { return positions_; }
 
-  // For the movers.
+  // --- Functions for the row movers.
   const std::vector<RowRun>& runs() const noexcept { return runs_; }
   size_t ranks() const noexcept { return ranks_; }
-  // Returns whether rows arrive in the order of the experts.
+  // Returns true if received rows are already ordered by expert.
   bool is_ordered() const noexcept { return is_ordered_; }
   RowExchange& exchange() noexcept { return exchange_; }
   const RowExchange& exchange() const noexcept { return exchange_; }

@@ -99,8 +99,9 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
   const auto operation = comm.start(call);
   std::shared_ptr<FinishingWork> work;
   capture([&] { work = std::make_shared<FinishingWork>(operation, [finish, memory] { finish(); }); },
-          [&](const Error& error) {  // the operation must no longer use the buffers when the caller learns of
-                                     // the error
+          // The operation must have ended before the caller gets the error, because the caller may then reuse
+          // the buffers.
+          [&](const Error& error) {
             comm.abort();
             wait_ignoring_failure(*operation, Deadline::never());
             throw Error(error);

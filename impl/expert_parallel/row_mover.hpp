@@ -1,4 +1,4 @@
-// The four exchanges of rows on a plan, for rows in memory of one kind.
+// The four exchanges of rows on a plan. There is an implementation for host memory and one for device memory.
 #pragma once
 
 #include <memory>
@@ -7,25 +7,26 @@
 
 namespace dsc {
 
-// The form of a call: in which memory, and whether it is started.
+// The circumstances of a call: the memory of its rows, and whether it returns before it has ended.
 struct RowCall {
   Comm& comm;
   RowFormat format;
-  const void* on_device;  // any memory of the call if it is on the device; otherwise null
-  void* stream;           // of the device
-  bool starts;            // returns at once, with a work
+  const void* on_device;  // a buffer of the call if it is on the device; otherwise null
+  void* stream;           // a stream of the device
+  bool starts;            // if set, the call returns a work without waiting
 };
 
 class RowMover {
  public:
   virtual ~RowMover() = default;
 
-  // Collective; the arguments were checked. With `starts` they return a work. Otherwise they return null at
-  // the end; on a device this is when they are on the stream.
+  // All four functions are collective, and the caller has checked the arguments. If `starts` is set, they
+  // return a work. Otherwise they return null when the exchange has ended, or on a device when it is on the
+  // stream.
   virtual std::shared_ptr<Work> dispatch(const RowCall& call, const void* tokens, void* rows) = 0;
   virtual std::shared_ptr<Work> dispatch_backward(const RowCall& call, const void* row_gradients,
                                                   void* token_gradients) = 0;
-  // Weights may be null, and so may `returned`.
+  // `weights` and `returned` may be null.
   struct Combined {
     const void* weights;
     void* out;

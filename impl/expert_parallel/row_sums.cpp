@@ -10,14 +10,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "expert_parallel/row_sums.cpp"
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// Highway requires this include after foreach_target.h.
 #include "dtype/logits-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Sums one vector of elements; `kWeighs` is false if all weights are 1.
+// Computes the sum of one vector of elements. `kWeighs` is false if all weights are 1.
 template <class Rows, bool kWeighs, typename Element = typename Rows::Element>
 HWY_INLINE void sum_vector(const Element* const* rows, const typename Rows::Number* weights, size_t row_count,
                            size_t at, Element* out) {
@@ -99,7 +99,8 @@ HWY_EXPORT(sum_rows_bf16);
 
 namespace {
 
-// Sums of products are added to these in turn, so that the additions do not wait for each other.
+// Products are added to several sums in turn, so that one addition does not have to wait for the previous
+// one.
 using PartialSums = std::array<double, 8>;
 
 template <typename Number>

@@ -9,8 +9,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMostSlots = 64;  // of a token
-// A plan has numbers for each expert, so a wrong size must not use up the machine's memory.
+constexpr size_t kMostSlots = 64;  // largest number of slots per token
+// A plan takes memory for each expert. This limit prevents a wrong number from using up the memory.
 constexpr size_t kMostExperts = size_t{1} << 24;
 
 void check_settings(const MoeSettings& settings) {
@@ -28,8 +28,8 @@ void check_settings(const MoeSettings& settings) {
     fail(DSC_ERR_INVALID_ARG, "padded is 1 and capacity is 0, expected a capacity of 1 or more");
 }
 
-// Returns the slots of each expert in ascending order, one expert after another; `counts` is the number of
-// slots of each expert.
+// Returns the slots of all experts: first those of expert 0 in ascending order, then those of expert 1, and
+// so on. `counts` returns the number of slots of each expert.
 std::vector<size_t> sort_by_expert(std::span<const int32_t> expert_ids, std::vector<size_t>& counts) {
   for (const int32_t expert : expert_ids)
     if (expert >= 0) ++counts[static_cast<size_t>(expert)];
@@ -45,7 +45,7 @@ std::vector<size_t> sort_by_expert(std::span<const int32_t> expert_ids, std::vec
   return slots;
 }
 
-// Moves the slots with the largest weights to the front, in ascending order.
+// Moves the `kept` slots with the largest weights to the front. They are in ascending order of slots there.
 void keep_heaviest(std::span<size_t> slots, size_t kept, const float* weights) {
   const auto is_heavier = [weights](size_t a, size_t b) {
     return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;

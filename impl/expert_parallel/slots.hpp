@@ -1,4 +1,5 @@
-// Determines which slots of a rank's tokens are sent to their experts, and in which order.
+// Determines which slots of a rank's tokens are sent to experts, and in which order. A slot is one of a
+// token's top_k choices.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +13,30 @@ namespace dsc {
 struct MoeSettings {
   size_t experts = 0;
   size_t top_k = 1;
-  size_t capacity = 0;  // most rows of each expert and source rank; 0: no limit
+  size_t capacity = 0;  // largest number of rows per expert and source rank; 0 means no limit
   int32_t drop = 0;     // dsc_moe_drop_t
   bool padded = false;
 };
 
-// The experts that the router chose on this rank: `expert_ids` has top_k entries for each token, -1 for none.
+// The experts that the router has chosen on this rank. `expert_ids` has top_k entries per token; -1 means no
+// expert.
 struct Choice {
   std::span<const int32_t> expert_ids;
-  const float* weights;  // one for each entry; null if the settings do not need them
+  const float* weights;  // one weight per entry; null if the settings do not need them
 };
 
-// Returns whether the weights of a choice decide which rows are dropped.
+// Returns true if the weights of a choice decide which rows are dropped.
 bool needs_weights(const MoeSettings& settings) noexcept;
 
-// Throws INVALID_ARG, with the position, for settings out of range, and for an invalid expert or weight.
+// Throws INVALID_ARG if a setting is out of range, or if an expert or weight is invalid. In the latter case,
+// the message contains its position.
 void check_choice(const MoeSettings& settings, const Choice& choice);
 
-// The slots that are sent, ordered by expert and then by index.
+// The slots that are sent, ordered by expert and then by slot number.
 struct ChosenSlots {
   std::vector<size_t> slots;
-  std::vector<size_t> counts;  // of each expert
-  size_t dropped = 0;          // slots beyond the capacity
+  std::vector<size_t> counts;  // number of these slots per expert
+  size_t dropped = 0;          // number of slots beyond the capacity
 };
 
 ChosenSlots choose_slots(const MoeSettings& settings, const Choice& choice);

@@ -1,4 +1,4 @@
-// Permutes, sums and multiplies rows in memory of a device, in the order of a stream.
+// Permutes, sums and multiplies rows in device memory, in the order of a stream.
 #pragma once
 
 #include <deque>
@@ -18,19 +18,20 @@ class StreamRows final : public DeviceSteps::OnStream {
       : plan_(std::move(plan)), format_(format), stream_(stream) {}
   ~StreamRows() override;
 
-  // Memory for rows; it stays valid until all of this work is on the stream.
+  // Returns memory for rows. It stays valid until all work of this object is on the stream.
   void* take(size_t rows);
-  // Copies rows in the order of the list; zeros for no row.
+  // Copies rows in the order of the list. Writes zeros where the list contains no row.
   void gather(const void* from, const RowList& list, void* to);
-  // Sums of rows, with weights if they are not null. Sum number i adds `terms` rows, which the entries of
-  // `list` from i * terms on name; `weight_list` may name their weights.
+  // Computes sums of rows, with weights unless they are null. Sum number i adds `terms` rows; their numbers
+  // are the entries of `list` from i * terms on. `weight_list` contains the numbers of their weights, unless
+  // it is empty.
   struct Sums {
     size_t terms = 1;
     const void* weights = nullptr;
     RowList weight_list = {};
   };
   void sum(const void* from, const RowList& list, const Sums& sums, void* to);
-  // Computes the products of each slot's row in `others` with the row of its token.
+  // Computes the dot product of each slot's row in `others` with the row of its token.
   void multiply(const void* tokens, const void* others, void* products);
 
   const DevicePlan& plan() const noexcept { return *plan_; }
@@ -47,8 +48,8 @@ class StreamRows final : public DeviceSteps::OnStream {
   std::deque<DeviceBuffer> memory_;
 };
 
-// The steps of an exchange. `start` puts the work before the operation on the stream and sets the call's
-// buffers. It returns the function that puts the work after the operation on the stream.
+// The device steps of an exchange. `start` puts the work before the operation on the stream and sets the
+// call's buffers. It returns a function that puts the work after the operation on the stream.
 class RowSteps final : public DeviceSteps {
  public:
   using Start = std::function<std::function<void()>(StreamRows&, Call&)>;

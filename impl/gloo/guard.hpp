@@ -1,5 +1,5 @@
-// The only try and catch of the module. No exception of Gloo may leave it: neither into libdsc, nor out of
-// Gloo's thread, where it would terminate the process.
+// All try and catch blocks of the module. No exception of Gloo may leave the module: libdsc does not expect
+// one, and on Gloo's thread it would terminate the process.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@
 
 namespace dsc::gloo_module {
 
-// Returns a text of Gloo without the location in the sources at its start, such as "[FILE:LINE] ".
+// Returns a text of Gloo without the source location, such as "[FILE:LINE] ", at its start.
 inline const char* without_location(const char* text) noexcept {
   const char* const end = *text == '[' ? std::strstr(text, "] ") : nullptr;
   return end ? end + 2 : text;

@@ -1,4 +1,4 @@
-// Implements the function table of libdsc_gloo.so on top of Gloo.
+// Implements the table of functions of libdsc_gloo.so with Gloo.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ using dsc::gloo_module::Region;
 using dsc::gloo_module::WatchedPair;
 namespace tcp = gloo::transport::tcp;
 
-// Gloo's device, and the context that its pairs need.
+// Gloo's device, and the context that the pairs of the device need.
 struct dsc_transport_device {
   std::shared_ptr<tcp::Device> device;
   std::shared_ptr<tcp::Context> context;
@@ -40,7 +40,7 @@ constexpr const char* kLibrary = "Gloo " DSC_TEXT_OF(GLOO_VERSION_MAJOR) "." DSC
 WatchedPair* pair_of(dsc_transport_pair* pair) { return reinterpret_cast<WatchedPair*>(pair); }
 Region* region_of(dsc_transport_region* region) { return reinterpret_cast<Region*>(region); }
 
-// Parses a numeric address. Gloo would pass a name to the resolver and ignore its result.
+// Parses a numeric address. Gloo itself would resolve a name and ignore the result.
 tcp::attr numeric_address(const char* text) {
   tcp::attr attr(text);
   std::memset(&attr.ai_addr, 0, sizeof attr.ai_addr);
@@ -67,8 +67,8 @@ void check_is_ours(const tcp::attr& attr) {
   if (!bound) throw std::system_error(error, std::generic_category(), "not an address of this host");
 }
 
-// Makes the device on a separate thread, because Gloo's thread inherits the name and the signal mask of its
-// creator.
+// Creates the device. This runs on a separate thread, because Gloo's thread inherits the name and the signal
+// mask of the thread that creates it.
 void make_device(const char* address, dsc_transport_device& made) {
   sigset_t all;
   sigfillset(&all);
@@ -135,7 +135,7 @@ int open_region(dsc_transport_pair* pair, int32_t slot, void* memory, size_t byt
 uint32_t take_arrived(dsc_transport_region* region) { return region_of(region)->take_arrived(); }
 
 void close_region(dsc_transport_region* region) {
-  char unsaid[256];  // if it fails, the connection has ended, and the listener learns that
+  char unsaid[256];  // not reported, because the listener learns that the connection has ended
   guard(unsaid, sizeof unsaid, [&] { region_of(region)->pair().remove_region(region_of(region)); });
 }
 
@@ -145,7 +145,7 @@ int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t byte
 }
 
 void poll_pair(dsc_transport_pair* pair, int32_t by_device) {
-  char unsaid[256];  // errors are reported as in close_region()
+  char unsaid[256];  // not reported, for the same reason as in close_region()
   guard(unsaid, sizeof unsaid, [&] { pair_of(pair)->poll(by_device != 0); });
 }
 

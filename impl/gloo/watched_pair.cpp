@@ -19,8 +19,8 @@
 
 namespace dsc::gloo_module {
 
-// Gloo's thread sends messages of this size or more, so that the caller can do other work meanwhile. Below
-// that, two threads on one connection would only wait for each other's lock.
+// Messages of this size or more are sent by Gloo's thread, so that the caller can do other work at the same
+// time. With smaller messages the two threads would mostly wait for each other's lock.
 constexpr size_t kLargeBytes = size_t{64} * 1024;
 
 Region::Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes)
@@ -37,14 +37,14 @@ WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_t
   if (fd_ >= 0) ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
 }
 
-// If Gloo's thread ended the connection, it may still be inside handleEvents().
+// Waits for Gloo's thread, which may still be inside handleEvents() if it ended the connection.
 WatchedPair::~WatchedPair() {
   end();
   while (handling_) ::sched_yield();
 }
 
-// Copies only the bytes of the address: Gloo's version includes uninitialised stack memory, which other hosts
-// must not see.
+// Copies only the bytes of the address. Gloo's version also copies uninitialized stack memory, which other
+// hosts must not see.
 std::vector<char> WatchedPair::address_bytes() const {
   const sockaddr_storage& own = self_.getSockaddr();
   sockaddr_storage clean{};
@@ -66,7 +66,7 @@ void WatchedPair::connect_to(const std::vector<char>& bytes) {
   connect(bytes);
 }
 
-// Gloo's close() is not used, because it discards what the socket has not sent yet.
+// Does not use Gloo's close(), because that discards data that the socket has not sent yet.
 void WatchedPair::end() {
   const std::lock_guard<std::mutex> lock(m_);
   if (state_ != CLOSED) changeState(CLOSED);
@@ -93,7 +93,8 @@ Region* WatchedPair::add_region(int32_t slot, void* memory, size_t bytes) {
 
 void WatchedPair::remove_region(Region* region) {
   {
-    std::unique_ptr<Region> removed;  // destroyed after the lock is released, as its destructor takes it
+    // Its destructor takes the lock, so it is destroyed after the lock is released.
+    std::unique_ptr<Region> removed;
     const std::lock_guard<std::mutex> lock(m_);
     removed = take_region(region);
   }
@@ -120,8 +121,8 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   empty_outbox();
 }
 
-// A thread that finds the pair locked returns and leaves its message to the holder of the lock. Therefore the
-// holder checks the outbox again after it has unlocked.
+// A thread that finds the pair locked returns, and leaves its message to the thread that holds the lock.
+// Therefore the holder checks the outbox again after unlocking.
 void WatchedPair::empty_outbox() {
   do {
     const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
@@ -143,7 +144,7 @@ bool WatchedPair::has_messages() {
   return !outbox_.empty();
 }
 
-// Queues the message with Gloo's own framing, and sends it at once unless that is left to Gloo's thread.
+// Queues the message with Gloo's own framing. Sends it immediately, except if Gloo's thread is to send it.
 void WatchedPair::send_now(const Message& message) {
   if (idle_.empty()) idle_.push_back(std::make_unique<Source>(this));
   Source* const source = idle_.back().get();
@@ -184,7 +185,8 @@ void WatchedPair::poll(bool by_device) {
   empty_outbox();
 }
 
-// If the pair is locked the caller must try again, because edge-triggered events are reported only once.
+// Returns true if the pair is locked, because the caller must try again: edge-triggered events are reported
+// only once.
 bool WatchedPair::move() {
   bool again = false;
   {
@@ -207,7 +209,7 @@ bool WatchedPair::move() {
   return again;
 }
 
-// Gloo's thread learns of the end of the connection even if it watches no other event.
+// Gloo's thread is notified of the end of the connection even if it watches no other event.
 void WatchedPair::handleReadWrite(int events) {
   if (events & EPOLLOUT) send_waiting();
   if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
@@ -215,9 +217,9 @@ void WatchedPair::handleReadWrite(int events) {
   watch();
 }
 
-// Gloo's version returns if the pair is locked and is called again at once; the yield lets the holder of the
-// lock run. Clearing handling_ is the last access of Gloo's thread to a pair, after which the destructor may
-// continue.
+// If the pair is locked, Gloo's version of this function returns and is called again immediately. The yield
+// here lets the thread that holds the lock run. At the end, clearing handling_ is the last access of Gloo's
+// thread to the pair. After that the destructor may continue.
 void WatchedPair::handleEvents(int events) {
   if (!begin_handling()) {
     ::sched_yield();
@@ -238,15 +240,16 @@ bool WatchedPair::begin_handling() {
   return lock.owns_lock();
 }
 
-// Runs on Gloo's thread, which must not wait for the lock because the holder may wait for this thread. If it
-// cannot get the lock, the same event occurs again.
+// Ends the connection after an error. Runs on Gloo's thread, which must not wait for the lock, because the
+// thread that holds it may be waiting for Gloo's thread. If the lock is not free, the same event occurs
+// again.
 void WatchedPair::give_up(const char* why) {
   const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
   if (lock && state_ != CLOSED && !ex_) signalException(why);
 }
 
-// Gloo adds offset and length without a check for overflow, and loops endlessly over a slot that does not
-// exist.
+// Checks the header of a message. Gloo itself would add offset and length without a check for overflow, and
+// would loop endlessly if the slot does not exist.
 void WatchedPair::check_preamble() const {
   const auto& preamble = rx_.preamble;
   const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& region) {
@@ -259,8 +262,9 @@ void WatchedPair::check_preamble() const {
     throw ::gloo::IoException("received bytes that are not a message of libdsc");
 }
 
-// Reads the header of a message; false until it is complete. The connection is closed by Gloo's thread:
-// another thread that closed it would block until Gloo's thread returns from its poll.
+// Reads the header of a message. Returns false until it is complete. If the connection has ended, only shuts
+// it down, so that Gloo's thread closes it. Another thread that closed it would block until Gloo's thread
+// returns from its poll.
 bool WatchedPair::read_preamble() {
   char* const bytes = reinterpret_cast<char*>(&rx_.preamble);
   while (rx_.nread < sizeof rx_.preamble) {
@@ -271,8 +275,8 @@ bool WatchedPair::read_preamble() {
     if (got <= 0) return !moving_;
     rx_.nread += static_cast<size_t>(got);
   }
-  // The check is repeated for a header that was complete before, because the thread that had to end the
-  // connection may not have got the lock.
+  // Also checks a header that was already complete before this call. Its first check may have failed, and the
+  // thread that had to end the connection may not have got the lock.
   if (rx_.buf == nullptr) check_preamble();
   return true;
 }

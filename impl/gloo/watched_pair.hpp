@@ -1,9 +1,9 @@
-// A TCP connection of Gloo that reports its events to a listener, and in which no message of a peer can
-// terminate the process.
+// A TCP connection of Gloo that reports its events to a listener. Messages of a peer can never terminate the
+// process.
 //
-// Messages go into memory that was registered before, without Gloo's own request-to-send round, because
-// libdsc has its own flow control. libdsc also waits itself, because Gloo's waits cannot have a deadline per
-// call.
+// Messages are written into memory that was registered before. Gloo's own protocol, in which the receiver
+// first requests data, is not used, because libdsc has its own flow control. libdsc also waits by itself,
+// because a wait in Gloo cannot have a deadline for each call.
 #pragma once
 
 #include <array>  // gloo/transport/tcp/device.h needs it
@@ -29,7 +29,7 @@ namespace tcp = ::gloo::transport::tcp;
 
 class WatchedPair;
 
-// Memory to which the peer writes.
+// Memory into which the peer writes.
 class Region final : public tcp::Buffer {
  public:
   Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes);
@@ -42,8 +42,8 @@ class Region final : public tcp::Buffer {
   WatchedPair& owner_;
 };
 
-// Memory that is being sent. It has slot -1, which is never registered, because the destructor of a buffer
-// unregisters its slot.
+// Memory that is being sent. Its slot is -1, which is never registered. Any other slot would be unregistered
+// by the destructor of the buffer.
 class Source final : public tcp::Buffer {
  public:
   explicit Source(tcp::Pair* pair) : Buffer(pair, -1, nullptr, 0) {}
@@ -58,20 +58,20 @@ class WatchedPair final : public tcp::Pair {
   WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_transport_listener& listener);
   ~WatchedPair() override;
 
-  // Returns the address that the peer connects to.
+  // Returns the address to which the peer connects.
   std::vector<char> address_bytes() const;
-  // Throws for an address of another family, for which Gloo gives no clear error.
+  // Throws if the address is of another family, because Gloo reports no clear error for that.
   void connect_to(const std::vector<char>& bytes);
   void end();
   std::string reason();  // returns why the connection ended
   Region* add_region(int32_t slot, void* memory, size_t bytes);
   void remove_region(Region* region);
-  // Never blocks: if the pair is locked, the holder of the lock sends the message afterwards.
+  // Never blocks. If the pair is locked, the thread that holds the lock sends the message afterwards.
   void post(int32_t slot, const void* memory, size_t bytes, size_t offset);
 
   // Selects who polls the socket: Gloo's thread, or the caller with move().
   void poll(bool by_device);
-  // Returns true if it should be called again at once.
+  // Returns true if the caller should call it again immediately.
   bool move();
 
   void handleEvents(int events) override;
@@ -81,7 +81,8 @@ class WatchedPair final : public tcp::Pair {
   bool read() override;
   bool write(tcp::Op& op) override;
   void changeState(state next) noexcept override;
-  // Gloo's connect() waits here. This one returns at once, and the listener learns the outcome later.
+  // Gloo's connect() would wait here. This version returns immediately, and the listener learns the outcome
+  // later.
   void waitUntilConnected(std::unique_lock<std::mutex>&, bool) override {}
 
  private:
@@ -112,13 +113,13 @@ class WatchedPair final : public tcp::Pair {
   std::atomic<bool> handling_{false};
   std::mutex outbox_mutex_;
   std::deque<Message> outbox_;
-  // The members below are guarded by Gloo's mutex of the pair.
+  // The members below are guarded by the mutex of Gloo's pair.
   std::vector<std::unique_ptr<Source>> idle_;
-  std::deque<std::unique_ptr<Source>> busy_;  // oldest first, the order in which they are sent
+  std::deque<std::unique_ptr<Source>> busy_;  // in the order in which they are sent, oldest first
   std::vector<std::unique_ptr<Region>> regions_;
   bool by_device_ = true;
-  bool moving_ = false;  // set while the caller reads
-  int watched_ = 0;      // epoll events that Gloo's thread watches; 0: only the end of the connection
+  bool moving_ = false;  // set while the caller is inside move()
+  int watched_ = 0;      // epoll events that Gloo's thread watches; 0 means only the end of the connection
 };
 
 }  // namespace dsc::gloo_module

@@ -1,12 +1,12 @@
-// If an error occurs while an iteration ends, the iteration fails on all ranks: after the error it is unknown
-// what the buckets or shards hold, and no rank may use them.
+// If an error occurs at the end of an iteration, the iteration must fail on all ranks. The contents of
+// buckets or shards are then undefined, and no rank may use them.
 #pragma once
 
 #include <utility>
 
 namespace dsc {
 
-// Calls `abort` unless done() was called.
+// The destructor calls `abort` unless done() was called.
 template <typename Abort>
 class AbortUnlessDone {
  public:

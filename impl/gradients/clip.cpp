@@ -10,8 +10,7 @@
 namespace dsc {
 namespace {
 
-constexpr double kSmallNumber =
-    1e-6;  // added to the norm before the division, as in PyTorch's clip_grad_norm_
+constexpr double kSmallNumber = 1e-6;  // added to the norm before dividing, as in PyTorch's clip_grad_norm_
 
 }  // namespace
 
@@ -36,7 +35,7 @@ double combine_norms(Comm& group, double value, int32_t norm, const ClipLimit& l
   return value;
 }
 
-// All ranks have the same norm, so either all of them scale gradients or none does.
+// All ranks have the same norm, so either all ranks scale their gradients or no rank does.
 double clip_factor(double norm, const ClipLimit& limit) {
   if (!std::isfinite(norm)) return 1;
   return limit.scale * std::min(1.0, limit.max_norm / (norm + kSmallNumber));

@@ -1,4 +1,4 @@
-// The end of an iteration in which parameters have no gradient.
+// Helpers to end an iteration in which some parameters have no gradient.
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@
 
 namespace dsc {
 
-// The call that replaces the next reduction. It tells the other ranks that this rank starts only `launched`
-// reductions. It succeeds if they have not started more either, so that the iteration ends in the same way
-// everywhere.
+// Returns a call that replaces the next reduction. It informs the other ranks that this rank starts only
+// `launched` reductions. It succeeds if they also started no more, because then the iteration ends in the
+// same way on all ranks.
 Call incomplete_call(size_t launched, const std::string& first_missing);
 
-// Reports the missing gradients first, as an error of this rank, unless the failure is worse than a
-// difference between ranks. `outcome` tells what became of the iteration.
+// Throws an error that names the missing gradients first. Its code is that of this rank's mistake, unless
+// `failure` is worse than a difference between ranks. `outcome` describes the state of the buckets or shards.
 [[noreturn]] void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> absent,
                                   const std::string& outcome, const Failure& failure);
 

@@ -1,5 +1,5 @@
-// The state that the threads which provide the gradients of an iteration share: which gradients are ready,
-// and how many calls still move memory. They move memory outside the lock.
+// The state that the threads of an iteration share: which gradients are ready, and how many calls are still
+// copying memory. Threads copy memory without holding the lock.
 #pragma once
 
 #include <atomic>
@@ -21,55 +21,57 @@ class GradientIntake {
   GradientIntake(const GradientIntake&) = delete;
   GradientIntake& operator=(const GradientIntake&) = delete;
 
-  // Guards the marks, and what the owner changes between iterations.
+  // Guards the marks, and the data that the owner of this object changes between iterations.
   mutable Mutex mutex;
   const Marks& marks() const DSC_REQUIRES(mutex) { return marks_; }
 
   // --- Iterations.
-  // The memory in which gradients belong; see Marks.
+
+  // set_buckets() sets the memory of the buckets; class Marks describes it.
   void set_buckets(std::span<const std::byte> buckets) DSC_REQUIRES(mutex) { marks_.set_buckets(buckets); }
   void begin(bool local) DSC_REQUIRES(mutex);
-  // Whether the iteration is local: it is not reduced, and only adds to the sums that this rank collects.
+  // Returns true if the iteration is local: it is not reduced, and only adds to the sums of this rank.
   bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
   void forget_sums() DSC_REQUIRES(mutex) { marks_.forget_sums(); }
-  // Refuses further marks and waits for those that are running. Throws STATE if no iteration is open, and
-  // TIMEOUT if a mark does not end within the time-out of the group. Then marks are accepted again.
+  // Rejects new marks and waits for those that are still running. Throws STATE if no iteration is open.
+  // Throws TIMEOUT if a mark does not end within the time-out of the group; marks are then accepted again.
   void stop(const Comm& group) DSC_EXCLUDES(mutex);
   void end_usage() DSC_REQUIRES(mutex) { marks_.end_usage(); }
   void end() DSC_REQUIRES(mutex) { marks_.end(); }
 
-  // Throws STATE inside an iteration, and names the parameters without a gradient.
+  // Throws STATE inside an iteration. The message names the parameters without a gradient.
   void expect_finished(int rank) const DSC_EXCLUDES(mutex);
   bool is_idle() const DSC_EXCLUDES(mutex);
   bool is_open() const DSC_EXCLUDES(mutex);
   bool is_finishing() const DSC_EXCLUDES(mutex);
   bool has_sum(size_t index) const DSC_EXCLUDES(mutex);
-  // Parameters without a gradient.
+  // Returns the parameters without a gradient.
   std::vector<size_t> missing() const DSC_EXCLUDES(mutex);
-  // Returns the first of these parameters that has no gradient.
+  // Returns the first parameter in `indices` that has no gradient.
   size_t first_missing(std::span<const size_t> indices) const DSC_EXCLUDES(mutex);
 
-  // --- Marks. A mark that is accepted is counted until its MarkScope ends.
+  // --- Marks. An accepted mark is counted until its MarkScope ends.
   MarkScope scope() noexcept { return MarkScope(marking_); }
 
-  // Returns whether the gradient is complete.
+  // Accepts a mark. Returns true if the gradient is complete.
   bool accept(size_t index, const MarkedGradient& gradient) DSC_REQUIRES(mutex);
-  // What must be taken together with a complete gradient. It is determined under the lock under which the
-  // mark was accepted, so that a mark does not lock again.
+  // Describes what to do with a complete gradient. It is determined while the mark is accepted, so that the
+  // lock is taken only once.
   struct Complete {
     bool has_sum;
-    bool has_frozen;  // take_frozen_unused() has parameters to return
+    bool has_frozen;  // take_frozen_unused() may return parameters
   };
   Complete complete(size_t index) const DSC_REQUIRES(mutex) {
     return {marks_.has_sum(index), marks_.has_frozen()};
   }
-  // Returns whether the parameter already has a sum, to which the gradient is added.
+  // Accepts a gradient that is added to a sum. Returns true if the parameter already has a sum.
   bool accept_sum(size_t index, const void* gradient, size_t bytes) DSC_REQUIRES(mutex);
-  // Returns whether the parameter is to be taken without a gradient now; only then is it counted.
+  // Accepts a parameter as unused. Returns true if the caller has to take it without a gradient now; only
+  // then is the call counted.
   bool accept_unused(size_t index) DSC_REQUIRES(mutex);
   void note_collected(size_t index) DSC_EXCLUDES(mutex);
 
-  // Runs a step that moves the gradient of a mark that was accepted. If the step throws, the mark is undone.
+  // Runs a step that copies the gradient of an accepted mark. If the step throws, the mark is undone.
   template <typename Step>
   void run(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
     capture(step, [&](const Error& error) {
@@ -77,7 +79,8 @@ class GradientIntake {
       throw Error(error);
     });
   }
-  // The same for a gradient that is only added to the collected sums; afterwards the parameter has a sum.
+  // Runs a step that adds a gradient to the sum of its parameter. If the step succeeds, the parameter has a
+  // sum.
   template <typename Step>
   void add(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
     capture(step, [&](const Error& error) {
@@ -87,7 +90,7 @@ class GradientIntake {
     end_sum(index);
   }
 
-  // --- Parameters that become ready without a mark; see Marks.
+  // --- Parameters that become ready without a mark; class Marks describes these functions.
   std::vector<size_t> take_frozen_unused() DSC_EXCLUDES(mutex);
   std::vector<size_t> take_missing(std::span<const size_t> order = {}) DSC_EXCLUDES(mutex);
   struct Deferred {

@@ -1,4 +1,4 @@
-// Counts the calls that have passed their checks and may still move memory or start buckets.
+// Counts calls that have passed their checks, but may still copy memory or start buckets.
 #pragma once
 
 #include <time.h>
@@ -28,7 +28,7 @@ class MarkingCount {
   std::atomic<int> count_{0};
 };
 
-// Counts a call until its end.
+// Ends the count of a call when the scope ends.
 class MarkScope {
  public:
   explicit MarkScope(MarkingCount& count) noexcept : count_(count) {}

@@ -96,7 +96,7 @@ bool Marks::mark_unused(size_t index) {
     fail_changed(index, "is unused");
   }
   expect_unmarked(index);
-  if (has_sum(index) && !carries_)  // a sum that was collected without communication counts as a gradient
+  if (has_sum(index) && !carries_)  // a sum of this iteration counts as a gradient
     fail(DSC_ERR_STATE,
          "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
          label(index));

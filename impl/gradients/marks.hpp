@@ -1,4 +1,4 @@
-// Tracks which parameters have their gradients in an iteration, and refuses wrong marks.
+// Tracks which parameters have their gradients in an iteration, and rejects invalid marks.
 #pragma once
 
 #include <cstdint>
@@ -11,75 +11,77 @@
 
 namespace dsc {
 
-// A gradient in memory of the caller.
+// A gradient in user-provided memory.
 struct MarkedGradient {
-  void* data = nullptr;  // null: the gradient is already in its bucket, or was copied
+  void* data = nullptr;  // null if the gradient is already in its bucket, or was copied
   size_t bytes = 0;
   void* stream = nullptr;
 };
 
-// One thread at a time; see GradientIntake.
+// Only one thread at a time may use an object; GradientIntake ensures that with a lock.
 class Marks {
  public:
   Marks(const ParamList& params, bool static_graph);
 
-  // Between iterations: sets the memory in which gradients belong. A gradient at another address in that
-  // memory is refused.
+  // Must be called between iterations. Sets the memory of all buckets. A gradient in this memory is rejected
+  // unless it is at its own address.
   void set_buckets(std::span<const std::byte> buckets) noexcept { buckets_ = buckets; }
 
-  // --- Iterations. The require functions throw STATE.
+  // --- Iterations. require_idle(), require_open() and expect_finished() throw STATE.
   void require_idle() const;
   void require_open() const;
-  void expect_finished(int rank) const;  // names the parameters without a gradient
+  void expect_finished(int rank) const;  // the message names parameters without a gradient
   bool is_idle() const noexcept { return phase_ == Phase::kIdle; }
   bool is_open() const noexcept { return phase_ == Phase::kOpen; }
   bool is_finishing() const noexcept { return phase_ == Phase::kFinishing; }
 
-  // A local iteration is not reduced: its gradients are added to those of the next one.
+  // Opens an iteration. A local iteration is not reduced, and its gradients are added to those of the next
+  // one.
   void open(bool local);
-  void close();   // no further marks
-  void reopen();  // because finish() could not continue
+  void close();   // no more marks are accepted
+  void reopen();  // called if finish() could not continue
   void end();
 
-  // True if gradients are taken only at the end of the iteration, because it is not known yet which mark of a
-  // static graph is the last one.
+  // Returns true if gradients are taken only at the end of the iteration. This is the case for a static graph
+  // as long as it is not known which mark of a parameter is its last one.
   bool is_deferred() const noexcept { return static_graph_ && (local_ || usage_.is_counting()); }
-  bool carries() const noexcept { return carries_; }  // views hold sums of local iterations
+  bool carries() const noexcept { return carries_; }  // true if views hold sums of local iterations
   void forget_sums() noexcept { carries_ = false; }
 
-  // --- Marks. They throw for a parameter that cannot be marked.
-  // A gradient is about to be added to the collected sums.
+  // --- Marks. These functions throw if a parameter must not be marked.
+
+  // begin_sum() announces that a gradient is about to be added to a parameter's sum.
   void begin_sum(size_t index, const void* gradient, size_t bytes);
   void end_sum(size_t index);
   void cancel_sum(size_t index);
   bool has_sum(size_t index) const { return params_[index].accumulated; }
-  // Returns true if the parameter's gradient is to be taken now.
+  // Returns true if the caller has to take the parameter's gradient now.
   bool mark(size_t index, const MarkedGradient& gradient);
-  // Returns true if the parameter is to be taken without a gradient now.
+  // Returns true if the caller has to take the parameter without a gradient now.
   bool mark_unused(size_t index);
   void take_back(size_t index);       // undoes a mark
-  void note_collected(size_t index);  // in a local iteration
+  void note_collected(size_t index);  // the parameter now has a sum; for local iterations
 
   const MarkedGradient& gradient(size_t index) const { return params_[index].gradient; }
   bool is_ready(size_t index) const { return params_[index].state == State::kReady; }
-  // Returns whether the parameter has neither a mark nor a sum in this iteration.
+  // Returns true if the parameter has neither a mark nor a sum in this iteration.
   bool is_untouched(size_t index) const {
     return params_[index].state == State::kNone && !params_[index].accumulated;
   }
 
-  // --- Parameters that become ready without a mark. They count as marked from then on.
+  // --- Parameters that become ready without a mark. From then on they count as marked.
   struct Deferred {
     std::vector<size_t> marked;
     std::vector<size_t> unmarked;
   };
   Deferred take_deferred();
-  // Whether take_frozen_unused() was not called in this iteration and may return parameters.
+  // Returns true if take_frozen_unused() may return parameters and was not called in this iteration.
   bool has_frozen() const noexcept {
     return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
   }
-  std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
-  // Marks the parameters that are not ready yet and returns them, in the given order or, if that is empty, by
-  // index.
+  std::vector<size_t> take_frozen_unused();  // for static graphs, once per iteration
+  // Marks all parameters that are not ready yet and returns them. They are in the given order, or in index
+  // order if `order` is empty.
   std::vector<size_t> take_missing(std::span<const size_t> order = {});
   std::vector<size_t> missing() const;
   size_t first_missing(std::span<const size_t> indices) const;
@@ -94,7 +96,7 @@ class Marks {
   struct Param {
     State state = State::kNone;
     bool accumulated = false;  // true if the view holds a sum
-    MarkedGradient gradient;   // finish() also writes the result there
+    MarkedGradient gradient;   // finish() also writes the result to this memory
   };
 
   void expect_unmarked(size_t index) const;

@@ -1,4 +1,4 @@
-// The parameters of a reducer: the part of the caller's description that it keeps after creation.
+// The parameters of a reducer: what it keeps of the description that the caller passed at creation.
 #pragma once
 
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace dsc {
 
-// Owns names and shapes. The tensors describe gradients as they are in buckets: without data, and of the
-// bucket's type. Sparse gradients are in no bucket, so their tensors have no elements.
+// Owns the names and shapes of parameters. `tensors` describes gradients in buckets: they have no data, and
+// the bucket's type. Sparse gradients are in no bucket, so their tensors have no elements.
 class ParamList {
  public:
-  // grad_dtype is the element type of buckets; 0: that of each parameter.
+  // grad_dtype is the element type of buckets; 0 means the type of each parameter.
   ParamList(std::span<const Tensor> params, int32_t grad_dtype);
   ParamList(const ParamList&) = delete;
   ParamList& operator=(const ParamList&) = delete;
@@ -21,7 +21,7 @@ class ParamList {
   size_t size() const noexcept { return tensors.size(); }
 
   std::vector<Tensor> tensors;
-  std::vector<int32_t> gradient_dtypes;  // of the gradients that callers pass
+  std::vector<int32_t> gradient_dtypes;  // types of the gradients that callers pass
   std::vector<std::string> labels;       // for messages
 
  private:

@@ -30,7 +30,8 @@ void RangeSet::take_out(Owner& owner) {
   if (owner.spare.empty()) owner.spare = ranges_.extract(owner.range);
 }
 
-// Removes overlapping ranges of earlier iterations; stops at a range of this one and returns its owner.
+// Removes the ranges of earlier iterations that overlap the given one. If a range of this iteration overlaps
+// it, stops there and returns its owner.
 std::optional<size_t> RangeSet::clear_range(uintptr_t begin, uintptr_t end) {
   auto range = ranges_.lower_bound(begin);
   if (range != ranges_.begin() && std::prev(range)->second.end > begin) --range;

@@ -9,16 +9,16 @@
 
 namespace dsc {
 
-// Ranges of earlier iterations are kept until another range overlaps them, so that a gradient at its usual
-// address costs one comparison. add() never allocates.
+// Ranges of earlier iterations are kept until another range overlaps them. A gradient that has the same
+// address as before therefore costs only one comparison. add() never allocates memory.
 class RangeSet {
  public:
   explicit RangeSet(size_t owners);
 
   void next_iteration() noexcept { ++iteration_; }
 
-  // Adds [begin, begin + bytes) to this iteration. If a range of this iteration overlaps it, returns the
-  // owner of that range instead.
+  // Adds the range [begin, begin + bytes) to this iteration. If another range of this iteration overlaps it,
+  // returns the owner of that range instead.
   std::optional<size_t> add(size_t owner, const void* begin, size_t bytes);
 
  private:
@@ -26,7 +26,7 @@ class RangeSet {
     uintptr_t end = 0;
     size_t owner = 0;
   };
-  using Ranges = std::map<uintptr_t, Range>;  // disjoint, by begin
+  using Ranges = std::map<uintptr_t, Range>;  // disjoint ranges, sorted by their start
   struct Owner {
     Ranges::node_type spare;  // map node, kept while the owner has no range
     Ranges::iterator range;   // valid while spare is empty

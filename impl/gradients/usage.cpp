@@ -29,7 +29,8 @@ void Usage::take_back(size_t index) {
   if (is_counting() && marks_[index] == 0) std::erase(order_, index);
 }
 
-// If marks are only counted, gradients are taken later, so the order is that of the marks.
+// While marks are only counted, gradients are taken later. The order is then the order of the first marks,
+// which count_mark() records.
 void Usage::note_ready(size_t index, bool used) {
   if (!used) empty_.push_back(index);
   if (used && !is_counting()) order_.push_back(index);

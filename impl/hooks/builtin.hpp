@@ -1,4 +1,4 @@
-// The hooks that come with the library. registry.hpp makes them by name.
+// The hooks that are part of the library. registry.hpp creates them by name.
 #pragma once
 
 #include <memory>
@@ -8,19 +8,19 @@
 
 namespace dsc {
 
-// What every hook is made from.
+// The arguments that every hook needs.
 struct HookMaking {
-  std::string name;    // the whole spec, for messages and saved states
-  int32_t wire_dtype;  // of what is sent; 0: the buckets' type
-  Comm& group;         // of the reducer
+  std::string name;    // the whole spec, used in messages and in saved states
+  int32_t wire_dtype;  // element type of the data that is sent; 0 means the buckets' type
+  Comm& group;         // communicator of the reducer
 };
 
-// The mean, computed by an all-reduce.
+// Computes the mean by an all-reduce.
 std::shared_ptr<BucketHook> make_mean_hook(const HookMaking& making);
 
-// The mean, computed by two exchanges of encoded chunks: every rank decodes and sums one chunk, and encodes
-// the mean.
-std::span<const HookOption> block_options();  // 8 or 4 bits per element
+// Hooks that compute the mean by two exchanges of encoded chunks. Every rank decodes and sums one chunk, and
+// encodes the mean.
+std::span<const HookOption> block_options();  // for hooks with 8 or 4 bits per element
 std::shared_ptr<BucketHook> make_block_hook(const HookMaking& making, const HookOptions& options, int bits);
 std::span<const HookOption> fp8_options();
 std::shared_ptr<BucketHook> make_fp8_hook(const HookMaking& making, const HookOptions& options);
@@ -32,11 +32,11 @@ std::shared_ptr<BucketHook> make_powersgd_hook(const HookMaking& making, const H
 std::span<const HookOption> topk_options();
 std::shared_ptr<BucketHook> make_topk_hook(const HookMaking& making, const HookOptions& options);
 
-// Collective: makes a group of the ranks of each host.
+// make_local_sgd_hook() is collective, because it makes a group of the ranks on each host.
 std::span<const HookOption> local_sgd_options();
 std::shared_ptr<BucketHook> make_local_sgd_hook(const HookMaking& making, const HookOptions& options);
 
-// A hook for gradients in any memory, which wraps one that works in host memory.
+// Wraps a hook that works only in host memory, so that it can be used for gradients in any memory.
 std::shared_ptr<BucketHook> make_host_staged_hook(std::shared_ptr<BucketHook> inner);
 
 // Throws UNSUPPORTED unless all gradients are f32.

@@ -1,4 +1,4 @@
-// Encodings of f32 gradients for two_phase.hpp: blocks of 8 or 4 bits, 8-bit floats, and single bits.
+// Encodings of f32 gradients for two_phase.hpp: 8-bit or 4-bit integers, 8-bit floats, and signs.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -37,7 +37,7 @@ std::span<const uint8_t> as_bytes_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
-// A code in which each block of elements has a scale: the scales, then the elements.
+// An encoding with one scale per block of elements. The scales come first, followed by the elements.
 class BlockCodec : public Codec {
  public:
   explicit BlockCodec(size_t block) : block_(block) {}
@@ -115,7 +115,7 @@ class Fp8Codec final : public BlockCodec {
 
  protected:
   size_t packed_bytes(size_t count) const override { return count; }
-  // The scale is a power of two, so that it loses no precision itself.
+  // Scales are powers of two, so that scaling loses no precision.
   void pack_elements(std::span<const float> values, std::span<uint8_t> packed,
                      std::span<float> scales) const override {
     for (size_t b = 0, at = 0; at < values.size(); ++b, at += block()) {
@@ -136,7 +136,8 @@ class Fp8Codec final : public BlockCodec {
   }
 
  private:
-  // The largest power of two with which `most` stays below the largest finite number of the type.
+  // Returns the largest power of two for which the scaled `most` does not exceed the largest finite number of
+  // the type.
   float power_of_two(float most) const {
     constexpr int kMostExponent = 126;
     if (most == 0) return 1;
@@ -149,10 +150,11 @@ class Fp8Codec final : public BlockCodec {
   const int32_t dtype_;
 };
 
-// One scale for all chunks of a rank, as in DeepSpeed, and one for the mean of a chunk.
+// The encoding by signs. As in DeepSpeed, there is one scale for all chunks of a rank, and one for the mean
+// of a chunk.
 class OnebitCodec final : public Codec {
  public:
-  // The scales cover all elements including padding, so the padding must be that of DeepSpeed.
+  // A scale is computed from all elements including padding, so the padding must be the same as in DeepSpeed.
   size_t alignment(size_t ranks) const override { return onebit_padded(1, ranks) / ranks; }
   size_t bytes(size_t count) const override { return sizeof(float) + count / 8; }
 

@@ -1,5 +1,5 @@
-// A hook that works on host memory, for buckets in device memory. Each bucket is copied to the host, reduced
-// there, and copied back in the order of its stream.
+// Runs a hook for host memory on buckets in device memory. Each bucket is copied to the host, reduced there,
+// and copied back, in the order of its stream.
 #include <utility>
 #include <vector>
 
@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kWaitIdleMs = 2000;
 
-// A part of a bucket without gaps. On a device gradients begin at multiples of 16 bytes; on the host they do
-// not, because hooks would also compress the gaps.
+// A part of a bucket without gaps. On a device, gradients are aligned to 16 bytes, which leaves gaps. On the
+// host there are no gaps, because hooks would also compress them.
 struct Run {
-  size_t on_device;  // in bytes, from the start of the bucket
+  size_t on_device;  // offset in the bucket, in bytes
   size_t on_host;
   size_t bytes;
 };
@@ -39,7 +39,7 @@ std::vector<Run> runs_of(const HookBucket& bucket) {
 
 size_t bytes_of(std::span<const Run> runs) { return runs.back().on_host + runs.back().bytes; }
 
-// The bucket without gaps, as it is on the host. `slots` receives the slots of its parameters.
+// Returns the bucket without gaps, as it is on the host. `slots` gets the slots of its parameters.
 HookBucket dense(const HookBucket& bucket, Space& host, std::byte* buffer, std::vector<GradientSlot>& slots) {
   slots.resize(bucket.slots.size());
   size_t at = 0;
@@ -70,7 +70,7 @@ class Staging {
         runs_(runs_of(bucket)),
         memory_(space_->stage(bytes_of(runs_))) {}
 
-  // If the device never reaches its copies, the memory is leaked, which is the lesser evil.
+  // If the device does not finish its copies in time, the memory is leaked, which is better than freeing it.
   ~Staging() {
     bool idle = false;
     if (!copying_) call_out([&] { idle = space_->wait_for(copied_, Deadline::after_ms(kWaitIdleMs)); });
@@ -83,7 +83,7 @@ class Staging {
   Space& space() const noexcept { return *space_; }
   const Mark& copied() const noexcept { return copied_; }
 
-  // Copies in the order of the bucket's stream.
+  // Copies the bucket to the host or back, in the order of the bucket's stream.
   void copy(const HookBucket& bucket, bool to_device) {
     copying_ = true;
     for (const Run& run : runs_) {
@@ -104,19 +104,21 @@ class Staging {
   const std::unique_ptr<Space> space_;
   const std::vector<Run> runs_;
   Memory memory_;
-  Mark copied_;           // after the latest copy
-  bool copying_ = false;  // copies without a mark after them; stays true if one of them fails
+  Mark copied_;  // mark after the latest copy
+  // True while there are copies without a mark after them. It stays true if one of them fails.
+  bool copying_ = false;
 };
 
-// A bucket on its way to the host. Only the reducer has this work, and waits for it; before that the work is
-// not known to have ended.
+// The copy of a bucket to the host. Only the reducer holds this work, and waits for it. The work does not
+// count as ended before the reducer waits.
 class StagingWork final : public OperationWork {
  public:
   StagingWork(Comm& group, std::shared_ptr<const Staging> staging)
       : OperationWork(Call{}, group.id()), group_(group), staging_(std::move(staging)) {}
 
  private:
-  // If the device never gets there, the reducer ends on all ranks: otherwise they would wait for this one.
+  // Waits for the copy. If it does not end in time, the reducer is revoked on all ranks, because they would
+  // wait for this rank.
   void await_end(Deadline deadline) override {
     capture(
         [&] {
@@ -189,7 +191,7 @@ class HostStagedHook final : public BucketHook {
   std::unique_ptr<Space> host_;
   bool is_on_device_ = false;
   std::vector<std::shared_ptr<Staging>> buckets_;
-  std::vector<GradientSlot> slots_;  // of all parameters, in host memory
+  std::vector<GradientSlot> slots_;  // slots of all parameters in host memory
 };
 
 }  // namespace

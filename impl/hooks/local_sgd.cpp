@@ -1,6 +1,6 @@
 // Post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2018; PyTorch's
-// post_localSGD_hook): after some iterations gradients are averaged only within a host, or not at all, and
-// the caller averages the parameters from time to time.
+// post_localSGD_hook). After some iterations, gradients are averaged only within a host, or not at all. The
+// caller then has to average the parameters from time to time.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -20,7 +20,7 @@ constexpr std::array kLocalSgdOptions{
                "afterwards 1: the mean of the ranks of each host, 0: of none"},
 };
 
-// Collective: a group of the ranks of each host. The lowest rank determines its name.
+// Collective. Returns a group of the ranks on this host. Its color is the lowest of these ranks.
 std::shared_ptr<Comm> split_by_host(Comm& group) {
   return group.split(std::ranges::min(group.local_ranks()), group.rank(), {"host", 0});
 }
@@ -78,7 +78,7 @@ class LocalSgdHook final : public BucketHook {
   const std::string name_;
   const int32_t wire_dtype_;
   const uint64_t start_iteration_;
-  const std::shared_ptr<Comm> host_;  // null: gradients are not averaged
+  const std::shared_ptr<Comm> host_;  // null if gradients are not averaged within a host
   uint64_t iteration_ = 0;
   std::vector<WireSum> sums_;
 };

@@ -1,5 +1,5 @@
-// The mean, computed by an all-reduce in the buckets' type or in one of 16 bits: PyTorch's allreduce_hook,
-// fp16_compress_hook and bf16_compress_hook.
+// Computes the mean by an all-reduce, in the buckets' type or in a 16-bit type. Corresponds to PyTorch's
+// allreduce_hook, fp16_compress_hook and bf16_compress_hook.
 #include <cstdio>
 #include <vector>
 
@@ -47,7 +47,7 @@ class MeanHook final : public BucketHook {
  private:
   const std::string name_;
   const int32_t wire_dtype_;
-  std::vector<WireSum> sums_;  // by bucket
+  std::vector<WireSum> sums_;  // one sum per bucket
 };
 
 }  // namespace
@@ -58,7 +58,7 @@ std::shared_ptr<BucketHook> make_mean_hook(const HookMaking& making) {
 
 void expect_f32(const std::string& hook, std::span<const Tensor> params) {
   for (size_t i = 0; i < params.size(); ++i) {
-    if (params[i].expect_sparse == 1) continue;  // hooks do not see its gradients
+    if (params[i].expect_sparse == 1) continue;  // hooks do not see sparse gradients
     if (params[i].dtype != DSC_DTYPE_F32)
       fail(DSC_ERR_UNSUPPORTED,
            "hook %s works on gradients of f32, and %s has %s; grad_dtype can make them f32", hook.c_str(),

@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kNear = 3;  // letters
+constexpr size_t kNear = 3;  // names that differ by fewer edits are suggested
 
 std::string keys_of(std::span<const HookOption> list) {
   return list.empty() ? "none" : joined(list, ", ", &HookOption::key);

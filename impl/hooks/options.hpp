@@ -1,4 +1,4 @@
-// The options of a hook: values with their defaults, read from a spec and checked.
+// The options of a hook. They are read from a spec and checked; missing ones get their defaults.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,17 @@ namespace dsc {
 
 struct HookOption {
   const char* key;
-  const char* fallback;  // as in a spec; null: required
+  const char* fallback;  // the default value as text; null if the option is required
   double least;
   double most;
-  bool whole;  // integers only
+  bool whole;  // true if the value must be an integer
   const char* meaning;
 };
 
-// Every reader function takes a key of the list.
+// The values of all options. Functions that read a value take a key of the list.
 class HookOptions {
  public:
-  // Throws INVALID_ARG for an option that is not in the list, is given twice or is missing, or has a value
-  // out of range.
+  // Throws INVALID_ARG if an option is not in the list, is given twice, is missing, or is out of range.
   HookOptions(const HookSpec& spec, std::span<const HookOption> list);
 
   double number(const char* key) const;
@@ -34,7 +33,8 @@ class HookOptions {
   std::vector<double> values_;
 };
 
-// Returns ", did you mean "x"?" for the most similar of some names, or nothing if none is similar.
+// Returns a text such as ", did you mean "x"?" with the most similar name, or an empty text if no name is
+// similar.
 std::string did_you_mean(const std::string& given, std::span<const std::string> names);
 
 }  // namespace dsc

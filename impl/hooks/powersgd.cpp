@@ -1,5 +1,6 @@
-// PowerSGD: every gradient that is a matrix is approximated by two thin ones, which are summed instead
-// (Vogels, Karimireddy and Jaggi 2019; steps and defaults as PyTorch's powerSGD_hook).
+// PowerSGD (Vogels, Karimireddy and Jaggi 2019; steps and defaults as in PyTorch's powerSGD_hook). Every
+// gradient that is a matrix is approximated by the product of two thin matrices. The ranks sum these matrices
+// instead of the gradient.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -31,9 +32,9 @@ constexpr std::array kPowerSgdOptions{
     HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},
 };
 
-constexpr size_t kElementsAtOnce = 65536;  // 256 KiB, so that two such arrays fit into a core's cache
+constexpr size_t kElementsAtOnce = 65536;  // 256 KiB of f32; two such arrays fit into a core's cache
 
-// A gradient of the bucket that is compressed.
+// A gradient in the bucket that is compressed.
 struct Matrix {
   size_t at;  // index of its first element in the bucket
   size_t rows;
@@ -41,7 +42,7 @@ struct Matrix {
   size_t rank;
 };
 
-// A gradient that is summed as it is.
+// A gradient that is summed without compression.
 struct Rest {
   size_t at;
   size_t count;
@@ -73,19 +74,20 @@ class PowerSgdHook final : public BucketHook {
 
  private:
   struct Bucket {
-    uint64_t layout = 0;      // layout_of() the bucket
-    bool compressed = false;  // in this iteration
+    uint64_t layout = 0;      // the value of layout_of() for this bucket
+    bool compressed = false;  // true if compressed in this iteration
     std::vector<Matrix> matrices;
     std::vector<Rest> rests;
-    std::vector<float> error;  // while the bucket is reduced: gradients plus error
-    std::vector<float> p;      // of all matrices, followed by the uncompressed gradients
+    std::vector<float> error;  // gradients plus error while the bucket is being reduced
+    std::vector<float> p;      // P of all matrices, followed by the uncompressed gradients
     std::vector<float> q;
     WireSum sum;
   };
 
   void set_up(const HookBucket& bucket, Bucket& own) const;
   void start_q(const HookBucket& bucket, Bucket& own) const;
-  // Returns what is approximated: the gradients plus the error of the previous iteration.
+  // Returns the values to approximate: the gradients, plus the error of the previous iteration if error
+  // feedback is on.
   const float* input(const HookBucket& bucket, const Bucket& own) const {
     return error_feedback_ ? own.error.data() : elements(bucket);
   }
@@ -135,7 +137,8 @@ void PowerSgdHook::end(const HookBucket& bucket) {
   if (bucket.is_last) ++iteration_;
 }
 
-// Rows are the first dimension, and columns all others, as PyTorch views a gradient.
+// Finds the matrices of a bucket. As in PyTorch, the first dimension of a gradient gives the rows, and all
+// other dimensions together give the columns.
 void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
   size_t p = 0;
   size_t q = 0;
@@ -164,8 +167,9 @@ void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
          bucket.index);
 }
 
-// Random columns are used without a warm start, in the first iteration, and for a matrix whose gradient was
-// zero: otherwise nothing of that matrix would ever be sent. All ranks draw the same numbers.
+// Sets Q to orthogonal columns. They start from random numbers without a warm start, in the first iteration,
+// and for a matrix whose gradient was zero. Otherwise such a matrix would stay zero forever. All ranks draw
+// the same numbers.
 void PowerSgdHook::start_q(const HookBucket& bucket, Bucket& own) const {
   const auto is_zero = [](float value) { return value == 0; };
   std::vector<float> random;
@@ -242,8 +246,7 @@ void PowerSgdHook::expand(const HookBucket& bucket, Bucket& own) {
   forget_nonfinite(own);
 }
 
-// Writes the approximation, some rows at a time, so that they are still in the cache when the error is
-// computed.
+// Writes the approximation a few rows at a time. They are then still in the cache when the error is computed.
 void PowerSgdHook::replace(const HookBucket& bucket, Bucket& own, const Matrix& m, const float* p,
                            const float* q) const {
   const size_t rows_at_once = std::max<size_t>(4, kElementsAtOnce / m.columns);
@@ -255,7 +258,8 @@ void PowerSgdHook::replace(const HookBucket& bucket, Bucket& own, const Matrix& 
   }
 }
 
-// An approximation with a NaN or infinity would spoil all later ones. It is the same on all ranks.
+// Resets an approximation with a NaN or infinity, because it would make all later ones useless. All ranks
+// have the same Q, so they all do this.
 void PowerSgdHook::forget_nonfinite(Bucket& own) {
   if (!std::ranges::all_of(own.q, [](float value) { return std::isfinite(value); }))
     std::ranges::fill(own.q, 0.0F);

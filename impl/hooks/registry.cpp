@@ -14,16 +14,18 @@ namespace {
 
 using Options = std::span<const HookOption>;
 
-// A hook that is made from options, or a wrapper that sets the type in which the inner hook sends.
+// An entry of the table: either a hook with options, or a wrapper that sets the element type in which its
+// inner hook sends.
 struct Entry {
   const char* name;
   Options options;
-  int32_t wire_dtype;  // of a wrapper; otherwise 0
-  bool sends_wire;     // can be inside a wrapper
+  int32_t wire_dtype;  // the type that a wrapper sets; 0 for hooks
+  bool sends_wire;     // true if the hook can be inside a wrapper
   const char* meaning;
   std::shared_ptr<BucketHook> (*make)(const HookMaking& making, const HookOptions& options);
-  bool is_of_any_memory =
-      false;  // it accesses gradients only through bucket.space; other hooks are staged on a device
+  // True if the hook accesses gradients only through bucket.space. On a device, other hooks get a copy of the
+  // bucket in host memory.
+  bool is_of_any_memory = false;
 };
 
 std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) {

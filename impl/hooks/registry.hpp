@@ -1,4 +1,4 @@
-// The built-in hooks by name.
+// Creates the built-in hooks by name.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace dsc {
 
-// Makes the hook that a spec describes. Collective if the hook needs its own group. Throws INVALID_ARG for a
-// name, an option or a combination that does not exist.
+// Creates the hook that a spec describes. Collective if the hook needs a group for itself. Throws INVALID_ARG
+// for an unknown name or option, or an invalid combination.
 std::shared_ptr<BucketHook> make_hook(const std::string& spec, Comm& group);
 
-// One line for each hook: its name with all options and their defaults, and what it does.
+// Returns one line per hook: its name, all options with their defaults, and what the hook does.
 std::vector<std::string> describe_hooks();
 
 }  // namespace dsc

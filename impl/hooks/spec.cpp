@@ -20,7 +20,7 @@ class Parser {
   }
 
  private:
-  // name [ "(" item { "," item } ")" ], where an item is key "=" value or a hook
+  // Grammar: name [ "(" item { "," item } ")" ]. An item is key "=" value, or a hook.
   HookSpec read(int depth) {
     HookSpec spec;
     spec.name = word("the name of a hook");

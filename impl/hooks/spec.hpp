@@ -1,5 +1,5 @@
-// The description of a hook as a text: a name, options in parentheses, and for a wrapper the inner hook, such
-// as "bf16(powersgd(rank=4, start_iteration=100))".
+// The description of a hook, parsed from a text such as "bf16(powersgd(rank=4, start_iteration=100))". It
+// consists of a name, options in parentheses, and for a wrapper the inner hook.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ struct HookSpec {
   };
   std::string name;
   std::vector<Option> options;
-  std::unique_ptr<HookSpec> inner;  // null: none
+  std::unique_ptr<HookSpec> inner;  // null if there is none
 };
 
-// Throws INVALID_ARG, with the position, for a text that is malformed.
+// Throws INVALID_ARG for a malformed text; the message contains the position.
 HookSpec parse_hook_spec(std::string_view text);
 
 }  // namespace dsc

@@ -1,6 +1,5 @@
-// The bytes in which hooks save their state: the format number, the hook's name, the hook's data, and a
-// checksum of all of this. A flipped byte of an error or a factor would otherwise spoil the training
-// unnoticed.
+// The format in which hooks save their state: a mark, the format number, the hook's name, the hook's data,
+// and a checksum of all of this. Without the checksum, a changed byte could silently spoil the training.
 #pragma once
 
 #include <array>
@@ -44,7 +43,8 @@ class StateWriter {
   std::string bytes_;
 };
 
-// Throws INVALID_ARG for bytes that are of another format, damaged, or of another hook.
+// Reads a saved state. Throws INVALID_ARG if the bytes have another format, are damaged, or belong to another
+// hook.
 class StateReader {
  public:
   StateReader(std::span<const std::byte> bytes, const std::string& hook) : bytes_(bytes), hook_(hook) {
@@ -60,7 +60,7 @@ class StateReader {
     std::memcpy(&value, take(sizeof value), sizeof value);
     return value;
   }
-  // Reads the number of items, which take at least eight bytes each.
+  // Reads the number of items. It is checked, because each item takes at least eight bytes.
   uint64_t items() {
     const uint64_t count = number();
     if (count > bytes_.size() / sizeof(uint64_t)) complain();
@@ -82,7 +82,7 @@ class StateReader {
   }
 
  private:
-  // Drafts of the format began with the length of the hook's name.
+  // Early drafts of the format had no mark; they began with the length of the hook's name.
   void check_format() {
     if (number() != kStateMark)
       fail(DSC_ERR_INVALID_ARG,
@@ -95,7 +95,7 @@ class StateReader {
            static_cast<unsigned long long>(format), static_cast<unsigned long long>(kStateFormat));
   }
   void check_sum() {
-    constexpr size_t kBegin = 2 * sizeof(uint64_t);  // what check_format() has read
+    constexpr size_t kBegin = 2 * sizeof(uint64_t);  // bytes that check_format() has read
     if (bytes_.size() < sizeof(uint64_t)) complain();
     const std::span<const std::byte> summed(bytes_.data() - kBegin,
                                             bytes_.size() + kBegin - sizeof(uint64_t));
@@ -122,16 +122,16 @@ class StateReader {
   const std::string hook_;
 };
 
-// Throws INVALID_ARG if a state has a different number of buckets; a state that was saved before the first
-// iteration has none.
+// Throws INVALID_ARG if a state has too many buckets. A state that was saved before the first iteration has
+// no buckets.
 inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets) {
   if (saved > buckets)
     fail(DSC_ERR_INVALID_ARG, "the state of hook %s has %zu buckets, expected %zu", hook.c_str(), saved,
          buckets);
 }
 
-// Returns a number that identifies the parameters of a bucket and their sizes: errors of other parameters may
-// have the same number of elements, possibly after padding. Never 0.
+// Returns a number that identifies the parameters of a bucket and their sizes. The number of errors alone is
+// not enough, because errors of other parameters may have the same number of elements. Never returns 0.
 inline uint64_t layout_of(const HookBucket& bucket) {
   uint64_t hash = kFnvStart;
   for (const size_t param : bucket.params) {
@@ -141,7 +141,8 @@ inline uint64_t layout_of(const HookBucket& bucket) {
   return hash | 1;
 }
 
-// Throws INVALID_ARG if a bucket's state belongs to other parameters; 0: nothing was saved for it.
+// Throws INVALID_ARG if a bucket's state belongs to other parameters. `saved` is 0 if nothing was saved for
+// the bucket.
 inline void expect_layout(const std::string& hook, uint64_t saved, const HookBucket& bucket) {
   if (saved != 0 && saved != layout_of(bucket))
     fail(DSC_ERR_INVALID_ARG,

@@ -1,5 +1,5 @@
-// The elements of largest magnitude of every rank, with error feedback: what was not sent is added to the
-// next gradients (Aji and Heafield 2017; Lin et al. 2018).
+// Sends only the elements of largest magnitude on every rank. With error feedback, elements that were not
+// sent are added to the next gradients (Aji and Heafield 2017; Lin et al. 2018).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -72,7 +72,7 @@ class TopKHook final : public BucketHook {
 
  private:
   struct Bucket {
-    uint64_t layout = 0;  // layout_of() the bucket
+    uint64_t layout = 0;  // the value of layout_of() for this bucket
     std::vector<float> error;
     std::vector<uint32_t> indices;
     std::vector<std::byte> sent;
@@ -117,8 +117,8 @@ class TopKHook final : public BucketHook {
     return bucket.group.start(call);
   }
 
-  // What is lost by rounding to the type that is sent also stays in the error. A NaN or infinity does not; if
-  // there is one, it is among the elements that are sent.
+  // Keeps in the error what was not sent, including the rounding error of the type that is sent. A NaN or
+  // infinity is not kept. If there is one, it was among the elements that were sent.
   void keep_rest(Bucket& own, std::vector<float>& values, const std::byte* sent) const {
     const std::vector<float> exact = values;
     cast(DSC_DTYPE_F32, values.data(), wire_dtype_, sent, values.size());

@@ -37,12 +37,12 @@ class TwoPhaseHook final : public BucketHook {
 
  private:
   struct Bucket {
-    uint64_t layout = 0;              // layout_of() the bucket
-    size_t chunk = 0;                 // elements
+    uint64_t layout = 0;              // the value of layout_of() for this bucket
+    size_t chunk = 0;                 // number of elements in a chunk
     std::vector<float> values;        // the gradients, padded with zeros
-    std::vector<float> sum;           // of this rank's chunk
-    std::vector<float> worker_error;  // of the data that this rank sends
-    std::vector<float> server_error;  // of the mean that this rank encodes
+    std::vector<float> sum;           // sum of this rank's chunk
+    std::vector<float> worker_error;  // error of the data that this rank sends
+    std::vector<float> server_error;  // error of the mean that this rank encodes
     std::vector<std::byte> sent;
     std::vector<std::byte> received;
   };

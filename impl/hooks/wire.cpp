@@ -11,15 +11,16 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kBlock = 2048;  // elements; a block stays in the first-level cache
+constexpr size_t kBlock = 2048;  // elements of a block, which stays in the first-level cache
 
-// The source and the result of the first block overlap, so that block goes through this buffer.
+// A temporary buffer for one block. The source and the result of the first block overlap, so it is copied
+// through this buffer.
 struct alignas(64) Block {
   std::byte bytes[kBlock * sizeof(float)];
 };
 
-// Converts an array of f32 into its first half, from front to back. The division is done in the type that is
-// sent, before the sum, as in PyTorch's hooks.
+// Converts an array of f32 in place; the result is in the first half of the array. Blocks are converted from
+// front to back. The elements are divided before the sum, in the type that is sent, as in PyTorch's hooks.
 void narrow(int32_t wire_dtype, float* values, size_t count, double divisor) {
   auto* sent = reinterpret_cast<std::byte*>(values);
   Block block;
@@ -30,7 +31,7 @@ void narrow(int32_t wire_dtype, float* values, size_t count, double divisor) {
   }
 }
 
-// The inverse conversion, from back to front.
+// Reverses the conversion of narrow(). Blocks are converted from back to front.
 void widen(int32_t wire_dtype, float* values, size_t count) {
   if (count == 0) return;
   const auto* sent = reinterpret_cast<const std::byte*>(values);
@@ -43,8 +44,8 @@ void widen(int32_t wire_dtype, float* values, size_t count) {
   cast(DSC_DTYPE_F32, values, wire_dtype, first.bytes, n);
 }
 
-// For host memory: the converted elements lie in the first half of the array itself. So if the ranks share
-// the array's memory, it is summed there without a copy.
+// Prepares an array in host memory. The converted elements are in the first half of the array itself. If the
+// ranks share this memory, they can sum it there without a copy.
 void narrow_in_place(const WireArray& array) {
   const auto [values, count, dtype] = array.elements;
   if (array.wire_dtype != dtype)
@@ -53,8 +54,8 @@ void narrow_in_place(const WireArray& array) {
     divide(dtype, values, values, count, array.divisor);
 }
 
-// For a device: returns separate memory. The elements are first converted, and then divided in the type that
-// is sent.
+// Prepares an array on a device, and returns it in separate memory. The elements are first converted, and
+// then divided in the type that is sent.
 Memory narrowed(const WireArray& array) {
   const auto [values, count, dtype] = array.elements;
   Memory narrow = array.space.take(count * dtype_bytes(array.wire_dtype), array.stream);
@@ -66,7 +67,8 @@ Memory narrowed(const WireArray& array) {
 
 }  // namespace
 
-// The engine of a device scales the inputs of sums, except for 8-bit floats.
+// On a device, the engine divides the elements before the sum. It cannot do this for 8-bit floats, so they
+// are scaled here.
 void WireSum::start(const WireArray& array, const char* note) {
   space_ = &array.space;
   stream_ = array.stream;

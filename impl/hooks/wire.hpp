@@ -1,4 +1,4 @@
-// Sums of arrays over a group, optionally in a type with fewer bits than the arrays.
+// Computes sums of arrays over a group. The data may be sent in a type with fewer bits than the arrays have.
 #pragma once
 
 #include <memory>
@@ -7,22 +7,23 @@
 
 namespace dsc {
 
-// An array that is summed in place. `divisor` divides its elements before the sum.
+// An array that is summed in place. Its elements are divided by `divisor` before the sum.
 struct WireArray {
   Comm& group;
   Space& space;
   void* stream;  // null in host memory
   Elements elements;
-  int32_t wire_dtype;  // of what is sent: DSC_DTYPE_F16 or BF16 for arrays of f32, or their own type
+  // Type of the data that is sent: DSC_DTYPE_F16 or BF16 for arrays of f32, or the type of the array.
+  int32_t wire_dtype;
   int divisor;
 };
 
-// The array must stay valid until finish(). Its contents are undefined meanwhile.
+// A sum in progress. The array must stay valid until finish(), and its contents are undefined until then.
 class WireSum {
  public:
   void start(const WireArray& array, const char* note);
   const std::shared_ptr<Work>& work() const noexcept { return work_; }
-  // Called after the work has ended (on a device: ordered after it). Writes the result to the array.
+  // Writes the result to the array. Called after the work has ended or, on a device, ordered after it.
   void finish();
 
  private:
@@ -30,7 +31,7 @@ class WireSum {
   void* stream_ = nullptr;
   Elements elements_{};
   int32_t wire_dtype_ = 0;
-  Memory narrow_;  // on a device, from start() to finish()
+  Memory narrow_;  // used on a device, from start() to finish()
   std::shared_ptr<Work> work_;
 };
 

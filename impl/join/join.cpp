@@ -43,11 +43,11 @@ void check_reducer(const Comm& comm, size_t i, const Reducer& reducer, const Joi
 
 }  // namespace
 
-// What one rank is about to do.
+// What one rank is about to do. Ranks exchange this before every step.
 struct Join::Word {
   int32_t step;      // JoinStep
-  int32_t reducer;   // number in the list; -1 with kEnded
-  int32_t counting;  // the reducer counts the marks of a static graph
+  int32_t reducer;   // index in the list of reducers; -1 if the step is kEnded
+  int32_t counting;  // 1 if the reducer is counting marks for its static graph
 };
 
 bool Join::is_active(const Word& word) noexcept {
@@ -56,7 +56,8 @@ bool Join::is_active(const Word& word) noexcept {
 
 std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                    const JoinOptions& options) {
-  // If a rank's reducers are in a different state than those of the others, the others must not wait for it.
+  // Checks on all ranks before anything else. If one rank's reducers are in a wrong state, the other ranks
+  // get the error too instead of waiting.
   run_on_all(comm, OpKind::kVerify, kCreateTag, "join", [&] {
     if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
     for (size_t i = 0; i < reducers.size(); ++i) check_reducer(comm, i, *reducers[i], options);
@@ -111,7 +112,7 @@ std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
   return words;
 }
 
-// Every rank gets the same result, before any part of the step was done.
+// Fails with the same result on all ranks, before any rank has begun the step.
 void Join::check_early_end(const std::vector<Word>& words) const {
   std::vector<int> ended;
   bool counting = false;

@@ -1,5 +1,5 @@
-// Uneven inputs: ranks that have run out of batches take part in the collectives of the others with zeros,
-// until all have run out (PyTorch's Join).
+// Uneven inputs, like PyTorch's Join. A rank that has run out of batches contributes zeros to the collectives
+// of the other ranks until all ranks have run out.
 #pragma once
 
 #include <atomic>
@@ -15,23 +15,23 @@
 namespace dsc {
 
 struct JoinOptions {
-  bool divide_by_initial = true;  // false: means are over the ranks that still have batches
+  bool divide_by_initial = true;  // if false, means are over the ranks that still have batches
   bool throw_on_early_end = false;
 };
 
 class Join final : public JoinGate {
  public:
-  // Collective. Throws STATE for a reducer that is inside an iteration or under another join, and INVALID_ARG
-  // for a reducer with other ranks than comm. If this happens on one rank, all ranks throw.
+  // Collective. Throws STATE if a reducer is inside an iteration or under another join, and INVALID_ARG if a
+  // reducer has other ranks than comm. If this happens on one rank, all ranks throw.
   static std::shared_ptr<Join> create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                       const JoinOptions& options);
   Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers,
        const JoinOptions& options);
   ~Join() override;
 
-  // Collective, called when this rank has no more batches. Takes part in the operations of the others until
-  // all ranks have called it. Then copies the tensors of the last rank to finish, or of the highest one if
-  // several did, to all ranks. Returns that rank.
+  // Collective, called when this rank has no more batches. Takes part in the operations of the other ranks
+  // until all ranks have called it. Then copies the tensors of the rank that finished last to all ranks. If
+  // several ranks finished last, uses the highest of them. Returns that rank.
   int finish(std::span<const Tensor> params);
 
   JoinParticipants announce(const Reducer& reducer, JoinStep step) override;
@@ -53,7 +53,7 @@ class Join final : public JoinGate {
   const JoinOptions options_;
   std::vector<bool> active_;  // in the latest step, by rank
   bool is_over_ = false;
-  std::atomic<bool> exchanging_{false};  // is waiting for the other ranks
+  std::atomic<bool> exchanging_{false};  // whether this rank is waiting for the step of the other ranks
 };
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Memory of the device of a group: work is put on streams, by the driver or as kernels.
+// Memory of the device of a group. The driver or kernels do the work on streams.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -73,7 +73,8 @@ class DeviceSpace final : public Space {
   const DeviceContext context_;
 };
 
-// If a conversion loses bits, a number is rounded before it is scaled or counted, as in host memory.
+// Returns whether a conversion loses bits. If it does, numbers are rounded before they are scaled or counted,
+// so that results equal those in host memory.
 bool narrows(int32_t from, int32_t to) { return dtype_bytes(to) < dtype_bytes(from); }
 
 BucketCopy launch_of(const PartsCopy& copy, std::vector<BucketPart>& parts) {
@@ -127,7 +128,7 @@ void DeviceSpace::copy(const ElementCopy& copy, void* stream) {
 // Elements of another type are first converted into separate memory.
 void DeviceSpace::add(const ElementCopy& copy, void* stream) {
   if (copy.count == 0) return;
-  if (copy.to == copy.from && copy.to_dtype == copy.from_dtype)  // the kernel does not accept a distance of 0
+  if (copy.to == copy.from && copy.to_dtype == copy.from_dtype)  // the kernel requires two different inputs
     return scale({copy.to, copy.count, copy.to_dtype}, 2, stream);
   const DeviceScope scope(device());
   Memory converted;

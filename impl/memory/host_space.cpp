@@ -1,4 +1,4 @@
-// Host memory. The calling thread does the work at once.
+// Host memory. The calling thread does the work before the function returns.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,15 +12,16 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kChunk = 4096;  // elements that are converted at a time, in a buffer on the stack
-constexpr size_t kLanes = 8;     // running sums; their number is fixed, so the bits of results are too
-constexpr size_t kLine = 128;    // two cache lines, which processors fetch together
+constexpr size_t kChunk = 4096;  // number of elements to convert in one step, in a buffer on the stack
+// Number of running sums. It is fixed, so that the same data always gives the same bits.
+constexpr size_t kLanes = 8;
+constexpr size_t kLine = 128;  // two cache lines, which processors load together
 
 std::byte* element_at(const void* data, size_t index, int32_t dtype) {
   return static_cast<std::byte*>(const_cast<void*>(data)) + index * dtype_bytes(dtype);
 }
 
-// Adds some values, at most one to each lane. A comparison with NaN is false, so the largest magnitude
+// Adds at most one value to each running sum. A comparison with NaN is false, so the largest magnitude
 // ignores NaNs.
 template <typename T>
 void add_lanes(double (&squares)[kLanes], T (&most)[kLanes], const T* values, size_t count) {
@@ -70,7 +71,7 @@ class HostSpace final : public Space {
   void prepare() const override {}
   bool is_prepared() const override { return true; }
 
-  // Memory of 0 bytes also has an address.
+  // Allocates at least one line, so that memory of 0 bytes also has an address.
   Memory allocate(size_t bytes) override {
     return {static_cast<std::byte*>(group().allocate_memory(std::max(bytes, kLine))),
             [](std::byte* memory) { call_out([&] { release_memory(memory); }); }};
@@ -109,7 +110,7 @@ class HostSpace final : public Space {
   size_t norm_bytes() const noexcept override { return sizeof(Norm); }
 };
 
-// Elements of one type are scaled while they are copied.
+// If both types are equal, elements are scaled while they are copied.
 void HostSpace::copy(const ElementCopy& copy, void*) {
   if (copy.count == 0) return;
   if (copy.from_dtype != copy.to_dtype) {
@@ -136,7 +137,7 @@ void HostSpace::gather(const PartsCopy& parts, void* stream) {
   for (const auto& [tensor, count, offset] : parts.parts) {
     std::byte* const to = element_at(parts.block, offset, parts.block_dtype);
     ElementCopy one{to, parts.block_dtype, tensor, parts.tensor_dtype, count, parts.scale};
-    if (parts.norm) {  // of the elements before they are scaled
+    if (parts.norm) {  // the norm is that of the elements before they are scaled
       one.scale = 1;
       copy(one, stream);
       add_norm(*static_cast<Norm*>(parts.norm), {to, count, parts.block_dtype});

@@ -20,7 +20,8 @@ uintptr_t start_of(const Elements& elements) { return reinterpret_cast<uintptr_t
 
 }  // namespace
 
-// This holder is never destroyed, and does not allocate, because memory may be short.
+// Moves the reference into a holder whose destructor never runs. The holder is not allocated, because memory
+// may be short.
 void keep(Memory memory) noexcept {
   alignas(Memory) std::byte holder[sizeof(Memory)];
   std::construct_at(reinterpret_cast<Memory*>(holder), std::move(memory));
@@ -72,7 +73,7 @@ Failure Space::await_work(Work& work, void* stream) const {
     capture([&] { work.wait_on(stream, Deadline::never()); },
             [&](const Error& error) { failure = error.failure(); });
   } else {
-    wait_ignoring_failure(work, Deadline::never());  // every operation has its own deadline
+    wait_ignoring_failure(work, Deadline::never());  // no deadline here, because every operation has its own
     failure = work.failure();
   }
   return failure;
@@ -88,8 +89,8 @@ void Space::scale(const Elements& elements, double factor, void* stream) {
        stream);
 }
 
-// Also waits for the stream before the copy, with a deadline: a copy to memory that a driver does not know
-// may itself wait for the stream, without a deadline.
+// Waits for the stream before the copy as well. A copy to host memory unknown to the driver can block until
+// the stream has finished, and such a wait would have no deadline.
 void Space::read(void* to, const void* from, size_t bytes, void* stream, const char* what) {
   await_stream(stream, what);
   copy({.to = to, .to_dtype = DSC_DTYPE_U8, .from = from, .from_dtype = DSC_DTYPE_U8, .count = bytes},
@@ -110,7 +111,7 @@ void Space::read_norms(std::span<Norm> norms, const void* states, void* stream, 
   read(norms.data(), dense.get(), norms.size_bytes(), stream, what);
 }
 
-// Parts of one type whose distances are whole elements go into one launch.
+// Parts of one type go into one launch if the distances between them are multiples of the element size.
 Norm Space::norm(std::span<const Elements> parts, void* stream, const char* what) {
   const Memory state = take(norm_bytes(), stream);
   zero(state.get(), norm_bytes(), stream);

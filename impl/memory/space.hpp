@@ -1,8 +1,8 @@
-// A kind of memory and the operations that the folders above need on it: host memory, or memory of the device
-// to which a group is bound. Code above is written once, for a Space.
+// A kind of memory and the operations on it: host memory, or memory of the device to which a group is bound.
+// Callers use a Space, and need no separate code for host and device.
 //
-// In host memory a function has done its work when it returns, and streams and marks are null. On a device a
-// function puts its work on the given stream, ordered after the work that is already there, and returns.
+// In host memory a function has finished its work when it returns, and streams and marks are null. On a
+// device a function enqueues its work on the given stream, after the work that is already there, and returns.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 
 namespace dsc {
 
-// Elements of one type, one after another.
+// Consecutive elements of one type.
 struct Elements {
   void* data;
   size_t count;
   int32_t dtype;
 };
 
-// Elements are first converted, and then scaled in their new type.
+// A copy that first converts elements to another type, and then scales them in the new type.
 struct ElementCopy {
   void* to;
   int32_t to_dtype;
@@ -33,25 +33,26 @@ struct ElementCopy {
   double scale = 1;
 };
 
-// One of several tensors whose elements also lie in one block.
+// One of several tensors that share a block. The block has space for the elements of all of them.
 struct TensorPart {
   void* tensor;
   size_t count;
   size_t offset;  // in elements, from the start of the block
 };
 
-// All tensors have one type. Like ElementCopy, this converts first and then scales.
+// A copy between tensors and their block. All tensors have one type. As in ElementCopy, elements are
+// converted first and then scaled.
 struct PartsCopy {
   std::span<const TensorPart> parts;
   int32_t tensor_dtype;
   void* block;
   int32_t block_dtype;
   double scale = 1;
-  void* norm = nullptr;  // memory of norm_bytes(), to which the norm of the converted elements is added,
-                         // before scaling
+  // Memory of norm_bytes(), or null. The norm of the converted elements before scaling is added to it.
+  void* norm = nullptr;
 };
 
-// Rows of equal length, at equal distances.
+// A copy of rows. All rows have the same length, and the distances between them are equal.
 struct RowsCopy {
   void* to;
   const void* from;
@@ -60,28 +61,29 @@ struct RowsCopy {
 };
 
 struct Norm {
-  double squares = 0;      // the sum of squares; NaN or infinite if an element is
-  double most = 0;         // the largest magnitude of those that are not NaN
-  uint64_t nonfinite = 0;  // elements that are NaN or infinite
+  double squares = 0;      // the sum of squares; NaN or infinite if an element is NaN or infinite
+  double most = 0;         // the largest magnitude of the elements that are not NaN
+  uint64_t nonfinite = 0;  // number of elements that are NaN or infinite
 };
 
-// The alignment of tensors in a block, in bytes: kernels are fast at such addresses.
+// The alignment of tensors in a block, in bytes. On a device, kernels are fast at aligned addresses.
 inline size_t part_alignment(bool on_device) noexcept { return on_device ? 16 : 1; }
 
-// The last holder frees it.
+// A reference to memory. The memory is freed when its last reference is gone.
 using Memory = std::shared_ptr<std::byte>;
-// A point in the order of a stream; null in host memory.
+// A point in the order of a stream, like an event; null in host memory.
 using Mark = std::shared_ptr<const void>;
 
-// Never frees the memory, because a device or an operation may still use it.
+// Makes sure that the memory is never freed, because a device or an operation may still use it.
 void keep(Memory memory) noexcept;
 
-// Any thread may use it, several at once for different elements. The group must outlive it and what it
-// returns. Memory, streams and marks may outlive the Space.
+// Any thread may use a Space. Several threads may use it at the same time for different elements. The group
+// must outlive the Space and everything that the Space returns. Memory, streams and marks may outlive the
+// Space.
 class Space {
  public:
   static std::unique_ptr<Space> of_host(Comm& group);
-  // The group is bound to a device.
+  // The group must be bound to a device.
   static std::unique_ptr<Space> of_device(Comm& group);
   static std::unique_ptr<Space> of(Comm& group, bool on_device) {
     return on_device ? of_device(group) : of_host(group);
@@ -91,79 +93,87 @@ class Space {
   Space& operator=(const Space&) = delete;
 
   Comm& group() const noexcept { return group_; }
-  // Whether work runs in the order of streams, after the function has returned.
+  // Returns whether work is done in the order of streams, after the function has returned.
   bool in_stream_order() const noexcept { return device_ >= 0; }
-  // Throws UNSUPPORTED for a stream, which host memory does not have.
+  // Throws UNSUPPORTED if a stream is given for host memory, which has no streams.
   void check_stream(const void* stream) const;
-  // Throws INVALID_ARG for a gradient in other memory; the gradient may be null.
+  // Throws INVALID_ARG if the gradient is in another kind of memory. The gradient may be null.
   void check_gradient(const void* gradient, const std::string& who) const {
     if (knows_devices_) expect_gradient_on(group_, device_, gradient, who);
   }
-  // Throws UNSUPPORTED if the library has no arithmetic for this memory. Must not be called while a stream is
-  // captured, unless it was called before.
+  // Loads the arithmetic for this memory. Throws UNSUPPORTED if the library has none. Must not be called for
+  // the first time while a stream is captured.
   virtual void prepare() const = 0;
   virtual bool is_prepared() const = 0;
 
-  // Throws UNSUPPORTED if the group cannot run the operation on gradients of these types, or if this memory
-  // has no arithmetic. Without this check the operation would be refused in the middle of an iteration.
+  // Throws UNSUPPORTED if the group cannot run the operation on gradients of these types, or if the library
+  // has no arithmetic for this memory. Without this check the operation would fail in the middle of an
+  // iteration.
   void check_reductions(Call call, std::span<const int32_t> dtypes) const;
-  // Whether a stream handle means a different stream in every thread.
+  // Returns whether a stream handle means a different stream in every thread, as that of a per-thread default
+  // stream does.
   virtual bool is_of_thread(void* stream) const noexcept = 0;
 
-  // --- Memory.
-  // Collective: returns zeroed memory that operations of the group access directly.
+  // ---- Memory ----
+  //
+  // Collective. Returns zeroed memory that operations of the group access directly.
   virtual Memory allocate(size_t bytes) = 0;
-  // Collective: the same for memory that operations need not access. On the host it belongs to this rank
-  // alone.
+  // Collective. Returns zeroed memory that operations need not access. On the host only this rank can access
+  // it.
   virtual Memory allocate_own(size_t bytes) = 0;
-  // Returns uninitialised memory for work on this stream only: the last holder may release it at any time.
+  // Returns uninitialized memory for work on this stream only. The last reference may be dropped before that
+  // work has finished.
   virtual Memory take(size_t bytes, void* stream) = 0;
-  // Returns host memory for copies to and from this memory that never make the host wait.
+  // Returns host memory for copies to and from this memory. Such copies never block the host.
   virtual Memory stage(size_t bytes) = 0;
 
-  // --- Order.
-  // Returns a stream that waits for no other; null in host memory.
+  // ---- Order ----
+  //
+  // Returns a stream that waits for no other stream; null in host memory.
   virtual std::shared_ptr<void> make_stream() = 0;
   virtual bool is_captured(void* stream) const = 0;
-  // Returns the point after all work that is on the stream now.
+  // Returns the point after all work that the stream contains now.
   virtual Mark mark(void* stream) = 0;
-  // Work that is put on the stream from now on waits for the mark.
+  // Lets all later work on the stream wait for the mark.
   virtual void follow(void* stream, const Mark& mark) = 0;
-  // Waits for the mark; false if the deadline passes first.
+  // Waits for the mark. Returns false if the deadline passes first.
   virtual bool wait_for(const Mark& mark, Deadline deadline) const = 0;
-  // Orders all later work on `later` after the work that is on `stream` now.
+  // Orders all later work on `later` after the work that `stream` contains now.
   void order(void* stream, void* later);
   bool wait_idle(void* stream, Deadline deadline) noexcept;
-  // Also waits for the mark, but throws the failure of the group as soon as there is one, and TIMEOUT after
-  // the group's time-out. The text of TIMEOUT says that `what` of this rank did not become ready.
+  // Waits for the mark like wait_for(). Throws the failure of the group as soon as there is one, and TIMEOUT
+  // after the group's time-out. The text of TIMEOUT says that `what` of this rank did not become ready.
   bool await(const Mark& mark, const char* what, Deadline deadline = Deadline::never()) const;
   void await_stream(void* stream, const char* what);
-  // Orders all later work on the stream after the operation; in host memory this waits for the operation.
-  // Returns how it has ended. On a device an operation that still runs counts as a success, because a later
-  // failure fails the group.
+  // Orders all later work on the stream after the operation. In host memory this waits for the operation.
+  // Returns the failure of the operation, or none. On a device an operation that is still running counts as a
+  // success, because a later failure fails the group.
   Failure await_work(Work& work, void* stream) const;
 
-  // --- Elements. The types are floating-point types, except in plain copies.
+  // ---- Elements: floating-point types only, except in plain copies ----
   virtual void copy(const ElementCopy& copy, void* stream) = 0;
-  // Adds converted elements to those in memory; the scale is not used.
+  // Converts elements and adds them to those in memory. Ignores the scale.
   virtual void add(const ElementCopy& copy, void* stream) = 0;
   virtual void divide(const Elements& elements, int divisor, void* stream) = 0;
   virtual void zero(void* at, size_t bytes, void* stream) = 0;
   virtual void copy_rows(const RowsCopy& copy, void* stream) = 0;
-  // Copies tensors to the block, or the block to the tensors. The memory of a tensor may be its part of the
-  // block itself.
+  // Copies tensors to the block, or the block to the tensors. The memory of a tensor may be its own part of
+  // the block.
   virtual void gather(const PartsCopy& copy, void* stream) = 0;
   virtual void scatter(const PartsCopy& copy, void* stream) = 0;
   void scale(const Elements& elements, double factor, void* stream);
 
-  // --- Numbers. These wait for the stream, as await() does; the stream must not be captured.
-  // Copies memory to plain host memory.
+  // ---- Numbers: these functions wait for the stream, as await() does, so the stream must not be captured
+  // ----
+  //
+  // Copies to ordinary host memory.
   void read(void* to, const void* from, size_t bytes, void* stream, const char* what);
-  // The size of a norm that accumulates over launches. All of it must be zeroed at first.
+  // The size of a norm that accumulates over several launches. The caller must first zero all of it.
   virtual size_t norm_bytes() const noexcept = 0;
-  // Reads norms that lie one after another.
+  // Reads norms that are stored one after another.
   void read_norms(std::span<Norm> norms, const void* states, void* stream, const char* what);
-  // The bits of the result depend on the order of the parts, and on a device also on the device.
+  // Returns the norm of all parts together. The exact bits depend on the order of the parts, and on a device
+  // also on the kind of device.
   Norm norm(std::span<const Elements> parts, void* stream, const char* what);
 
  protected:
@@ -172,8 +182,8 @@ class Space {
 
  private:
   Comm& group_;
-  const int device_;          // -1: the host
-  const bool knows_devices_;  // the group is bound to one
+  const int device_;          // -1 for host memory
+  const bool knows_devices_;  // whether the group is bound to a device
 };
 
 }  // namespace dsc

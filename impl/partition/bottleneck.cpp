@@ -1,11 +1,14 @@
-// Finds the partition whose list of part weights, heaviest first, is lexicographically smallest. Among equal
-// partitions it finds the one with later boundaries, compared from the last one.
+// Finds the partition whose sorted list of part weights, heaviest first, is lexicographically smallest. If
+// several partitions have the same list, it finds the one with the latest boundaries. Boundaries are compared
+// from the last to the first.
 //
-// This is dynamic programming over (parts, layers). It is exact because adding the same weight to two lists
-// preserves their order, so that a best partition begins with a best one. If all parts have the same limit,
-// the best start of the last part never moves back when a layer is added. Later starts become worse as soon
-// as the parts before them alone are worse than the best list. So each entry needs few comparisons, each of
-// lists of at most `parts` numbers.
+// The method is dynamic programming over parts and layers. It is exact: adding the same weight to two sorted
+// lists does not change which one is smaller, so the beginning of a best partition is a best partition of
+// fewer layers.
+//
+// If all parts have the same limit, the best start of the last part never moves back when a layer is added.
+// Starts that are too late can also be skipped: from some start on, the earlier parts alone are worse than
+// the best list. Therefore each entry needs few comparisons of lists with at most `parts` numbers.
 #include <algorithm>
 #include <limits>
 
@@ -17,13 +20,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Weights of parts, heaviest first, and one more weight that is not sorted in yet.
+// A sorted list of part weights, heaviest first, and one more weight that is not sorted in yet.
 struct Candidate {
   const double* sorted;
   double extra;
 };
 
-// Iterates over a candidate as one sorted list, heaviest first.
+// Iterates over all weights of a candidate in sorted order, heaviest first.
 class Merged {
  public:
   explicit Merged(const Candidate& candidate, size_t size)
@@ -44,7 +47,7 @@ class Merged {
   bool pending_ = true;
 };
 
-// Returns a value below 0 if a is the better list; `size` does not count the extra weights.
+// Returns a negative value if `a` is the better list. `size` does not count the extra weights.
 int compare(const Candidate& a, const Candidate& b, size_t size) {
   Merged left(a, size);
   Merged right(b, size);
@@ -56,7 +59,7 @@ int compare(const Candidate& a, const Candidate& b, size_t size) {
   return 0;
 }
 
-// Returns whether the sorted list alone, without any further part, is already worse than the candidate.
+// Returns true if the sorted list alone is already worse than the candidate, without another part.
 bool hopeless(const double* sorted, const Candidate& best, size_t size) {
   Merged list(best, size);
   for (size_t n = 0; n < size; ++n) {
@@ -86,7 +89,8 @@ class Search {
     }
   }
 
-  // Fills one row per part, and then follows the recorded starts back from the last part.
+  // Fills one row of the table per part. Then follows the recorded starts from the last part back to the
+  // first.
   Boundaries run() {
     first_part();
     for (size_t part = 1; part < parts_; ++part) {
@@ -107,7 +111,7 @@ class Search {
   }
 
  private:
-  // Parts 0 to `part` end here at the latest, because each of the others needs a layer.
+  // Returns the last possible end of `part`. Each later part needs at least one layer.
   size_t last_layer(size_t part) const { return n_ - (parts_ - 1 - part); }
   const double* row(const std::vector<double>& rows, size_t i) const { return rows.data() + i * parts_; }
   bool possible(const std::vector<double>& rows, size_t i) const { return *row(rows, i) < kInfinity; }
@@ -126,7 +130,7 @@ class Search {
       if (fits(0, 0, i)) after_[i * parts_] = sums_[i];
   }
 
-  // Records that the best partition of the first `end` layers has its last part start at `start`.
+  // Records the best partition of the first `end` layers. Its last part starts at layer `start`.
   void keep(size_t part, size_t start, size_t end) {
     Merged list(candidate(start, end), part);
     double* target = after_.data() + end * parts_;
@@ -134,7 +138,7 @@ class Search {
     from_[part * (n_ + 1) + end] = static_cast<uint32_t>(start);
   }
 
-  // Searches forward from the best start for one layer less; returns the best start.
+  // Searches forward from the best start that was found for one layer less. Returns the best start.
   size_t scan_on(size_t part, size_t start, size_t end) {
     while (start < end && !fits(part, start, end)) ++start;
     if (start == end || !possible(before_, start)) return refuse(start, end);
@@ -149,7 +153,8 @@ class Search {
     return best;
   }
 
-  // Tries all starts, the last one first, until the last part alone is heavier than the best partition.
+  // Tries all starts, beginning with the last one. Stops when the last part alone is heavier than the best
+  // partition.
   void scan_back(size_t part, size_t end) {
     size_t best = end;
     double heaviest = kInfinity;
@@ -174,12 +179,13 @@ class Search {
   const size_t n_;
   const size_t parts_;
   const bool one_limit_;
-  std::vector<double> sums_;     // prefix sums of the weights, before each layer
-  std::vector<uint64_t> bytes_;  // empty: no limits
-  // By number of layers: weights of the parts so far, heaviest first; infinity if impossible.
+  std::vector<double> sums_;     // sum of the weights before each layer
+  std::vector<uint64_t> bytes_;  // empty if there are no limits
+  // For each number of layers: the weights of the parts so far, heaviest first; infinity if there is no valid
+  // partition.
   std::vector<double> before_;
   std::vector<double> after_;   // the same with one more part
-  std::vector<uint32_t> from_;  // by part and number of layers: start of the last part
+  std::vector<uint32_t> from_;  // start of the last part, by part and number of layers
 };
 
 }  // namespace

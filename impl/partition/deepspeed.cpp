@@ -1,4 +1,5 @@
-// DeepSpeed's rules (deepspeed/runtime/utils.py, commit edaa722, and v0.9.5 for those that end in _v0).
+// DeepSpeed's rules. The functions ending in _v0 follow v0.9.5, and the others follow commit edaa722
+// (deepspeed/runtime/utils.py).
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +10,7 @@ namespace dsc {
 namespace {
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-constexpr double kEpsilon = 1e-3;  // precision of the old search, in units of weights
+constexpr double kEpsilon = 1e-3;  // precision of the old search, in the unit of weights
 
 Boundaries one_each(size_t layers, size_t parts) {
   Boundaries result(parts + 1);
@@ -17,13 +18,14 @@ Boundaries one_each(size_t layers, size_t parts) {
   return result;
 }
 
-// Weight of the heaviest and the lightest part of the partition that was chosen for the first i layers.
+// The weights of the heaviest and the lightest part in the chosen partition of the first i layers.
 struct Range {
   double most = kUnbounded;
   double least = kUnbounded;
 };
 
-// Extends the partitions of the first i layers into `part` parts to partitions into `part + 1` parts.
+// Computes the chosen partitions with one more part. `before` describes partitions of the first i layers into
+// `part` parts.
 std::vector<Range> next_ranges(const std::vector<double>& sums, const std::vector<Range>& before, size_t part,
                                uint32_t* from) {
   std::vector<Range> after(sums.size());
@@ -42,18 +44,18 @@ std::vector<Range> next_ranges(const std::vector<double>& sums, const std::vecto
   return after;
 }
 
-// Weights as the old search sees them: prefix sums that include each layer.
+// The weights for the old search, as prefix sums. Each sum includes its own layer.
 struct OldSums {
   std::vector<double> upto;
   size_t parts;
 
   size_t layers() const { return upto.size(); }
   double total() const { return upto.back(); }
-  // In the original an index of -1 selects the last entry.
+  // In the original code, an index of -1 selects the last entry.
   double before(size_t layer) const { return layer == 0 ? total() : upto[layer - 1]; }
 };
 
-// Fills part after part up to the bottleneck; returns true if all layers are placed.
+// Fills each part up to the bottleneck. Returns true if all layers fit.
 bool probe(const OldSums& sums, double bottleneck, Boundaries& result) {
   const size_t n = sums.layers();
   result.assign(sums.parts + 1, n);
@@ -80,7 +82,7 @@ double find_bottleneck(const OldSums& sums) {
   while (upper > lower + kEpsilon) {
     const double middle = lower + (upper - lower) / 2;
     const bool fits = probe(sums, middle, unused);
-    // Without this the original would loop forever when the step is below the precision of the numbers.
+    // Stop here. The original code would loop forever if the step is below the precision of the numbers.
     if (!fits && middle + kEpsilon <= lower) break;
     if (fits && middle >= upper) break;
     (fits ? upper : lower) = fits ? middle : middle + kEpsilon;
@@ -106,7 +108,7 @@ Boundaries partition_uniform_v0(size_t layers, size_t parts) {
   return result;
 }
 
-// Minimises the difference between the heaviest and the lightest part by dynamic programming.
+// Minimizes the difference between the heaviest and the lightest part by dynamic programming.
 Boundaries partition_balanced(std::span<const double> weights, size_t parts) {
   const size_t n = weights.size();
   if (n <= parts) return partition_uniform(n, parts);

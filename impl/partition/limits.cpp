@@ -1,4 +1,4 @@
-// Explains why no partition satisfies limits of memory.
+// Explains why no partition satisfies the memory limits.
 #include <algorithm>
 #include <numeric>
 
@@ -22,7 +22,7 @@ void check_each_layer(const PartitionRequest& request) {
            Number{request.bytes[i]}, Number{most});
 }
 
-// Returns the possible ends of a part, given those of the part before it.
+// Returns at which layers a part can end. `starts` are the layers at which it can start.
 std::vector<bool> next_ends(const PartitionRequest& request, const std::vector<bool>& starts, size_t part) {
   const size_t last = request.layers - (request.parts - 1 - part);
   std::vector<bool> ends(request.layers + 1);
@@ -50,7 +50,7 @@ size_t last_of(const std::vector<bool>& flags) {
          static_cast<size_t>(std::find(flags.rbegin(), flags.rend(), true) - flags.rbegin());
 }
 
-// Throws the reason why `part` cannot end anywhere.
+// Throws an error that explains why `part` cannot end anywhere.
 [[noreturn]] void fail_at(const PartitionRequest& request, const std::vector<bool>& starts, size_t part) {
   const size_t last = last_of(starts);
   if (request.parts == 1)

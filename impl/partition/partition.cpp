@@ -16,17 +16,17 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMostParts = (size_t{1} << 31) - 1;
-// limit of layers x parts, for methods that search with a table
+// Limit on layers times parts for methods that search with a table.
 constexpr size_t kMostCells = size_t{1} << 24;
 
 using Method = Boundaries (*)(const PartitionRequest&);
 
-// A method and its requirements.
+// A method and its properties.
 struct Row {
   std::string_view name;
   Method method;
-  bool searches;  // whether the method needs weights and a table
-  // whether the method leaves no part empty
+  bool searches;  // true if the method needs weights and a table
+  // True if the method leaves no part empty.
   bool non_empty;
 };
 
@@ -92,7 +92,8 @@ void check_size(const PartitionRequest& request, const Row& row) {
 
 }  // namespace
 
-// A callback that receives log records may itself make a plan, which must not produce more records.
+// Does not log inside a callback: a callback that receives log records may itself plan a partition, and
+// logging that would never end.
 void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept {
   if (!log_enabled(DSC_LOG_LEVEL_INFO) || in_callback() || log_rank() > 0) return;
   for (size_t part = 0; part < request.parts; ++part) {

@@ -15,7 +15,7 @@ uint64_t rank_number(const char* name, int32_t rank) {
   return static_cast<uint64_t>(rank);
 }
 
-// Ranks are below 2^31, so that this cannot overflow.
+// Ranks are below 2^31, so the sum cannot overflow.
 uint64_t offset_of(RandomRegion region, uint64_t tensor, uint64_t expert, uint64_t expert_tensor) {
   if (region == RandomRegion::kTensor) return kTensorOffset + tensor;
   if (region == RandomRegion::kExpert) return kExpertOffset + kPerExpertRank * expert + expert_tensor;
@@ -34,8 +34,8 @@ uint64_t checked_sum(uint64_t seed, uint64_t offset) {
 }  // namespace
 
 uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept {
-  // The layers' sequence starts at the first number generated from the seed, so that the sequences of
-  // neighbouring seeds do not overlap.
+  // The sequence of layer seeds starts at the first number that the seed generates. Neighboring seeds
+  // therefore have sequences that do not overlap.
   const uint64_t start = SplitMix64(seed).next();
   return SplitMix64(start + layer * SplitMix64::kStep).next();
 }

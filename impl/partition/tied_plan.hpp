@@ -1,4 +1,4 @@
-// Finds the stages that hold layers with shared weights.
+// Finds the stages whose layers share weights.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// A layer that shares its weights under a key.
+// A layer that shares its weights with other layers of the same key.
 struct TiedEntry {
   std::string key;
   size_t layer;
@@ -21,8 +21,8 @@ struct TiedStages {
   std::vector<int32_t> stages;  // ascending
 };
 
-// Returns one entry per key, sorted by the keys' bytes. Boundaries are those of a partition. Throws
-// INVALID_ARG.
+// Returns one entry per key, sorted by the bytes of the keys. `boundaries` must be those of a partition.
+// Throws INVALID_ARG for invalid entries or boundaries.
 std::vector<TiedStages> plan_tied(std::span<const TiedEntry> entries, std::span<const size_t> boundaries);
 
 }  // namespace dsc

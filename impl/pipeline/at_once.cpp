@@ -1,4 +1,5 @@
-// The lowering that PyTorch uses: a message follows directly after the operation that makes it, at both ends.
+// The lowering that PyTorch uses. A message is sent right after the operation that produces it, and the
+// receiving stage receives it as its next action.
 #include <array>
 #include <vector>
 
@@ -8,7 +9,8 @@
 namespace dsc {
 namespace {
 
-// Lets the stages run in turn, each in its own order, and reports the common order to a listener.
+// Visits the stages in turn. A visited stage runs its next operation if the input is available. The resulting
+// common order is reported to a listener.
 class Round {
  public:
   Round(const PipelinePlan& plan, OrderListener& listener)
@@ -32,7 +34,8 @@ class Round {
   int64_t& position(int32_t stage) { return positions_[static_cast<size_t>(stage)]; }
   bool at_end(int32_t stage) { return position(stage) == order_.size(stage); }
 
-  // Returns the stage for which the next operation, at position k, waits; -1 if it waits for none.
+  // Returns the stage that has yet to produce the input of the next operation, which is at position k; -1 if
+  // the input is available.
   int32_t waits_for(int32_t stage, int64_t k, const Compute& op) {
     progress_.check(stage, k, op);
     const Source from = source_of(placement_, placement_.part(stage, op.chunk), op.op);
@@ -40,7 +43,8 @@ class Round {
     return placement_.stage(from.part);
   }
 
-  // Runs the next operation of a stage, or the next two if they overlap; false if it has to wait.
+  // Runs the next operation of a stage, or the next two if they overlap. Returns false if the stage has to
+  // wait for an input.
   bool advance(int32_t stage) {
     for (; !at_end(stage) && order_.at(stage, position(stage)).op == kIdle; ++position(stage))
       listener_.compute(stage, {});
@@ -74,7 +78,8 @@ class Round {
       if (at_end(stage)) continue;
       int64_t k = position(stage);
       Compute op = order_.at(stage, k);
-      // the first of two overlapping operations has its input
+      // If the first of two overlapping operations has its input, the stage waits for the input of the second
+      // one.
       if (waits_for(stage, k, op) < 0) op = order_.at(stage, ++k);
       stuck.push_back({stage, k, op, waits_for(stage, k, op)});
     }

@@ -13,7 +13,8 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kMostOperations = 200'000;  // of all stages together, for searches
+// Larger schedules are not searched. The number counts the operations of all stages together.
+constexpr int64_t kMostOperations = 200'000;
 constexpr int64_t kMostRepaired = 1'500;
 constexpr int kRepairs = 400;
 
@@ -24,8 +25,8 @@ bool keeps_to(const PipelineReport& report, const PipelineLimits& limits) {
   });
 }
 
-// Lower bound of the makespan: a stage has to run all of its operations, after the forward passes that
-// precede its first part.
+// Returns a lower bound of the makespan. A stage has to run all of its operations, and it can only start
+// after the forward passes of the parts that precede its first part.
 double bound_of(const PipelinePlan& shape, const PipelineCosts& costs) {
   double bound = 0;
   const Placement& placement = shape.placement;
@@ -52,7 +53,7 @@ class Finder {
   Finder(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits)
       : spec_(std::move(spec)), costs_(costs), limits_(limits) {}
 
-  // Stops as soon as a candidate meets the bound, because none can be better.
+  // Stops as soon as a candidate reaches the lower bound, because no candidate can be better.
   BestPlan find() {
     for (const PlacementShape shape : shapes())
       bound_ = std::min(bound_, bound_of(PipelinePlan(spec_, nullptr, shape), costs_));
@@ -72,10 +73,11 @@ class Finder {
   }
 
  private:
-  // Checks, before any computation, whether static bytes alone exceed the limit of a stage. No order can
-  // avoid that.
+  // Fails early if the static bytes (weights, gradients, optimizer state) of a stage exceed its limit. Every
+  // order needs them.
   void expect_room_for_static_bytes() const {
-    // over all placements, bytes of the fullest stage
+    // For each placement, find the stage with the most static bytes. The smallest of these values over all
+    // placements is the least that any order needs.
     double least = std::numeric_limits<double>::infinity();
     for (const PlacementShape shape : shapes()) {
       const PipelinePlan plan(spec_, nullptr, shape);
@@ -106,7 +108,7 @@ class Finder {
     return true;
   }
 
-  // Schedules that do not exist for these numbers are skipped.
+  // Skips the named schedule if it does not support these numbers of stages, micro-batches and chunks.
   void consider_named(const char* name) {
     ScheduleSpec spec = spec_;
     spec.name = name;
@@ -130,7 +132,7 @@ class Finder {
     const ExactSearch exact = exact_order(shape, costs_, limits_, known);
     if (exact.order) consider(plan_of(placement, exact.order), "exact");
     n_exact_ += exact.is_complete ? 1 : 0;
-    // the search does not try overlapping pairs
+    // The search does not try overlapping pairs. If they save time, a better order may exist.
     best_.is_optimal = n_exact_ == (spec_.chunks > 1 ? 2 : 1) && costs_.overlap >= 1;
   }
 
@@ -154,7 +156,8 @@ class Finder {
     return all;
   }
 
-  // Swaps neighbouring operations of a stage, and keeps changes that are not worse.
+  // Swaps neighboring operations of a stage at random, and keeps each change that does not make the makespan
+  // longer.
   void repair(PlacementShape placement) {
     const PipelinePlan& plan = *best_.plan;
     std::vector<StageOrder> orders(static_cast<size_t>(spec_.stages));

@@ -14,24 +14,24 @@ struct BestPlan {
   std::shared_ptr<const PipelinePlan> plan;
   PipelineReport report;
   std::string origin;      // the schedule's name, "greedy", "repaired" or "exact"
-  std::string best_named;  // empty if no named schedule satisfies the limits
+  std::string best_named;  // the fastest named schedule; empty if none satisfies the limits
   double best_named_makespan = 0;
   double bound = 0;         // lower bound of the makespan of any order
-  bool is_optimal = false;  // all orders were tried, or the makespan equals the bound
+  bool is_optimal = false;  // all orders were tried, or the makespan equals `bound`
 };
 
-// The spec provides stages, micro-batches, chunks (0: 1), forward_only and messages. Orders are tried with
-// parts placed in a loop and, with several chunks, also in a zigzag; parts and their costs are in data-flow
-// order. Throws INVALID_ARG if no order satisfies the limits, what simulate() throws, and OVERFLOW if there
-// are too many operations.
+// The spec provides stages, micro-batches, chunks (0 means 1), forward_only and messages. Parts are placed in
+// a loop and, if there are several chunks, also in a zigzag. The lists of costs are in data-flow order of the
+// parts. Throws INVALID_ARG if no order satisfies the limits, OVERFLOW if there are too many operations, and
+// everything that simulate() throws.
 BestPlan find_best_plan(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits);
 
-// Searches all orders if there are few enough of them. Only orders with a makespan below `known` count; it
-// may be infinite.
+// Tries all orders if there are few enough of them, and returns the best one with a makespan below `known`.
+// `known` may be infinite.
 struct ExactSearch {
-  // better than `known`; null if there is none or the search was given up
+  // The best order found; null if no order is better than `known` or the search gave up.
   std::shared_ptr<ComputeOrder> order;
-  bool is_complete = false;  // all orders were examined
+  bool is_complete = false;  // every order was examined, so that no better one exists
 };
 ExactSearch exact_order(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
                         double known);

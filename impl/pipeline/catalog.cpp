@@ -20,8 +20,9 @@ namespace {
 
 using OrderMaker = std::shared_ptr<const ComputeOrder> (*)(const ScheduleSpec&);
 
-// Removes backward passes or merges their halves as the spec requests. A PatternOrder can be reduced to its
-// forward passes without being listed.
+// Applies two options of the spec to an order: forward_only removes the backward passes, and merge_backward
+// merges the halves of each backward pass. A PatternOrder stays a PatternOrder when its backward passes are
+// removed, which avoids listing every operation.
 template <typename Order>
 std::shared_ptr<const ComputeOrder> of_passes(Order order, const ScheduleSpec& spec) {
   if constexpr (requires { order->only_forward(); })
@@ -68,17 +69,19 @@ std::shared_ptr<const ComputeOrder> passes_in_turn(const ScheduleSpec& s) {
   return in_turn_order(s.stages, s.micro_batches);
 }
 
-// A named schedule and its limits.
+// A named schedule and the numbers of chunks that it supports.
 struct Entry {
   std::string_view name;
   int32_t fewest_chunks, most_chunks, default_chunks;
   PlacementShape shape;
   OrderMaker order;
-  ClosedForm closed_form = nullptr;  // makes the instructions directly; null: they are lowered from the order
-  bool is_listed = false;            // its order takes memory for each operation
+  // Computes the instructions directly; null if they are lowered from the order.
+  ClosedForm closed_form = nullptr;
+  // True if the order stores every operation instead of repeated patterns.
+  bool is_listed = false;
 };
 
-constexpr std::string_view kAuto = "auto";  // a search for the best order
+constexpr std::string_view kAuto = "auto";  // selects a search for the best order
 constexpr int32_t kAny = INT32_MAX;
 constexpr std::array kEntries{
     Entry{"deepspeed_train", 1, 1, 1, PlacementShape::kLoop, one_f_one_b, deepspeed_train},
@@ -95,10 +98,11 @@ constexpr std::array kEntries{
     Entry{"v_min", 2, 2, 2, PlacementShape::kZigZag, v_min, nullptr, true},
     Entry{"dualpipe_v", 2, 2, 2, PlacementShape::kZigZag, dualpipe_v}};
 
-// Listed orders take 16 bytes for each of up to 6 operations per part and micro-batch.
+// Limit on parts times micro-batches for orders that store every operation. Each operation takes 16 bytes,
+// and there are up to 6 operations per part and micro-batch.
 constexpr int64_t kMostListed = int64_t{1} << 21;
 
-// Lists the known names, the most similar one first.
+// Fails with a message that lists the valid names, the most similar one first.
 [[noreturn]] void refuse_name(std::string_view name) {
   constexpr size_t kShown = 32;
   const std::string_view shown = name.substr(0, kShown);
@@ -150,7 +154,7 @@ int64_t most_of(const Entry& entry, const ScheduleSpec& spec) {
   return is_listed ? kMostListed : kMostPlanned;
 }
 
-// Returns parts of the model times micro-batches; saturates.
+// Returns the number of parts of the model times the number of micro-batches, or INT64_MAX if it overflows.
 int64_t passes_of(const ScheduleSpec& spec) {
   int64_t passes = int64_t{spec.stages} * spec.chunks;
   return __builtin_mul_overflow(passes, spec.micro_batches, &passes) ? INT64_MAX : passes;
@@ -163,7 +167,8 @@ int64_t passes_of(const ScheduleSpec& spec) {
        spec.stages, spec.chunks, spec.micro_batches, static_cast<long long>(most));
 }
 
-// Fewer micro-batches use the order of 2 * stages - 1 micro-batches, whose size is checked here.
+// With fewer than 2 * stages - 1 micro-batches, zb_v is made from its order for 2 * stages - 1 micro-batches.
+// That order must not be too large.
 void check_short_zb_v(ScheduleSpec spec) {
   spec.micro_batches = 2 * spec.stages - 1;
   if (passes_of(spec) > 4 * kMostListed)
@@ -172,7 +177,8 @@ void check_short_zb_v(ScheduleSpec spec) {
          spec.stages, spec.micro_batches);
 }
 
-// Megatron's rule: a last group that is smaller than the number of stages would leave the pipeline idle.
+// Megatron's rule for groups of micro-batches: a last group that is smaller than the number of stages would
+// leave the pipeline idle.
 void check_group(const ScheduleSpec& spec) {
   const int32_t group = spec.micro_batch_group;
   const int32_t least = std::min(spec.stages, spec.micro_batches);
@@ -185,8 +191,8 @@ void check_group(const ScheduleSpec& spec) {
         spec.micro_batches, group, spec.stages);
 }
 
-// PyTorch's rule: the micro-batches are divided into as many equal groups as possible, each with at least as
-// many micro-batches as there are stages.
+// PyTorch's rule for groups of micro-batches: form as many groups as possible, each with at least as many
+// micro-batches as there are stages. All groups must have the same size.
 bool has_equal_groups(int32_t micro_batches, int32_t stages) {
   return micro_batches % std::max(1, micro_batches / stages) == 0;
 }
@@ -194,7 +200,8 @@ bool has_equal_groups(int32_t micro_batches, int32_t stages) {
 int32_t default_group(const ScheduleSpec& spec) {
   const int32_t rounds = std::max(1, spec.micro_batches / spec.stages);
   if (has_equal_groups(spec.micro_batches, spec.stages)) return spec.micro_batches / rounds;
-  // needs at most as many steps as the next multiple of `stages`
+  // Find the next number of micro-batches with equal groups. The next multiple of `stages` is one, so the
+  // loop takes at most that many steps.
   int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,

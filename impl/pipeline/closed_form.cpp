@@ -23,7 +23,7 @@ class ClosedForm : public Schedule {
   }
 
  protected:
-  // Returns the next step at or after `step` that may have instructions; steps() if there is none.
+  // Returns the first step from `step` on that may have instructions; steps() if there is none.
   virtual int64_t skip_idle(int64_t step) const = 0;
   // Adds the instructions of a step.
   virtual void fill(int64_t step) = 0;
@@ -63,9 +63,10 @@ class ClosedForm : public Schedule {
   std::array<Instruction, kMostOfAStep> held_;
 };
 
-// Stage s runs forward passes from step s on in steps of its own parity, and backward passes from step 2 *
-// stages - 1 - s on in the other steps. The result of a step is sent in the next one. Neighbouring stages
-// have opposite parity, so that a send of one meets a receive of the other.
+// In every other step, stage s runs a forward pass: in steps s, s + 2 and so on. In the remaining steps it
+// runs backward passes, from step 2 * stages - 1 - s on. A result is sent in the step after it was computed.
+// When a stage sends in a step, its neighbor receives in the same step, because s is even on one of them and
+// odd on the other.
 class DeepSpeedTrain final : public ClosedForm {
  public:
   using ClosedForm::ClosedForm;
@@ -79,13 +80,14 @@ class DeepSpeedTrain final : public ClosedForm {
  private:
   bool is_forward(int64_t step) const { return ((step ^ spec().stage) & 1) == 0; }
   int64_t first_backward() const { return 2 * int64_t{spec().stages} - 1 - spec().stage; }
-  int64_t micro_batch(int64_t step) const {  // may be outside of the batch
+  // The result may be below 0 or beyond the last micro-batch, if the step has no pass.
+  int64_t micro_batch(int64_t step) const {
     return is_forward(step) ? (step - spec().stage) / 2 : (step - first_backward()) / 2;
   }
   int64_t buffer(int64_t micro_batch) const { return micro_batch % buffers(); }
 
   int64_t skip_idle(int64_t step) const override {
-    // one pass every other step, with a send after each
+    // The stage runs a pass in every other step and sends the result in the step after that.
     const int64_t passes = 2 * int64_t{spec().micro_batches};
     step = std::max<int64_t>(step, spec().stage);
     if (step >= spec().stage + passes) step = std::max(step, first_backward());
@@ -131,7 +133,8 @@ class DeepSpeedInference final : public ClosedForm {
     const int64_t now = step - spec().stage;
     const int64_t receives = (step + spec().stage) % 2;
     if (is_valid(now) && (is_first() || is_last())) add(PipeOp::kLoadMicroBatch, now, receives);
-    const bool even = spec().stage % 2 == 0;  // even stages send first and odd ones receive first
+    // Even stages send first and odd stages receive first, so that every send meets a receive.
+    const bool even = spec().stage % 2 == 0;
     if (even) send(now - 1, 1 - receives);
     if (is_valid(now) && !is_first()) add(PipeOp::kRecvActivation, now, receives, previous());
     if (!even) send(now - 1, 1 - receives);

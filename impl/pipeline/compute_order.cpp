@@ -15,7 +15,7 @@ std::shared_ptr<ComputeOrder> only_forward(const ComputeOrder& order, int32_t st
   return std::make_shared<ListedOrder>(std::move(forward));
 }
 
-// A weight half directly after the input half of the same pass turns both into a whole backward pass.
+// Merges a weight half that directly follows the input half of the same pass into a whole backward pass.
 std::shared_ptr<ComputeOrder> merged(const ComputeOrder& order, int32_t stages) {
   std::vector<StageOrder> all(static_cast<size_t>(stages));
   for (int32_t stage = 0; stage < stages; ++stage) {

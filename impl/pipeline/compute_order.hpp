@@ -1,5 +1,4 @@
-// The order in which each stage computes, which is what a schedule defines. Everything else follows by
-// lowering.
+// The order in which each stage computes. A schedule is defined by it: lowering adds messages and buffers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct Compute {
   PipeOp op = kIdle;
   int32_t chunk = -1;
   int32_t micro_batch = -1;
-  // overlaps with the next operation: one is a forward pass, the other a backward pass
+  // The operation overlaps with the next one: one of them is a forward pass, the other a backward pass.
   bool overlaps = false;
 
   bool operator==(const Compute&) const = default;
@@ -31,7 +30,7 @@ inline bool runs_weight_half(PipeOp op) noexcept {
   return op == PipeOp::kBackward || op == PipeOp::kBackwardWeight;
 }
 
-// Gives the operations of each stage by position.
+// Gives access to the operations of each stage by position.
 class ComputeOrder {
  public:
   virtual ~ComputeOrder() = default;

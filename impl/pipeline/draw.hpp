@@ -19,17 +19,17 @@ std::string draw_text(const PipelinePlan& plan, const PipelineReport& report, bo
 std::string draw_svg(const PipelinePlan& plan, const PipelineReport& report);
 std::string draw_perfetto(const PipelinePlan& plan, const PipelineReport& report);
 
-// Returns "F3" for the forward pass of micro-batch 3. With two chunks the second one has lower-case letters;
-// with more, chunk 1 gives "F1.3".
+// Returns a label such as "F3" for the forward pass of micro-batch 3. With two chunks, labels of chunk 1 are
+// in lower case. With more chunks, labels contain the chunk: "F1.3" for chunk 1.
 std::string label_of(const PipelinePlan& plan, const Compute& op);
 
 // Returns a text such as "zb_v: 4 stages x 2 chunks, 8 micro-batches".
 std::string title_of(const PipelinePlan& plan);
 
-// Returns a text such as "makespan 51, idle 5.9 %, ...".
+// Returns a text that begins with the makespan and the idle time, such as "makespan 51, idle 5.9 %, ...".
 std::string summary_of(const PipelineReport& report);
 
-// Formats a number with as many digits as are useful.
+// Formats a number with at most 6 significant digits.
 std::string number_text(double value);
 
 }  // namespace dsc

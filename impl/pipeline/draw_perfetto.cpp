@@ -1,12 +1,12 @@
-// Writes the trace event format, which ui.perfetto.dev and chrome://tracing open, with a track per stage and
-// a counter of the activations that it holds.
+// Writes the trace event format, which ui.perfetto.dev and chrome://tracing open. Every stage has a track for
+// its operations, and a counter for the activations that it holds.
 #include "base/json.hpp"
 #include "pipeline/draw.hpp"
 
 namespace dsc {
 namespace {
 
-// Begins an event of the kind `phase`; the caller adds to it and ends it.
+// Begins a trace event; `phase` is its type in the format. The caller adds fields and ends the event.
 void begin_event(JsonWriter& json, const char* phase) {
   json.begin_object();
   json.field("ph", phase);

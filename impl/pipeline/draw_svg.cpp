@@ -8,9 +8,9 @@ namespace dsc {
 namespace {
 
 constexpr double kLeft = 70, kTop = 46, kRow = 26, kGap = 4, kRight = 130, kBottom = 58;
-constexpr double kLetter = 6.2;  // width of a character at the size of the labels
+constexpr double kLetter = 6.2;  // width of a character at the font size of the labels
 constexpr double kFont = 11, kSmallestFont = 5.5;
-// Width of the time axis: at most the width of a page, but wide enough for readable labels.
+// Limits of the time axis, in pixels: the picture fits on a page, and labels stay readable.
 constexpr double kNarrowest = 600, kWidest = 1600;
 
 const char* color_of(const Compute& op) {
@@ -70,8 +70,8 @@ std::string words(double x, double y, const char* anchor, const std::string& tex
          "</text>\n";
 }
 
-// Draws the label horizontally if it fits, otherwise rotated by 90 degrees and smaller, otherwise not at all;
-// the tooltip of the box contains it in any case.
+// Draws the label horizontally if it fits. Otherwise it is rotated by 90 degrees and smaller, or left out if
+// that does not fit either. The tooltip of the box always contains it.
 std::string label_in_box(const std::string& label, double x, double y, double width, double height) {
   const auto letters = static_cast<double>(label.size());
   const std::string middle = "<text text-anchor='middle' pointer-events='none' ";
@@ -83,7 +83,8 @@ std::string label_in_box(const std::string& label, double x, double y, double wi
          fixed(y) + ") rotate(-90)'>" + label + "</text>";
 }
 
-// The second of two overlapping operations takes the lower half.
+// Of two overlapping operations, the first takes the upper half of the row and the second takes the lower
+// half.
 std::string box(const PipelinePlan& plan, const PipelineSpan& span, double scale, double y, int half) {
   const double x = kLeft + span.start * scale;
   const double width = (span.end - span.start) * scale;
@@ -130,7 +131,7 @@ double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
          report.makespan;
 }
 
-// Returns the kinds of operations in the picture, in the order of the legend.
+// Returns the kinds of operations that occur in the picture, in the order of the legend.
 std::vector<PipeOp> kinds_of(const PipelineReport& report) {
   std::vector<PipeOp> kinds;
   for (const PipeOp op :
@@ -158,7 +159,7 @@ std::string legend(double y, const PipelinePlan& plan, const std::vector<PipeOp>
   return out;
 }
 
-// Returns 1, 2 or 5 times a power of ten, so that marks are at least `apart` units of time from each other.
+// Returns the distance between marks on the time axis: 1, 2 or 5 times a power of ten, and at least `apart`.
 double step_of_axis(double apart) {
   const double power = std::pow(10, std::floor(std::log10(apart)));
   for (const double factor : {1.0, 2.0, 5.0})

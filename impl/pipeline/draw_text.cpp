@@ -1,5 +1,5 @@
-// Draws one line per stage, in which columns are time and the width of an operation is its duration. Lines
-// have a maximum length; labels that do not fit are left out.
+// Draws one line per stage. A column is a unit of time, so that an operation is as wide as its duration. Long
+// schedules are scaled to a maximum line length; labels that do not fit are left out.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr double kMostColumns = 2000;
 constexpr size_t kLabelGap = 1;  // columns between a label and the next operation
 
-// The content of one box: one operation, or two that overlap.
+// The content of one box: one operation, or two overlapping operations.
 struct Cell {
   std::string label;
   PipeOp op{};
@@ -33,7 +33,8 @@ std::vector<Cell> cells_of(const PipelinePlan& plan, const std::vector<PipelineS
   return cells;
 }
 
-// Returns the columns per unit of time at which every label fits into its operation, within the limit.
+// Returns the number of columns per unit of time at which every label fits into its operation, limited by the
+// maximum line length.
 double columns_per_time(const std::vector<std::vector<Cell>>& rows, double makespan) {
   double needed = 0;
   for (const auto& row : rows)
@@ -64,7 +65,7 @@ std::string row_of(const std::vector<Cell>& cells, double scale, double makespan
     const size_t start = std::max(at, column(cell.start));
     const size_t width = std::max(column(cell.end), start) - start;
     row.append(start - at, with_color ? ' ' : '.');
-    // part of a label could be read as another label
+    // A cut label could be read as another label, so a label that does not fit is left out.
     std::string text = cell.label.size() <= width ? cell.label : "";
     text.append(width - text.size(), with_color || text.size() + kLabelGap == width ? ' ' : '-');
     if (!with_color && !text.empty() && width > cell.label.size()) text.back() = ' ';

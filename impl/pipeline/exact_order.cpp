@@ -1,5 +1,5 @@
-// Branch and bound over all orders. Operations are added in order of their start times, so that every set of
-// orders of the stages is visited once.
+// Branch and bound over all orders. Operations are added in the order of their start times. Each combination
+// of orders of all stages is therefore visited only once.
 #include <algorithm>
 #include <limits>
 
@@ -11,15 +11,16 @@ namespace {
 constexpr int64_t kMostSearched = 36;
 constexpr int64_t kMostNodes = 3'000'000;
 
-// The next operation of one kind and part. Micro-batches run in ascending order, because they are
-// interchangeable.
+// All operations of one kind on one part of the model, and the micro-batch that comes next. Micro-batches are
+// interchangeable, so they run in ascending order.
 struct PassSequence {
   PipeOp op{};
   int32_t part = 0;
   int32_t next = 0;
 };
 
-// A depth-first search with undo.
+// A depth-first search. Each step adds an operation to the current order, and is undone before the next one
+// is tried.
 class OrderSearch {
  public:
   OrderSearch(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
@@ -103,8 +104,8 @@ class OrderSearch {
     return least;
   }
 
-  // Extends the order by one operation in all possible ways, unless the bound shows that no better makespan
-  // can result.
+  // Tries every operation that can extend the order. Gives up if the lower bound shows that the makespan
+  // cannot be better than the best one found.
   void descend(double not_before, int64_t left) {
     if (++nodes_ > kMostNodes || bound() >= best_) return;
     if (left == 0) {
@@ -122,7 +123,7 @@ class OrderSearch {
     }
   }
 
-  // Adds one operation, searches on, and restores the state.
+  // Adds one operation, continues the search, and then restores the previous state.
   void try_next(PassSequence& sequence, size_t stage, double start, int64_t left) {
     const double was_free = free_[stage];
     const double time = time_of(sequence);
@@ -160,7 +161,9 @@ class OrderSearch {
   const int32_t micro_batches_;
   double best_;
   bool holds_ = true;
-  std::vector<double> free_, left_;  // by stage: when it can compute next, and how much work is left
+  // For each stage: the time at which it can compute next, and the computing time of its remaining
+  // operations.
+  std::vector<double> free_, left_;
   std::vector<int64_t> held_;
   std::vector<double> bytes_;
   std::vector<PassSequence> sequences_;

@@ -9,22 +9,23 @@ namespace dsc {
 namespace {
 
 constexpr int32_t kNone = -1;
-constexpr size_t kMostAtOnce = 2;  // a forward and a backward pass
+constexpr size_t kMostAtOnce = 2;  // operations of one stage that can overlap: a forward and a backward pass
 
 // State of a stage during the simulation.
 struct Stage {
-  int64_t position = 0;  // index in its order
+  int64_t position = 0;  // index in the stage's order
   int64_t size = 0;
-  std::array<Compute, kMostAtOnce> ops;  // operations that it runs or waits to run
+  std::array<Compute, kMostAtOnce> ops;  // operations that the stage runs now or will run next
   size_t n_ops = 0;
   size_t n_missing = 0;  // number of inputs of `ops` that are not available yet
   bool is_idle = true;
-  int32_t first_waiter = kNone;  // head of the list of inputs that this stage will compute
-  // for each input of `ops`, the next one in its list
+  // Head of the list of inputs that this stage has to send. They are not computed yet, or the stage is busy.
+  int32_t first_waiter = kNone;
+  // For each operation in `ops`: the next entry in the list of inputs that contains its input.
   std::array<int32_t, kMostAtOnce> next_waiter{kNone, kNone};
 };
 
-// Runs put_when_needed(). Time advances in units; each stage is idle, waiting or busy.
+// Implements put_when_needed(). Time advances in units; each stage is idle, waiting or busy.
 class Simulation {
  public:
   Simulation(const PipelinePlan& plan, OrderListener& listener)
@@ -46,8 +47,8 @@ class Simulation {
   }
 
  private:
-  // Identifies an operation that a stage is about to run by a number, so that lists of operations need no
-  // memory themselves.
+  // An input of an operation that a stage runs next. It can be converted to a number, so that linked lists of
+  // inputs need no memory of their own.
   struct Input {
     int32_t stage;
     size_t slot;
@@ -92,7 +93,8 @@ class Simulation {
     for (size_t slot = 0; slot < self.n_ops; ++slot) look_at_input({stage, slot});
   }
 
-  // Registers an input from another stage as arriving, or as waiting for that stage.
+  // If the input can be received now, adds it to the arriving inputs. Otherwise adds it to the list of the
+  // stage that sends it.
   void look_at_input(const Input& input) {
     const Source from = source(input);
     if (from.part == Source::kNone) return;
@@ -107,7 +109,8 @@ class Simulation {
     at(holder).first_waiter = input.id();
   }
 
-  // All stages finish before any of them continues, so that simultaneous results are visible to all.
+  // Marks all operations that end at this time as done before any stage continues, so that every stage sees
+  // all results of this time.
   void finish_due() {
     auto& finished = due(time_);
     for (const int32_t stage : finished) finish(stage);
@@ -156,7 +159,7 @@ class Simulation {
     due(time_ + units).push_back(stage);
   }
 
-  // Throws if stages are left that wait for inputs.
+  // Throws if a stage still waits for an input.
   void expect_all_done() {
     std::vector<Stuck> stuck;
     for (int32_t s = 0; s < placement_.stages(); ++s) {
@@ -179,8 +182,9 @@ class Simulation {
   Progress progress_;
   std::vector<Stage> stages_;
   std::vector<Input> arriving_;  // inputs that can be received now
-  std::vector<int32_t> ready_;   // stages that then have all inputs of their next operations
-  // stages by the time at which they finish, which is 1 to 3 units ahead
+  // Stages that have all inputs of their next operations once the arriving inputs are received.
+  std::vector<int32_t> ready_;
+  // Stages by the time at which their operations end, which is 1 to 3 units after the current time.
   std::array<std::vector<int32_t>, 4> due_;
   int64_t time_ = 0;
   int64_t n_busy_ = 0;

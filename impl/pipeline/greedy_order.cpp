@@ -11,11 +11,12 @@ struct FreeStage {
   double free = 0;
   int64_t held = 0;
   double bytes = 0;
-  std::vector<int32_t> forward, input, weight;  // next micro-batch, by chunk
+  // For each chunk, the next micro-batch of each kind of pass.
+  std::vector<int32_t> forward, input, weight;
   StageOrder order;
 };
 
-// One run with given rules.
+// One simulation with given rules.
 class Greedy {
  public:
   Greedy(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
@@ -40,7 +41,7 @@ class Greedy {
     }
   }
 
-  // Always advances the stage whose next operation can start first.
+  // Repeatedly advances the stage whose next operation can start first.
   std::shared_ptr<ComputeOrder> run() {
     const int64_t all = int64_t{placement_.parts()} * micro_batches_ * (forward_only_ ? 1 : 3);
     for (int64_t done = 0; done < all; ++done) {
@@ -77,7 +78,8 @@ class Greedy {
     return placement_.has_output(part) ? gradient_at_[index(part + 1, m)] : 0;
   }
 
-  // Keeps room for the later chunks, without which the pipeline could not make progress.
+  // Returns whether the stage has room for another activation of this chunk. Room for one activation of each
+  // later chunk is reserved: without it the pipeline could get stuck.
   bool has_room(int32_t stage, int32_t chunk) {
     const FreeStage& self = at(stage);
     const int64_t reserved = placement_.chunks() - 1 - chunk;
@@ -90,7 +92,7 @@ class Greedy {
     return rules_.most_ahead == 0 || self.held + reserved < std::max<int64_t>(ahead, placement_.chunks());
   }
 
-  // best_forward() and best_input() return the candidate that can start first.
+  // best_forward() and best_input() return the operation of their kind that can start first.
   Choice best_forward(int32_t stage) {
     Choice best;
     for (int32_t i = 0; i < placement_.chunks(); ++i) {
@@ -132,7 +134,7 @@ class Greedy {
     return first.start <= weight.start + rules_.wait_fraction * time ? first : weight;
   }
 
-  // Runs the chosen operation and updates the times at which its results arrive.
+  // Runs the chosen operation and records when its results arrive at other parts.
   void take(const Choice& choice) {
     FreeStage& self = at(choice.stage);
     const auto chunk = static_cast<size_t>(choice.op.chunk);
@@ -174,7 +176,8 @@ class Greedy {
   const int32_t micro_batches_;
   const bool forward_only_;
   std::vector<FreeStage> devices_;
-  std::vector<double> forward_at_, gradient_at_;  // times at which they arrive where they are needed
+  // Arrival times of outputs and gradients at the part that needs them.
+  std::vector<double> forward_at_, gradient_at_;
 };
 
 }  // namespace

@@ -9,17 +9,17 @@
 namespace dsc {
 namespace {
 
-// Allowance for stages that are idle most of the time.
+// A text may have more steps than events, because stages can be idle most of the time. This is the allowance.
 constexpr int64_t kSpareSteps = int64_t{1} << 20;
 constexpr int64_t kMostStepsPerEvent = 16;
 
-// The extent of an imported schedule.
+// The size of an imported schedule.
 struct Size {
   int32_t parts = 0;
   int32_t micro_batches = 0;
   int64_t computes = 0;
   bool has_backward = false;
-  // lines of the text that contain the largest part and micro-batch
+  // Numbers of the lines with the largest part and the largest micro-batch, for error messages.
   size_t part_line = 0, micro_batch_line = 0;
 };
 
@@ -65,7 +65,7 @@ void check_size(const Size& size, int32_t ranks) {
         size.micro_batches, size.micro_batch_line);
 }
 
-// Returns the first operation that contradicts the placement; null if there is none.
+// Returns the first operation whose stage differs from that of the placement; null if there is none.
 const ImportedOp* misplaced(const Imported& imported, const Placement& placement, int32_t& rank) {
   for (rank = 0; rank < placement.stages(); ++rank)
     for (const ImportedOp& it : imported.stages[static_cast<size_t>(rank)])
@@ -86,7 +86,7 @@ PlacementShape shape_of(const Imported& imported, int32_t ranks, int32_t chunks)
        problem->part, rank, loop.stage(problem->part), zig_zag.stage(problem->part));
 }
 
-// A listener that ignores everything.
+// A listener that ignores all calls.
 class Nobody final : public OrderListener {
  public:
   void compute(int32_t, const Compute&) override {}
@@ -94,7 +94,8 @@ class Nobody final : public OrderListener {
   void gradient(int32_t, int32_t) override {}
 };
 
-// Limits the number of steps, because a list of steps is allocated and a short text could ask for millions.
+// Limits the number of steps: a list of all steps is allocated, and a short text could ask for millions of
+// them.
 void expect_few_steps(const Program& program) {
   int64_t events = 0;
   for (const StageProgram& stage : program) events += static_cast<int64_t>(stage.events.size());
@@ -118,7 +119,7 @@ void expect_runs(const PipelinePlan& plan) {
     return std::ranges::any_of(stage.events, [](const Event& event) { return event.buffer >= 0; });
   };
   if (std::ranges::none_of(*plan.program, has_buffers)) return;
-  // checks the buffers in the program
+  // Lowering checks the buffers in the program.
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);
 }
 

@@ -11,23 +11,23 @@ namespace dsc {
 
 // One operation or message, with its part of the model and its position in the text.
 struct ImportedOp {
-  Event event;  // its chunk is not set yet
+  Event event;  // its chunk is set later, by plan_of()
   int32_t part = 0;
   size_t line = 0;
 };
 
-// Everything that a text says, by stage.
+// The content of a text, by stage.
 struct Imported {
   std::vector<std::vector<ImportedOp>> stages;
-  std::vector<int64_t> steps;  // number of steps of each stage, with messages
+  std::vector<int64_t> steps;  // number of steps of each stage; set for texts with messages
   bool has_messages = false;
 };
 
-// Determines chunks, placement and number of micro-batches, and checks that the schedule can be run. Throws
-// INVALID_ARG.
+// Determines the numbers of chunks and micro-batches and the placement. Checks that the schedule can be run.
+// Throws INVALID_ARG.
 std::shared_ptr<const PipelinePlan> plan_of(const Imported& imported);
 
-// Checks that a schedule can be run, by running it without effect.
+// Checks that a schedule can be run, by a simulation without costs.
 void expect_runs(const PipelinePlan& plan);
 
 }  // namespace dsc

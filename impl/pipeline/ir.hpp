@@ -43,7 +43,7 @@ struct Instruction {
 // Selects where the lowering puts sends and receives. The values are those of the public header.
 enum class PipeMessages : int32_t {
   kWhenNeeded = 0,  // when the receiver needs them, which takes the fewest buffers
-  kAtOnce = 1,      // right after the operation that makes them, as in PyTorch
+  kAtOnce = 1,      // right after the operation that produces them, as in PyTorch
 };
 
 // The parameters of a schedule.
@@ -52,20 +52,21 @@ struct ScheduleSpec {
   int32_t stages = 1;
   int32_t stage = 0;
   int32_t micro_batches = 1;
-  int32_t chunks = 0;             // parts of the model per stage; 0: the schedule's default
-  int32_t micro_batch_group = 0;  // only for interleaved_1f1b; 0: a default
+  int32_t chunks = 0;             // parts of the model per stage; 0 means the schedule's default
+  int32_t micro_batch_group = 0;  // only for interleaved_1f1b; 0 means a default
   bool forward_only = false;
-  bool merge_backward = false;  // merge the halves of a backward pass where they are neighbours
+  bool merge_backward = false;  // merge the two halves of a backward pass if one directly follows the other
   PipeMessages messages = PipeMessages::kWhenNeeded;
 };
 
-// The computation of a step; micro_batch is -1 if there is none.
+// The computation in one step; micro_batch is -1 if the step computes nothing.
 struct StepView {
   int32_t micro_batch;
   bool is_forward;
 };
 
-// Iterates over the instructions of one stage. Any thread may call functions except next() and reset().
+// Iterates over the instructions of one stage. All functions except next() and reset() may be called from any
+// thread.
 class Schedule {
  public:
   explicit Schedule(ScheduleSpec spec) : spec_(std::move(spec)) {}
@@ -75,7 +76,7 @@ class Schedule {
 
   const ScheduleSpec& spec() const noexcept { return spec_; }
 
-  // Returns false at the end and leaves `instruction` unchanged.
+  // Returns false, and does not change `instruction`, if there are no more instructions.
   virtual bool next(Instruction& instruction) = 0;
   virtual void reset() = 0;
 

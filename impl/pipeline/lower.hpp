@@ -1,4 +1,4 @@
-// Lowering: from the orders of all stages to the instructions of one stage.
+// Lowering derives the instructions of one stage from the orders of all stages.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace dsc {
 
-// Adds loads, sends, receives, buffers and the end of a batch for a stage. A step is one operation of the
-// stage, or two that overlap, with the loads, sends and receives before it. It takes memory for the
-// instructions of this stage, a few words per stage, and three bits per part and micro-batch.
+// Adds loads, sends, receives, buffers and the end of the batch to the operations of a stage. A step consists
+// of one operation, or of two that overlap, and the loads, sends and receives before it. The function takes
+// memory for the instructions of this stage, a few words per stage, and three bits per part and micro-batch.
 std::unique_ptr<Schedule> lower(const PipelinePlan& plan, int32_t stage);
 
 }  // namespace dsc

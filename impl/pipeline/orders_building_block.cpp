@@ -1,7 +1,7 @@
 // V-Half and V-Min (Qi et al. 2024, arXiv:2405.15362; steps as in sail-sg/zero-bubble-pipeline-parallelism,
-// commit 39f2c18). Every micro-batch runs the same block, six units after the previous one, so the length of
-// the block limits how many micro-batches are in progress. Then operations at both ends of the batch are
-// moved earlier, as far as no stage needs more memory than before.
+// commit 39f2c18). Every micro-batch runs the same block of operations, six units of time after the previous
+// one. The length of the block therefore limits how many micro-batches are in progress. Then operations at
+// both ends of the batch are moved earlier, if no stage needs more memory than before.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace dsc {
 namespace {
 
-// Operations in the order in which a micro-batch passes a stage. The two weight halves are distinguished only
-// at the end.
+// Operations in the order in which a micro-batch passes through a stage. The number is the chunk. Weight
+// halves of both chunks are kWeight at first; the last pass uses kWeight0 for those of chunk 0.
 enum Kind : uint8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, kNothing = 255 };
-constexpr size_t kKinds = 4;  // excludes weight halves
+constexpr size_t kKinds = 4;  // the kinds before kWeight
 constexpr int64_t kPeriod = 6;
 
-using TimeRow = std::vector<uint8_t>;  // the operation of a stage in each unit of time
+using TimeRow = std::vector<uint8_t>;  // the operation that a stage runs in each unit of time
 
 std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int64_t stage) {
   if (block == BuildingBlock::kHalf) {
@@ -40,9 +40,11 @@ void put(TimeRow& row, int64_t time, uint8_t kind) {
   row[at] = kind;
 }
 
-// Weight halves are put into idle units, as soon as there are any.
+// Puts each weight half into the first idle unit after its input half. If `apart` is set, chunk 0 gets its
+// own kind kWeight0.
 TimeRow with_weights(TimeRow row, bool apart) {
-  std::array<int64_t, 2> waiting{};  // waiting weight halves of chunk 1 and of chunk 0
+  // Number of weight halves of chunk 1 and of chunk 0 that have no unit yet.
+  std::array<int64_t, 2> waiting{};
   const auto fill = [&] {
     const size_t which = waiting[0] > 0 ? 0 : 1;
     --waiting[which];
@@ -62,8 +64,8 @@ TimeRow without_weights(TimeRow row) {
   return row;
 }
 
-// Counts the activations that a stage holds. Weight halves that are not in the row are assumed to run in idle
-// units.
+// Counts the activations that a stage holds. If the row has no weight halves, one is assumed to run in each
+// idle unit in which one could.
 struct Held {
   int64_t activations = 0;
   int64_t weights_waiting = 0;
@@ -77,8 +79,8 @@ struct Held {
   bool operator==(const Held&) const = default;
 };
 
-// Visits all operations in order of time and moves each to the earliest free unit after its inputs, provided
-// that the stage never holds more than the fullest one did before.
+// Visits all operations in order of time. Each is moved to the earliest idle unit after its inputs if the
+// stage then never holds more activations than the maximum of all stages before the reordering.
 class Reordering {
  public:
   Reordering(std::vector<TimeRow> rows, int32_t micro_batches, bool has_weights)
@@ -105,8 +107,9 @@ class Reordering {
   }
 
  private:
-  // The middle of the batch, from the first backward pass that ends a micro-batch to the last forward pass
-  // that begins one, is left unchanged; so is the start, if weight halves have not been placed yet.
+  // The phase decides whether operations are moved. The middle lasts from the first backward pass that
+  // completes a micro-batch to the last forward pass that begins one, and is left unchanged. Operations at
+  // the end are always moved; those at the start are moved only if the rows contain weight halves.
   enum class Phase { kStart, kMiddle, kEnd };
 
   // Moves one operation if the current phase allows it, and updates the phase.
@@ -147,7 +150,8 @@ class Reordering {
     return first;
   }
 
-  // Returns whether the stage stays within its limit if the operation at `from` runs at `to` instead.
+  // Returns whether the stage stays within its memory limit if the operation of unit `from` runs in unit `to`
+  // instead.
   bool fits(size_t s, size_t to, size_t from) const {
     const TimeRow& row = rows_[s];
     Held held = to > 0 ? held_[s][to - 1] : Held{};
@@ -159,7 +163,7 @@ class Reordering {
     return true;
   }
 
-  // Updates the counts from `from` on; rows after `to` are unchanged.
+  // Updates the counts of unit `from` and later. Operations after unit `to` have not changed.
   void note_held(size_t s, size_t from, size_t to) {
     Held held = from > 0 ? held_[s][from - 1] : Held{};
     for (size_t time = from; time < rows_[s].size(); ++time) {
@@ -172,14 +176,15 @@ class Reordering {
   std::vector<TimeRow> rows_;
   const size_t micro_batches_;
   const bool has_weights_;
-  std::vector<std::vector<Held>> held_;  // after each unit of time
+  std::vector<std::vector<Held>> held_;  // the activations held after each unit of time
   int64_t most_ = 0;
   std::vector<std::array<std::vector<size_t>, kKinds + 1>> times_;  // times of visited operations, by kind
   std::vector<std::vector<size_t>> input_halves_;  // times of visited input halves of both kinds, sorted
   Phase phase_ = Phase::kStart;
 };
 
-// Starts every operation as early as possible in the existing order; all operations take one unit.
+// Removes idle time: starts every operation as early as possible without changing the order. Each operation
+// takes one unit of time.
 std::vector<TimeRow> squeezed(const std::vector<TimeRow>& rows) {
   size_t end = 0;
   for (const TimeRow& row : rows) end = std::max(end, row.size());
@@ -219,8 +224,8 @@ StageOrder listed(const TimeRow& row) {
 
 }  // namespace
 
-// The operations are reordered twice: first with weight halves in the rows, and then without them, so that
-// they can fill the idle time again.
+// Reorders the operations twice: first with weight halves in the rows, and then without them, so that the
+// weight halves can be put into the remaining idle time again.
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches) {
   std::vector<TimeRow> rows(static_cast<size_t>(stages));

@@ -1,5 +1,5 @@
-// DualPipeV: forward and backward passes of the two chunks overlap. The eight steps are those of DeepSeek's
-// DualPipe, cut in half; PyTorch calls it ScheduleDualPipeV.
+// DualPipeV: forward passes of one chunk overlap with backward passes of the other. The order consists of the
+// eight steps of DeepSeek's DualPipe, with half of its stages; PyTorch calls it ScheduleDualPipeV.
 #include "pipeline/orders.hpp"
 #include "pipeline/pattern_order.hpp"
 
@@ -26,16 +26,17 @@ constexpr PatternSlot at_once(PatternSlot slot) {
   return slot;
 }
 
-// Weight halves run in the order of the input halves: early ones of chunk 1, and at the end those of both
-// chunks. target() finds the one that belongs to input half number `ordinal` of the stage by counting.
+// Maps the weight halves of a stage to chunks and micro-batches. Weight halves run in the order of the input
+// halves: first those of chunk 1 from the early steps, later those of both chunks. target() computes which
+// one has the number `ordinal` on its stage.
 struct WeightHalves {
   int32_t stages;
   int32_t micro_batches;
 
   int64_t early(int32_t stage) const { return stages - stage - 1; }
 
-  // For each chunk, the number of whole backward passes in step 6 before halves begin: those of chunk 0 may
-  // begin one pass earlier.
+  // The number of whole backward passes of each chunk in step 6 of the schedule. The passes after them are
+  // split into halves. Splitting may start one pass earlier for chunk 0 than for chunk 1.
   int64_t whole_of_chunk_1(int32_t stage) const { return (stage + 1) / 2 + (stage % 2 == 0 ? 1 : 0); }
   int64_t whole_of_chunk_0(int32_t stage) const { return (stage + 1) / 2; }
 
@@ -45,7 +46,8 @@ struct WeightHalves {
     const int64_t late = ordinal - early(stage);
     const int64_t first_1 = micro_batches - of_chunk_1;
     const int64_t first_0 = micro_batches - early(stage) - (stage + 1 - whole_of_chunk_0(stage));
-    // Chunk 0 is first on even stages, chunk 1 on odd ones; they alternate as long as chunk 1 has any.
+    // The late weight halves alternate between the chunks until those of chunk 1 are used up. Even stages
+    // begin with chunk 0, odd stages with chunk 1.
     const bool begins_with_0 = stage % 2 == 0;
     if (late < 2 * of_chunk_1) {
       const bool is_0 = (late % 2 == 0) == begins_with_0;
@@ -79,7 +81,8 @@ std::shared_ptr<PatternOrder> dualpipe_v_order(int32_t stages, int32_t micro_bat
     order->add(stage, 2 * early, {kDualF0});
     order->add(stage, stage + 1, {kDualF0, kDualF1});
     order->add(stage, early, {kDualI1, kDualW, kDualF1});
-    if (early == 0) {  // the last stage has to wait for the backward pass of the first pair
+    // The last stage has to wait for the backward pass of the first pair, so this pair does not overlap.
+    if (early == 0) {
       order->add(stage, 1, {kDualF0, kDualB1, at_once(kDualF1), kDualB0});
       --rounds;
     }

@@ -1,4 +1,4 @@
-// Schedules with whole backward passes.
+// Schedules whose backward passes are not split into halves.
 #include <algorithm>
 
 #include "pipeline/orders.hpp"
@@ -14,7 +14,8 @@ PatternOrder::Target one_chunk(int32_t, int32_t, int64_t ordinal) {
   return {0, static_cast<int32_t>(ordinal)};
 }
 
-// Adds the warm-up of forward passes, then pairs, then the remaining backward passes.
+// Adds the forward passes of the warm-up, then pairs of a forward and a backward pass, then the remaining
+// backward passes.
 void add_passes(PatternOrder& order, int32_t stage, int64_t total, int64_t warm_up) {
   order.add(stage, warm_up, {kF});
   order.add(stage, total - warm_up, {kF, kB});

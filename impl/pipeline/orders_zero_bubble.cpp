@@ -1,5 +1,5 @@
-// Schedules with split backward passes, in which gradients of weights fill time that would be idle: ZB-H1,
-// ZB-H2 and ZB-V.
+// Schedules that split backward passes and compute gradients of weights in otherwise idle time: ZB-H1, ZB-H2
+// and ZB-V.
 #include <algorithm>
 
 #include "pipeline/orders.hpp"
@@ -16,8 +16,9 @@ constexpr PatternSlot kVF0{PipeOp::kForward, 0}, kVF1{PipeOp::kForward, 1};
 constexpr PatternSlot kVI0{PipeOp::kBackwardInput, 2}, kVI1{PipeOp::kBackwardInput, 3};
 constexpr PatternSlot kVW0{PipeOp::kBackwardWeight, 4}, kVW1{PipeOp::kBackwardWeight, 5};
 
-// After `warm_up` forward passes, every round is an input half, the weight half of the micro-batch `lag`
-// before it, and a forward pass, as far as these exist.
+// Adds `warm_up` forward passes and then rounds. A round is an input half, the weight half of the micro-batch
+// `lag` places earlier, and a forward pass. Operations that do not exist at either end of the batch are left
+// out.
 void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64_t warm_up, int64_t lag) {
   const int64_t without_weights = std::min(lag, micro_batches);
   const int64_t with_forward = micro_batches - warm_up;
@@ -36,7 +37,8 @@ std::shared_ptr<PatternOrder> whole_zb_v(int32_t stages, int64_t micro_batches) 
   };
   auto order = std::make_shared<PatternOrder>(stages, map);
   for (int32_t stage = 0; stage < stages; ++stage) {
-    const int64_t behind = stages - stage;  // number of stages from here to the turn
+    // The number of stages from this one to the last one, where the V turns back.
+    const int64_t behind = stages - stage;
     order->add(stage, 2 * behind - 1, {kVF0});
     order->add(stage, stage, {kVF1, kVF0});
     order->add(stage, behind, {kVF1, kVI1, kVW1});
@@ -73,7 +75,8 @@ std::shared_ptr<PatternOrder> zb_h2_order(int32_t stages, int32_t micro_batches)
   return order;
 }
 
-// For fewer micro-batches this is the order of 2 * stages - 1 micro-batches, without those that do not exist.
+// With fewer micro-batches, takes the order for 2 * stages - 1 micro-batches and removes the micro-batches
+// that do not exist.
 std::shared_ptr<ComputeOrder> zb_v_order(int32_t stages, int32_t micro_batches) {
   const int64_t enough = std::max<int64_t>(2 * int64_t{stages} - 1, micro_batches);
   auto whole = whole_zb_v(stages, enough);

@@ -1,5 +1,5 @@
-// Orders that consist of repeated patterns, as all schedules in closed form do: the order of a stage is a few
-// stretches, in each of which a short pattern repeats. Nothing is stored per micro-batch.
+// Orders that consist of repeated patterns. The order of a stage is a list of a few stretches; in each
+// stretch a short pattern is repeated. The memory does not depend on the number of micro-batches.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace dsc {
 
-// One operation of a pattern. It takes the next number of its stream; numbers of a stream start at 0. For
-// example, {kForward, 0}, {kBackward, 1} repeated alternates the two passes.
+// One operation of a pattern. Every stream counts its operations from 0, and the count determines the
+// micro-batch. For example, repeating {kForward, 0}, {kBackward, 1} alternates forward and backward passes.
 struct PatternSlot {
   PipeOp op{};
   int32_t stream = 0;
@@ -24,7 +24,7 @@ class PatternOrder final : public ComputeOrder {
  public:
   static constexpr size_t kStreams = 6;
 
-  // The chunk and micro-batch of number `ordinal` of a stream.
+  // The chunk and micro-batch of operation number `ordinal` of a stream.
   struct Target {
     int32_t chunk;
     int32_t micro_batch;
@@ -34,7 +34,7 @@ class PatternOrder final : public ComputeOrder {
   explicit PatternOrder(int32_t stages, Map map)
       : map_(std::move(map)), programs_(static_cast<size_t>(stages)) {}
 
-  // Appends a stretch to a stage's order; has no effect if `repeats` is below 1 or the pattern is empty.
+  // Appends a stretch to a stage's order. Does nothing if `repeats` is below 1 or the pattern is empty.
   void add(int32_t stage, int64_t repeats, const std::vector<PatternSlot>& pattern);
 
   int64_t size(int32_t stage) const override { return of(stage).size; }

@@ -9,7 +9,7 @@ namespace dsc {
 enum class PlacementShape {
   kLoop,    // stages 0 to n - 1, then again 0 to n - 1
   kZigZag,  // stages 0 to n - 1, then back from n - 1 to 0
-  kApart,   // every stage holds a whole model: no data flows between parts
+  kApart,   // every stage holds a whole model, and no data flows between stages
 };
 
 // Maps between parts and (stage, chunk).
@@ -23,7 +23,8 @@ class Placement {
   int32_t chunks() const noexcept { return chunks_; }
   int32_t parts() const noexcept { return stages_ * chunks_; }
   PlacementShape shape() const noexcept { return shape_; }
-  // Tell whether a part receives its input from the preceding one, and passes its output to the next one.
+  // has_input() returns whether a part receives its input from the preceding part. has_output() returns
+  // whether it passes its output to the next part.
   bool has_input(int32_t part) const noexcept { return part > 0 && shape_ != PlacementShape::kApart; }
   bool has_output(int32_t part) const noexcept {
     return part + 1 < parts() && shape_ != PlacementShape::kApart;

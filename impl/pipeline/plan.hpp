@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Limit on micro-batches times parts, for everything that iterates over all operations: more would take
-// seconds and gigabytes.
+// Limit on micro-batches times parts for functions that iterate over all operations. Larger schedules would
+// take seconds and gigabytes.
 inline constexpr int64_t kMostPlanned = int64_t{1} << 26;
 inline constexpr int32_t kMostStages = int32_t{1} << 18;
 
@@ -24,21 +24,22 @@ struct PipelinePlan {
   PipelinePlan(ScheduleSpec what, std::shared_ptr<const ComputeOrder> how, PlacementShape shape)
       : spec(std::move(what)), placement(spec.stages, spec.chunks, shape), order(std::move(how)) {}
 
-  ScheduleSpec spec;  // its `stage` has no meaning here
+  ScheduleSpec spec;  // `stage` is not used here
   Placement placement;
-  // null if it would be too large; the instructions then come from `closed_form`
+  // Null if the order would be too large to store; `closed_form` then computes the instructions.
   std::shared_ptr<const ComputeOrder> order;
   std::shared_ptr<const Program>
-      program;                       // includes the positions of messages; null: the lowering determines them
-  ClosedForm closed_form = nullptr;  // makes the instructions; null: they are lowered
-  bool is_custom = false;            // name and numbers do not determine the order
+      program;  // includes the positions of messages; null: the lowering determines them
+  // Computes the instructions; null if they are lowered from the order.
+  ClosedForm closed_form = nullptr;
+  bool is_custom = false;  // the order is user-defined and does not follow from name and numbers
 
   // Throws OVERFLOW if the order is too large.
   void expect_order() const;
 };
 
-// The input that an operation takes from another part, whose forward pass or input half must be complete;
-// part is kNone if it takes none.
+// The input that an operation takes from another part. It is available once that part's forward pass or input
+// half is complete. If the operation takes no such input, `part` is kNone.
 struct Source {
   static constexpr int32_t kNone = -1;
 
@@ -52,7 +53,7 @@ inline Source source_of(const Placement& placement, int32_t part, PipeOp op) noe
   return {};
 }
 
-// Hashes the whole order: orders with equal fingerprints are equal, except with a probability of 2^-64.
+// Returns a hash of the whole order. Different orders have the same fingerprint with a probability of 2^-64.
 uint64_t fingerprint_of(const PipelinePlan& plan);
 
 }  // namespace dsc

@@ -9,8 +9,8 @@
 namespace dsc {
 namespace {
 
-// Records the common order as a program. A step is one operation, or two that overlap, with the messages
-// before it.
+// Records the common order as a program. A step consists of one operation, or of two that overlap, and the
+// messages before it.
 class Recorder final : public OrderListener {
  public:
   explicit Recorder(const PipelinePlan& plan)
@@ -35,7 +35,8 @@ class Recorder final : public OrderListener {
   }
 
   Program take() {
-    for (StageProgram& self : program_)  // messages after the last operation belong to its step
+    // Messages after the last operation belong to the step of that operation.
+    for (StageProgram& self : program_)
       for (auto it = self.events.rbegin(); it != self.events.rend() && it->step == self.steps; ++it)
         --it->step;
     return std::move(program_);

@@ -1,5 +1,5 @@
-// Programs: the operations of all stages with explicit positions for their messages, as another program has
-// decided them.
+// Programs: the operations and messages of all stages, each at an explicit position, as read from the
+// schedule of another framework.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ namespace dsc {
 // An operation or a message; for a message, chunk and micro-batch are those on this stage's side.
 struct Event {
   Compute op;
-  int64_t step = 0;     // not descending
-  int32_t buffer = -1;  // -1: any free buffer
+  // Steps never decrease from one event to the next.
+  int64_t step = 0;
+  int32_t buffer = -1;  // -1 means any free buffer
 
   bool operator==(const Event&) const = default;
 };
@@ -33,12 +34,12 @@ inline bool is_send(PipeOp op) noexcept { return op == PipeOp::kSendActivation |
 inline bool is_recv(PipeOp op) noexcept { return op == PipeOp::kRecvActivation || op == PipeOp::kRecvGrad; }
 inline bool moves_gradient(PipeOp op) noexcept { return op == PipeOp::kSendGrad || op == PipeOp::kRecvGrad; }
 
-// Returns the operations without messages and idle steps.
+// Returns the order of the operations alone, without messages and idle steps.
 std::shared_ptr<const ComputeOrder> computes_of(const Program& program);
 
 struct PipelinePlan;
 
-// Returns the program that the instructions of all stages form. Throws what making them throws.
+// Returns the program that consists of the instructions of all stages. Throws what lowering throws.
 Program program_of(const PipelinePlan& plan);
 
 }  // namespace dsc

@@ -76,7 +76,7 @@ void Progress::note(int32_t stage, const Compute& op) {
   work_[static_cast<size_t>(stage)] += op.op == PipeOp::kBackward ? 2 : 1;
 }
 
-// No operation occurs twice, so the amount of work shows whether everything was done.
+// check() has rejected duplicates, so the amount of work shows whether every operation was done.
 void Progress::expect_complete(int32_t stage) const {
   const int64_t passes = int64_t{placement_.chunks()} * micro_batches_;
   if (work_[static_cast<size_t>(stage)] == (forward_only_ ? 1 : 3) * passes) return;
@@ -98,8 +98,8 @@ void refuse_stuck(const std::vector<Stuck>& stuck) {
   const Stuck& first = stuck.front();
   std::string reason =
       "can never run: stage " + std::to_string(first.waits_for) + " does not make its input before that";
-  // Follows the waits from stage to stage until one repeats, which lies on a cycle, or until one has
-  // finished.
+  // Follow the stages that wait for each other, until a stage occurs a second time or is not stuck. A stage
+  // that occurs twice is part of a cycle.
   std::vector<bool> met(stuck.size());
   auto at = stuck.begin();
   for (; at != stuck.end() && !met[static_cast<size_t>(at - stuck.begin())]; at = of(at->waits_for))

@@ -17,31 +17,32 @@ class Progress {
  public:
   explicit Progress(const PipelinePlan& plan);
 
-  // Throws INVALID_ARG, with stage and operation, if the stage cannot run this as its operation k.
+  // Throws INVALID_ARG, with stage and operation, if the stage cannot run `op` now as its operation number k.
   void check(int32_t stage, int64_t k, const Compute& op) const;
   void note(int32_t stage, const Compute& op);
-  // Checks an operation that overlaps with the next one, which is null at the end of the order.
+  // Checks an operation that overlaps with the next one. `second` is null if the order ends after `first`.
   void check_pair(int32_t stage, int64_t k, const Compute& first, const Compute* second) const;
 
   bool has(const Source& source, int32_t micro_batch) const {
     return (source.is_gradient ? input_half_ : forward_)[index(source.part, micro_batch)];
   }
 
-  // Throws INVALID_ARG with the first operation that is missing in the stage's order.
+  // Throws INVALID_ARG, with the missing operation, if the stage has not run all operations.
   void expect_complete(int32_t stage) const;
 
  private:
   size_t index(int32_t part, int32_t micro_batch) const {
     return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(micro_batch);
   }
-  // Returns what is wrong with the operation itself; null if nothing is.
+  // Returns what is invalid about the operation; null if it is valid.
   const char* problem(int32_t stage, const Compute& op) const;
 
   const Placement placement_;
   const int32_t micro_batches_;
   const bool forward_only_;
   std::vector<bool> forward_, input_half_, weight_half_;  // by part and micro-batch
-  std::vector<int64_t> work_;                             // of each stage, in passes and halves of passes
+  // Work done by each stage, in passes and halves of passes.
+  std::vector<int64_t> work_;
 };
 
 // A stage that cannot continue.
@@ -49,11 +50,11 @@ struct Stuck {
   int32_t stage;
   int64_t k;
   Compute op;
-  int32_t waits_for;  // the stage for which it waits
+  int32_t waits_for;  // the stage that has to produce its input
 };
 
-// Throws INVALID_ARG for the first of them, with the cycle of stages that wait for each other, if there is
-// one.
+// Throws INVALID_ARG for the first stuck stage. If stages wait for each other in a cycle, the message shows
+// it.
 [[noreturn]] void refuse_stuck(const std::vector<Stuck>& stuck);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Follows programs that contain their messages, with the semantics of blocking sends and receives.
+// Runs programs that contain their messages. Sends and receives are blocking.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace dsc {
 namespace {
 
-// Runs put_as_given().
+// Implements put_as_given().
 class Replay {
  public:
   Replay(const PipelinePlan& plan, OrderListener& listener)
@@ -22,8 +22,8 @@ class Replay {
         received_(2 * static_cast<size_t>(placement_.parts()) * static_cast<size_t>(micro_batches_)),
         positions_(program_.size()) {}
 
-  // A stage runs until it blocks at a message; a message that moves makes the stage at its other end
-  // runnable.
+  // Each stage runs until it blocks at a send or receive. When a message is transferred, the stage at its
+  // other end can continue.
   void run() {
     std::vector<int32_t> runnable;
     for (int32_t s = placement_.stages() - 1; s >= 0; --s) runnable.push_back(s);
@@ -81,7 +81,8 @@ class Replay {
     return {facing, placement_.chunk(other), op.micro_batch, false};
   }
 
-  // Returns the stage at the other end if the message has moved, otherwise -1.
+  // Transfers the message if the stage at the other end is ready for it, and returns that stage; otherwise
+  // returns -1.
   int32_t meet(int32_t stage, const Event& event) {
     const Compute facing = other_end(stage, event.op);
     const int32_t other = other_part(stage, event.op);
@@ -113,8 +114,8 @@ class Replay {
     received_[index(source, micro_batch)] = true;
   }
 
-  // Inputs of both operations of an overlapping pair are checked first, because neither can be the input of
-  // the other.
+  // Checks the inputs of both operations of an overlapping pair before either of them counts as done, because
+  // neither may be the input of the other.
   void compute(int32_t stage) {
     const auto& events = of(stage);
     const size_t first = position(stage);

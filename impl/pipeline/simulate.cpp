@@ -56,8 +56,9 @@ void check(const PipelinePlan& plan, const PipelineCosts& costs) {
            costs.bucket_bytes, bytes, kMostBuckets);
 }
 
-// The times at which data arrives where it is needed. For every part and micro-batch these are: the output of
-// its forward pass at the next part, and the gradient of its input half at the preceding part.
+// The times at which data arrives at the part that needs it. For every part and micro-batch there are two:
+// the output of its forward pass arrives at the next part, and the gradient from its input half arrives at
+// the preceding part.
 class Arrivals {
  public:
   Arrivals(int32_t parts, int32_t micro_batches)
@@ -77,25 +78,27 @@ class Arrivals {
   std::vector<double> forward_, gradient_;
 };
 
-// State of a stage during the simulation. Times tell when a resource becomes free.
+// State of a stage during the simulation. `free`, `links` and `network` are the times from which computing,
+// sending and all-reduces are possible again.
 struct Device {
   int64_t position = 0;
   int64_t size = 0;
-  double free = 0;                // for computing
-  std::array<double, 4> links{};  // for sending, indexed by link_to()
-  double network = 0;             // for all-reduces
+  double free = 0;                // time from which it can compute
+  std::array<double, 4> links{};  // time from which it can send, indexed by link_to()
+  double network = 0;             // time from which it can run an all-reduce
   double first_start = kNotYet;
   int64_t held = 0;  // number of activations
   double bytes = 0;
-  std::vector<int64_t> passes_left;  // until a chunk's gradients are complete
-  int32_t first_waiter = kNobody;    // head of the list of stages that wait for data of this one
+  // For each chunk, the number of passes until its gradients are complete.
+  std::vector<int64_t> passes_left;
+  int32_t first_waiter = kNobody;  // head of the list of stages that wait for data from this stage
   int32_t next_waiter = kNobody;
   Source waits_for;
   int32_t waits_for_micro_batch = 0;
 };
 
-// Returns the link from a stage to another: to the preceding or following one, or from one end of the
-// pipeline to the other if it is a ring.
+// Returns the number of the link from a stage to a neighbor: the preceding or the following stage, or the
+// other end of the pipeline if the stages form a ring.
 size_t link_to(int32_t stage, int32_t to) {
   if (to == stage - 1) return 0;
   if (to == stage + 1) return 1;
@@ -133,8 +136,8 @@ class Clock {
   }
 
   Arrivals& arrivals() { return arrivals_; }
-  // For each stage, the operation at whose end its network became busy; it has been busy since then without a
-  // gap.
+  // For each stage, the operation after which its network became busy with all-reduces, without a gap since
+  // then.
   const std::vector<size_t>& causes() const { return causes_; }
 
  private:
@@ -160,7 +163,8 @@ class Clock {
     return sum;
   }
 
-  // Determines when the input is available; registers the stage as waiting if that is not known yet.
+  // Raises `start` to the time at which the input arrives. If that time is not known yet, adds the stage to
+  // the waiting ones and returns false.
   bool find_input(int32_t stage, int64_t k, const Compute& op, double& start) {
     progress_.check(stage, k, op);
     const Source from = source_of(placement_, part(stage, op), op.op);
@@ -219,7 +223,7 @@ class Clock {
       reduce(stage, p, start, end);
   }
 
-  // Both of two overlapping operations hold their memory until both have ended.
+  // Called after both of two overlapping operations have ended, because each holds its memory until then.
   void release(int32_t stage, const Compute& op) {
     if (runs_weight_half(op.op) || plan_.spec.forward_only) hold(stage, part(stage, op), -1);
   }
@@ -233,7 +237,8 @@ class Clock {
     seen.peak_bytes = std::max(seen.peak_bytes, self.bytes);
   }
 
-  // Messages from one stage to another are sent one after another.
+  // A link transfers only one message at a time, so messages from one stage to another are sent one after
+  // another.
   void give(int32_t stage, const Source& what, int32_t to_part, const Compute& op, double end) {
     Device& self = at(stage);
     const int32_t to = placement_.stage(to_part);
@@ -248,7 +253,7 @@ class Clock {
     wake(self, what, op.micro_batch);
   }
 
-  // Makes the stages runnable that wait for this result, and removes them from the list.
+  // Makes the stages runnable that wait for this result, and removes them from the list of waiting stages.
   void wake(Device& holder, const Source& what, int32_t micro_batch) {
     for (int32_t* link = &holder.first_waiter; *link != kNobody;) {
       Device& waiter = at(*link);
@@ -264,7 +269,8 @@ class Clock {
     }
   }
 
-  // A part's gradients are assumed to become complete evenly over the last operation that adds to them.
+  // Simulates the all-reduces of a part's gradients. The gradients are assumed to become complete at an even
+  // rate during the last operation that adds to them, so that buckets are reduced in the meantime.
   void reduce(int32_t stage, int32_t part, double start, double end) {
     const double bytes = of_part(costs_.gradient_bytes, part);
     if (bytes <= 0) return;
@@ -280,7 +286,7 @@ class Clock {
     }
   }
 
-  // The operation that was just computed is the one for which the network was waiting.
+  // Records that the network was idle until the latest operation of this stage.
   void note_cause(int32_t stage) {
     const auto& spans = report_.timeline[static_cast<size_t>(stage)];
     causes_[static_cast<size_t>(stage)] = spans.size() - 1;
@@ -321,8 +327,8 @@ class Clock {
   PipelineReport report_;
 };
 
-// Walks back from the operation that ends last: each operation started when the preceding one on its stage
-// ended, or when its input arrived.
+// Finds the critical path by walking back from the operation that ends last. Each operation started either
+// when the preceding one on its stage ended, or when its input arrived.
 class PathWalk {
  public:
   PathWalk(const PipelinePlan& plan, const PipelineReport& report, Clock& clock)

@@ -1,5 +1,5 @@
-// Simulates the cost of a schedule: every stage runs its operations in order, each as soon as its input is
-// available.
+// Simulates the cost of a schedule. Every stage runs its operations in order, and each operation starts as
+// soon as its input is available.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +9,30 @@
 
 namespace dsc {
 
-// Times are in any unit, the same for all. A list holds one value for all parts of the model, or one per part
-// in data-flow order.
+// All times have the same unit, which the caller chooses. A list holds either one value for all parts of the
+// model, or one value per part in data-flow order.
 struct PipelineCosts {
   std::vector<double> forward{1};
   std::vector<double> backward_input{1};
   std::vector<double> backward_weight{1};
   double overlap = 1;  // time of two overlapped passes, divided by the sum of their separate times
 
-  double latency = 0;                    // fixed time of a message between two stages
-  double bytes_per_time = 0;             // of a link between two stages, in each direction; 0: unlimited
-  std::vector<double> message_bytes{0};  // size of a part's output, which is also the size of its gradients
+  double latency = 0;  // fixed time of a message between two stages
+  // Bandwidth of a link between two stages in each direction; 0 means unlimited.
+  double bytes_per_time = 0;
+  std::vector<double> message_bytes{0};  // size of a part's output, and also of the gradient of that output
 
   std::vector<double> activation_bytes{0};  // held for a micro-batch from its forward to its backward pass
   std::vector<double> static_bytes{0};      // weights, their gradients, and the optimizer's state
 
   // Data-parallel reduction of a part's gradients, which overlaps with the remaining computation.
   std::vector<double> gradient_bytes{0};
-  double bucket_bytes = 0;           // 0: one bucket per part
+  double bucket_bytes = 0;           // 0 means one bucket per part
   double reduce_latency = 0;         // fixed time of each all-reduce
-  double reduce_bytes_per_time = 0;  // 0: unlimited
+  double reduce_bytes_per_time = 0;  // 0 means unlimited
 };
 
-// Returns the value for a part from a list that may hold one value for all.
+// Returns the value for a part. The list holds one value per part, or a single value for all parts.
 inline double of_part(const std::vector<double>& list, int32_t part) {
   return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
 }
@@ -50,7 +51,7 @@ struct StageReport {
   double start = 0;              // start of its first operation
   double end = 0;                // end of its last operation
   double reduced = 0;            // end of its last all-reduce of gradients; 0 if there was none
-  int64_t peak_activations = 0;  // maximum of micro-batches times chunks that it holds at once
+  int64_t peak_activations = 0;  // largest number of micro-batches times chunks held at the same time
   double peak_bytes = 0;
 };
 
@@ -59,7 +60,7 @@ struct PipelineReport {
   double makespan = 0;  // includes all-reduces
   std::vector<StageReport> stages;
   std::vector<std::vector<PipelineSpan>> timeline;  // by stage, if requested
-  std::vector<PipelineSpan> critical_path;          // from first to last, if requested
+  std::vector<PipelineSpan> critical_path;          // in order of time, if requested
 };
 
 // The optional parts of a report that the caller requests.
@@ -69,8 +70,8 @@ struct SimulationWishes {
 };
 
 // Throws INVALID_ARG if costs are negative, not finite or of the wrong number, or if the orders cannot be
-// run; OVERFLOW. It takes 16 bytes per part and micro-batch, and 40 per operation for a timeline or a
-// critical path.
+// run. Throws OVERFLOW if there are too many operations. The simulation takes 16 bytes per part and
+// micro-batch, and 40 bytes per operation if a timeline or critical path is requested.
 PipelineReport simulate(const PipelinePlan& plan, const PipelineCosts& costs,
                         const SimulationWishes& wishes = {});
 

@@ -14,12 +14,13 @@ StageList::StageList(const PipelinePlan& plan, int32_t stage)
       given_(plan.program ? &(*plan.program)[static_cast<size_t>(stage)] : nullptr),
       slots_(static_cast<size_t>(placement_.chunks()) * static_cast<size_t>(micro_batches_)) {
   const auto computes = static_cast<size_t>(plan.order->size(stage));
-  list_.reserve(computes * 3 + 3);  // a receive and a send for each, and the end of the batch
+  // Room for a receive and a send per operation, and for the end of the batch.
+  list_.reserve(computes * 3 + 3);
   steps_.reserve(computes);
   if (given_) check_given();
 }
 
-// A program must give the buffers of all operations of a stage, or of none.
+// A program must either give the buffers of all operations of a stage, or give none.
 void StageList::check_given() const {
   const auto is_given = [](const Event& event) { return event.op.op == kIdle || event.buffer >= 0; };
   const auto is_open = [](const Event& event) { return event.op.op == kIdle || event.buffer < 0; };
@@ -32,7 +33,8 @@ StageList::Slot& StageList::slot(int32_t chunk, int32_t micro_batch) {
                 static_cast<size_t>(micro_batch)];
 }
 
-// Returns whether a neighbouring part is on this stage and exchanges data with it.
+// Returns whether `part`, a neighbor of a part on this stage, is also on this stage and exchanges data with
+// it.
 bool StageList::holds(int32_t part) const {
   const bool is_part = part >= 0 && part < placement_.parts() && placement_.shape() != PlacementShape::kApart;
   return is_part && placement_.stage(part) == stage_;
@@ -47,8 +49,9 @@ void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer)
   list_.push_back({step_, op, micro_batch, chunk, slot(chunk, micro_batch).buffer, peer});
 }
 
-// The buffer is needed by the backward pass, by the receiver of the gradient of its input, and by a neighbour
-// on this stage that reads its output. Without backward passes only the receiver of its output needs it.
+// Assigns a buffer to a micro-batch. Three users may need it: the backward pass, the receiver of the gradient
+// of its input, and the next part if that is on this stage and reads the output. Without backward passes
+// there is one user: the one that takes the output.
 void StageList::occupy(int32_t part, int32_t micro_batch) {
   int32_t buffer = given_buffer_;
   if (buffer >= 0) {
@@ -122,7 +125,7 @@ void StageList::compute(int32_t stage, const Compute& op) {
   if (!in_pair_ && !given_) ++step_;
 }
 
-// Takes step and buffer of the next event from the program, if there is one.
+// Takes step and buffer of the next event from the program, if the plan has a program.
 void StageList::take_next_event() {
   if (!given_) return;
   const Event& event = given_->events[position_++];
@@ -139,7 +142,8 @@ void StageList::begin_step(const Compute& op) {
 void StageList::forward(int32_t part, const Compute& op) {
   const bool is_first = !placement_.has_input(part);
   const bool is_last = !placement_.has_output(part);
-  if (is_first || holds(part - 1)) occupy(part, op.micro_batch);  // nothing was received
+  // Nothing was received for this pass, so it has no buffer yet.
+  if (is_first || holds(part - 1)) occupy(part, op.micro_batch);
   if (is_first || is_last) add(PipeOp::kLoadMicroBatch, op.chunk, op.micro_batch);
   add(PipeOp::kForward, op.chunk, op.micro_batch);
   if (!forward_only_) return;
@@ -155,7 +159,7 @@ void StageList::backward(int32_t part, const Compute& op) {
     if (holds(used)) release(used, op.micro_batch);
 }
 
-// Messages after the last operation belong to its step.
+// Adds the end of the batch. Messages after the last operation belong to the step of that operation.
 void StageList::close() {
   if (given_) steps_.resize(static_cast<size_t>(given_->steps), {-1, true});
   const int64_t last = static_cast<int64_t>(steps_.size()) - 1;

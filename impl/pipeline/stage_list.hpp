@@ -1,4 +1,4 @@
-// The instructions of one stage, extracted from the common order, with a buffer for every micro-batch in
+// Makes the instructions of one stage from the common order, and assigns a buffer to every micro-batch in
 // progress.
 #pragma once
 
@@ -50,12 +50,13 @@ class StageList final : public OrderListener {
   const int32_t stage_;
   const int32_t micro_batches_;
   const bool forward_only_;
-  const StageProgram* const given_;  // null: steps and buffers are determined here
-  size_t position_ = 0;              // index in given_
-  bool in_pair_ = false;             // the first of two overlapping operations has been added
+  // Null if the plan has no program; steps and buffers are then chosen here.
+  const StageProgram* const given_;
+  size_t position_ = 0;   // index in given_
+  bool in_pair_ = false;  // the first of two overlapping operations has been added
   int64_t step_ = 0;
   int32_t given_buffer_ = -1;
-  std::vector<bool> in_use_;  // buffers in use, if the program determines them
+  std::vector<bool> in_use_;  // which buffers are in use; needed only if the program chooses them
   std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;

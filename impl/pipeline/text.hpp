@@ -12,7 +12,7 @@ namespace dsc {
 // The values are those of the public header.
 enum class PipeFormat : int32_t {
   kPyTorchCompute = 1,  // PyTorch's CSV without communication: a row per stage, a cell per step
-  kPyTorchComms = 2,    // the same with sends and receives
+  kPyTorchComms = 2,    // the same CSV with sends and receives
   kDeepSpeedSteps = 3,  // DeepSpeed's instructions by step
   kMegatronOrder = 4,   // Megatron's lists of +chunk and -chunk
   kJson = 5,
@@ -21,10 +21,10 @@ enum class PipeFormat : int32_t {
 // Throws INVALID_ARG for a schedule that the format cannot express.
 std::string write_schedule(const PipelinePlan& plan, PipeFormat format);
 
-// Throws INVALID_ARG, with line and column, for a malformed text and for a schedule that cannot be run.
+// Throws INVALID_ARG for a malformed text, with line and column, and for a schedule that cannot be run.
 std::shared_ptr<const PipelinePlan> read_schedule(std::string_view text, PipeFormat format);
 
-// The individual formats, between which the two functions above choose.
+// The individual formats. write_schedule() and read_schedule() choose between them.
 std::string write_pytorch(const PipelinePlan& plan, bool with_messages);
 std::string write_deepspeed(const PipelinePlan& plan);
 std::string write_megatron(const PipelinePlan& plan);

@@ -1,8 +1,8 @@
-// DeepSpeed's instructions (deepspeed/runtime/pipe/schedule.py, commit edaa722), a line per step, after a
-// line that names the stage:
+// DeepSpeed's instructions (deepspeed/runtime/pipe/schedule.py, commit edaa722). A line names the stage, and
+// a line per step follows:
 //   stage 0
 //   step 0: LoadMicroBatch(buffer_id=0), ForwardPass(buffer_id=0)
-// Micro-batches are not named: every instruction of a stage takes them in ascending order.
+// Micro-batches are not named, because instructions of the same kind on a stage take them in ascending order.
 #include <array>
 #include <map>
 
@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-// DeepSpeed's name of an instruction.
+// An instruction and DeepSpeed's name for it.
 struct Word {
   std::string_view text;
   PipeOp op;
@@ -69,7 +69,7 @@ void write_stage(const PipelinePlan& plan, int32_t stage, std::string& text) {
   }
 }
 
-// Reads the format.
+// Reads DeepSpeed's format.
 class Steps {
  public:
   explicit Steps(std::string_view text) : reader_(text) { imported_.has_messages = true; }
@@ -123,7 +123,7 @@ class Steps {
     const int32_t buffer = reader_.number();
     reader_.expect(")");
     reader_.skip_spaces();
-    // every forward pass at both ends has one, so it carries no information
+    // Every forward pass of the first and last stage has a load, so loads carry no information.
     if (op == PipeOp::kLoadMicroBatch) return;
     ImportedOp imported;
     imported.event = {{op, 0, next_[op]++, false}, step, buffer};
@@ -139,7 +139,7 @@ class Steps {
   }
 
   TextReader reader_;
-  std::map<PipeOp, int32_t> next_;  // next micro-batch of each operation, for the current stage
+  std::map<PipeOp, int32_t> next_;  // for each kind of operation, the next micro-batch of the current stage
   Imported imported_;
 };
 

@@ -1,4 +1,5 @@
-// A schedule as JSON, without loss of information. docs/schedules.md describes the format.
+// A schedule as JSON. Nothing is lost when it is written and read again. docs/schedules.md describes the
+// format.
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -77,7 +78,7 @@ void write_spec(JsonWriter& json, const PipelinePlan& plan) {
 // ---- reading ----
 
 [[noreturn]] void refuse(const std::string& where, const Json& json, const char* expected) {
-  // Lists and objects are not printed, because they may be nested too deeply for the recursion.
+  // Lists and objects are only described, because printing JSON is recursive and they may be nested deeply.
   const std::string shown = json.is_array() ? "a list of " + std::to_string(json.size())
                             : json.is_object()
                                 ? "an object"
@@ -188,7 +189,8 @@ ScheduleSpec spec_of(const Json& json) {
   return spec;
 }
 
-// Checks that there is an operation for each part and micro-batch before memory is allocated for them.
+// Checks that there is an operation for each part and micro-batch. This runs before memory is allocated for
+// the numbers in the text, which could be huge.
 void check_size(const PipelinePlan& plan, size_t stages) {
   if (stages != static_cast<size_t>(plan.spec.stages))
     fail(DSC_ERR_INVALID_ARG, "there are %zu lists of operations, expected %d: one for each stage", stages,
@@ -202,7 +204,8 @@ void check_size(const PipelinePlan& plan, size_t stages) {
          static_cast<long long>(operations), plan.spec.stages, plan.spec.chunks, plan.spec.micro_batches);
 }
 
-// Limits the depth, because printing JSON is recursive. A callback of the parser would be slow.
+// Limits the nesting depth, because printing JSON is recursive. The check reads the text directly, because a
+// callback of the parser would be slow.
 void expect_shallow(std::string_view text) {
   int depth = 0;
   bool in_string = false;

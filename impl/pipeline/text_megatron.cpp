@@ -1,6 +1,6 @@
-// The order lists of Megatron-LM (get_schedule_table and convert_schedule_table_to_order): each rank has a
-// list with chunk + 1 for a forward pass and -(chunk + 1) for a backward pass. Micro-batches of a chunk are
-// in ascending order and therefore not named.
+// The order lists of Megatron-LM (get_schedule_table and convert_schedule_table_to_order). Each rank has a
+// list with chunk + 1 for a forward pass and -(chunk + 1) for a backward pass. Micro-batches are not named,
+// because those of a chunk are in ascending order.
 #include <map>
 #include <utility>
 
@@ -53,7 +53,8 @@ std::string write_megatron(const PipelinePlan& plan) {
 
 std::shared_ptr<const PipelinePlan> read_megatron(std::string_view text) {
   TextReader reader(text);
-  std::vector<std::map<int32_t, int32_t>> next;  // by +chunk and -chunk
+  // For each rank, the next micro-batch of +chunk and of -chunk.
+  std::vector<std::map<int32_t, int32_t>> next;
   Imported imported;
   while (!reader.at_end()) {
     imported.stages.emplace_back();

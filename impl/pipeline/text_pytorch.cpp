@@ -1,6 +1,6 @@
-// The CSV files of torch.distributed.pipelining (PyTorch 2.7, and OVERLAP_F_B of its main branch): a row per
-// rank and a cell per step, such as 2F0 for the forward pass of micro-batch 0 on stage 2 of the model. In a
-// step with an empty cell the rank is idle.
+// The CSV files of torch.distributed.pipelining (PyTorch 2.7, and OVERLAP_F_B of its main branch). There is a
+// row per rank and a cell per step. For example, 2F0 is the forward pass of micro-batch 0 on stage 2 of the
+// model. An empty cell means that the rank is idle in that step.
 #include <array>
 #include <cctype>
 
@@ -12,13 +12,13 @@
 namespace dsc {
 namespace {
 
-// PyTorch's name of an operation.
+// An operation and PyTorch's name for it.
 struct Action {
   std::string_view text;
   PipeOp op;
 };
 
-// No word is the start of a later one, so that the first match is right.
+// The names are tried in this order. No name is a prefix of a later one, so the first match is right.
 constexpr std::array kActions{Action{"SEND_F", PipeOp::kSendActivation},
                               Action{"RECV_F", PipeOp::kRecvActivation},
                               Action{"SEND_B", PipeOp::kSendGrad},
@@ -43,7 +43,8 @@ std::string cell(const Placement& placement, int32_t stage, const Compute& op) {
          std::to_string(op.micro_batch);
 }
 
-// Adds the cell of one operation, or of two that overlap; returns how many operations it took.
+// Adds the cell of one operation, or of two overlapping operations. Returns the number of operations in the
+// cell.
 size_t add_cell(std::string& row, const Placement& placement, int32_t stage, const Compute& first,
                 const Compute* second) {
   if (!first.overlaps || !second) {
@@ -89,7 +90,7 @@ std::string everything(const PipelinePlan& plan) {
 
 // ---- reading ----
 
-// Reads the format.
+// Reads PyTorch's format.
 class Csv {
  public:
   Csv(std::string_view text, bool with_messages) : reader_(text), with_messages_(with_messages) {
@@ -110,8 +111,8 @@ class Csv {
   }
 
  private:
-  // PyTorch reads an empty line as a rank without operations, but every rank has some. Empty lines after the
-  // last rank are allowed.
+  // PyTorch reads an empty line as a rank without operations. Every rank has some, so an empty line is an
+  // error here. Empty lines after the last rank are allowed.
   void expect_cells() {
     reader_.skip_spaces();
     if (reader_.at_end_of_line() && !reader_.only_blank())

@@ -21,15 +21,16 @@ class TextReader {
   void skip_spaces();  // stops at the end of the line
   bool take(std::string_view words);
   void expect(std::string_view words);
-  void next_line();  // throws unless the line has ended
-  int32_t number();  // 0 or more
+  void next_line();  // throws unless the cursor is at the end of the line
+  int32_t number();  // throws unless the number is 0 or more
 
-  // Returns the text up to one of `ends` or the end of the line, without surrounding spaces.
+  // Returns the text up to one of the characters in `ends` or the end of the line, without surrounding
+  // spaces.
   std::string_view until(std::string_view ends);
 
-  // Throws INVALID_ARG with line, column, the text there, and what was expected.
+  // Throws INVALID_ARG with line, column, the text at the cursor, and what was expected.
   [[noreturn]] void refuse(const char* expected) const;
-  // Throws the same for a piece of the text.
+  // Throws the same error for a given piece of the text.
   [[noreturn]] void refuse(std::string_view piece, const char* expected) const;
 
  private:

@@ -10,7 +10,8 @@
 
 namespace dsc {
 
-// The buffers of an instruction's micro-batch: one pointer per tensor; null if the stage has no such end.
+// The buffers of an instruction's micro-batch. Each list has one pointer per tensor, or is null if the
+// stage has no such tensors.
 struct PipeBuffers {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
@@ -19,18 +20,20 @@ struct PipeBuffers {
   double* loss = nullptr;
   std::span<const Tensor> input_tensors;  // shapes of the micro-batch's tensors
   std::span<const Tensor> output_tensors;
-  int64_t* const* output_shapes = nullptr;  // where forward may write sizes; null unless shapes are variable
+  // Where forward writes the sizes of its outputs; null unless shapes are variable.
+  int64_t* const* output_shapes = nullptr;
 };
 
-// Implemented for each way in which a caller passes callbacks.
+// Calls the user-defined functions. There is an implementation for each way to pass callbacks.
 class PipeActions {
  public:
   virtual ~PipeActions() = default;
 
   virtual bool has(PipeOp op) const noexcept = 0;
-  // Returns 0, or the caller's number for a failure. May throw what the callback throws.
+  // Calls the function for an instruction. Returns 0, or the function's own error number if it failed. Throws
+  // what the function throws.
   virtual int32_t carry_out(const Instruction& instruction, const PipeBuffers& buffers) = 0;
-  // Returns the caller's text about the latest failure; empty if there is none.
+  // Returns the error message of the latest failed function; empty if there is none.
   virtual std::string problem() const = 0;
 };
 

@@ -20,7 +20,7 @@ int64_t elements_of(std::span<const int64_t> sizes) {
   return is_empty ? 0 : elements;
 }
 
-// Returns a text such as "f32 [10, 20]", without the count of elements.
+// Returns the type and shape of a tensor, such as "f32 [10, 20]".
 std::string shape_text(const Tensor& tensor) {
   const std::string text = describe(tensor);
   return clipped(text.substr(0, text.find(']') + 1), 100);

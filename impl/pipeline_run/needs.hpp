@@ -1,4 +1,4 @@
-// The operations that a schedule uses, and so what it requires of its caller.
+// The operations that a schedule contains. They determine which callbacks and tensors a run needs.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ class PipeNeeds {
   // Iterates over the whole schedule once and resets it.
   explicit PipeNeeds(Schedule& schedule);
 
-  // Returns the first instruction with this operation.
+  // Returns the first instruction with this operation, or nothing if the schedule does not contain it.
   const std::optional<Instruction>& first(PipeOp op) const noexcept {
     return first_[static_cast<size_t>(op)];
   }

@@ -1,4 +1,5 @@
-// The object behind the handle of a schedule: a plan, and for a single stage its instructions and its runner.
+// The object behind the handle of a schedule. It holds the plan. For a schedule of one stage, it also holds
+// the stage's instructions and the object that runs them.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,8 @@ class PipeSchedule {
     return *runner_;
   }
 
-  std::atomic<bool> in_call{false};  // set during a call, as only one thread at a time may use the schedule
+  // True during a call, to detect a second thread: only one thread at a time may use the schedule.
+  std::atomic<bool> in_call{false};
 
  private:
   void expect_stage() const {

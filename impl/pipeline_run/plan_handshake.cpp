@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-// The part that ranks always exchange: hashes instead of texts.
+// The data that ranks exchange before every run. It contains hashes instead of texts, so that it is short.
 struct Summary {
   uint64_t schedule;
   uint64_t inputs;
@@ -27,7 +27,7 @@ struct Summary {
   int32_t wants_loss;
 };
 
-// The texts, exchanged only to explain a mismatch.
+// The full texts. Ranks exchange them only after a mismatch, to explain it in the error message.
 struct Words {
   std::array<char, 384> text;
   std::array<char, 256> schedule;
@@ -53,14 +53,15 @@ bool differ(const std::vector<Summary>& all, const std::pair<int, int>& edge) {
   return all[static_cast<size_t>(edge.first)].outputs != all[static_cast<size_t>(edge.second)].inputs;
 }
 
-// Edges are equal on all ranks whose schedules are equal.
+// Returns whether the descriptions of all ranks match. `edges` is the same on all ranks whose schedules are
+// equal.
 bool fits(const std::vector<Summary>& all, const Edges& edges) {
   for (const Summary& one : all)
     if (one.code != DSC_OK || one.schedule != all[0].schedule) return false;
   return std::ranges::none_of(edges, [&](const auto& edge) { return differ(all, edge); });
 }
 
-// Throws an error for the first mismatch, which is the same on all ranks.
+// Throws an error that explains the first mismatch. All ranks find the same mismatch.
 [[noreturn]] void explain(const std::vector<Summary>& all, const std::vector<Words>& words,
                           const Edges& edges) {
   for (size_t rank = 0; rank < all.size(); ++rank)

@@ -16,7 +16,7 @@ namespace {
 constexpr PipeOp kPasses[] = {PipeOp::kForward, PipeOp::kBackward, PipeOp::kBackwardInput,
                               PipeOp::kBackwardWeight};
 
-// Plans with equal descriptions are equal.
+// Describes a plan. If the descriptions of two plans are equal, the plans are equal.
 std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fingerprint) {
   const ScheduleSpec& spec = plan.spec;
   std::string text = spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
@@ -31,7 +31,7 @@ std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fi
   return text + ")";
 }
 
-// Returns pairs of stages between which activations flow, as sender and receiver.
+// Returns the pairs of stages between which activations flow: first the sender, then the receiver.
 std::vector<std::pair<int, int>> edges_of(const Placement& placement) {
   std::vector<std::pair<int, int>> edges;
   for (int32_t part = 0; part < placement.parts() && placement.has_output(part); ++part) {
@@ -49,7 +49,8 @@ void check_stage(const ScheduleSpec& spec, const Comm& comm) {
          spec.stage, spec.stages, comm.rank(), comm.size());
 }
 
-// Checks only the passes: other operations may have no callback, and then do nothing.
+// Checks that every kind of pass in the schedule has a callback. Other operations may lack a callback; they
+// are then skipped.
 void check_actions(const PipeNeeds& needs, const PipeActions& actions) {
   for (const PipeOp op : kPasses)
     if (needs.has(op) && !actions.has(op))
@@ -67,7 +68,8 @@ void check_memory(const Comm& comm, const PipeShapes& shapes) {
     fail(problem->code, "memory%s", problem->text.substr(problem->text.find(": ")).c_str());
 }
 
-// Properties that differ between ranks are included, so that a mismatch is detected.
+// Describes the memory properties that must be the same on all ranks. The text becomes part of the
+// description that ranks compare.
 std::string describe_memory(const PipeShapes& shapes) {
   std::string text;
   if (shapes.are_variable) text += " with variable shapes";
@@ -144,7 +146,7 @@ const PipeNeeds& PipeRunner::needs() {
 
 size_t PipeRunner::bytes_for(const PipeShapes& shapes) {
   const StageLayout layout(nullptr, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
-  schedule_.reset();  // resets the schedule even if its needs were known before
+  schedule_.reset();  // needs() resets the schedule only the first time
   return layout.bytes_anywhere();
 }
 
@@ -161,7 +163,8 @@ StageLayout PipeRunner::lay_out(Comm& comm, const PipeRequest& request) {
   return layout;
 }
 
-// An error on this rank becomes part of the description, so that all ranks learn of it.
+// Describes what this rank is about to run. An error becomes part of the description, so that every rank can
+// report it.
 PipeSignature PipeRunner::signature_of(Comm& comm, const std::function<PipeRequest()>& read,
                                        PipeRequest& request, StageLayout& layout) {
   PipeSignature signature;
@@ -190,7 +193,8 @@ PipeSignature PipeRunner::signature_of(Comm& comm, const std::function<PipeReque
   return signature;
 }
 
-// All ranks make channels and memory again if any of them has to.
+// Makes channels and memory. All ranks do so together if the channels or memory of any rank are missing or
+// outdated.
 void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (shapes.keeps_replaced) keep_memory();
   release();
@@ -205,7 +209,8 @@ void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   comm_serial_ = comm.serial;
 }
 
-// Headers are exchanged in host memory, because the host needs the sizes to put work on a stream.
+// Exchanges the sizes of an activation before the activation itself. Headers are in host memory even for
+// device tensors, because the host needs the sizes to put work on a stream.
 void PipeRunner::exchange_shapes(const Instruction& instruction) {
   const bool sends = instruction.op == PipeOp::kSendActivation;
   const auto tensors = layout_.activations(instruction);
@@ -241,7 +246,7 @@ void PipeRunner::exchange(const Instruction& instruction, const PipeArea& area) 
     device_->receive(channel, call, instruction.buffer);
 }
 
-// Returns what went wrong; empty on success.
+// Calls the callback of an instruction and checks its results. Returns an error message; empty on success.
 std::string PipeRunner::call_action(PipeActions& actions, const Instruction& instruction,
                                     const PipeBuffers& buffers) {
   std::string problem;
@@ -271,7 +276,8 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
       !placement.has_output(placement.part(schedule_.spec().stage, instruction.chunk)))
     buffers.loss = &loss;
   if (const std::string problem = call_action(actions, instruction, buffers); !problem.empty()) {
-    if (device_) expect_alive();  // its input may have been left incomplete by a failed message
+    // If a failed message left the input incomplete, report that failure instead.
+    if (device_) expect_alive();
     const Failure cause = failure_here(comm, DSC_ERR_CALLBACK,
                                        "the callback for " + dsc::describe(instruction) + " " + problem);
     comm.revoke(cause);
@@ -286,7 +292,7 @@ void PipeRunner::expect_alive() const {
     if (channel->revoked()) throw Error(channel->failure());
 }
 
-// Fails all communicators after a failure of this rank, so that no other rank waits for it.
+// Revokes all communicators after this rank has failed, so that no other rank keeps waiting for it.
 void PipeRunner::end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept {
   Failure cause;
   cause.code = code;
@@ -307,9 +313,10 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions, bool wants_loss) 
   Instruction instruction;
   schedule_.reset();
   while (schedule_.next(instruction)) {
-    if (is_message(instruction.op))
-      exchange(instruction);
-    else if (actions.has(instruction.op))  // an overlap needs no action, because its two passes follow
+    if (is_message(instruction.op)) exchange(instruction);
+    // Instructions without a callback are skipped. One of these is kOverlap, because its two passes follow as
+    // separate instructions.
+    else if (actions.has(instruction.op))
       call_back(comm, actions, instruction, losses);
   }
   if (device_) {
@@ -349,7 +356,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
   capture(body, [&](const Error& error) {
     cancelled.over = true;
     end_everywhere(comm, error.code(), error.what());
-    const Failure first = comm.failure();  // another rank may have failed first
+    const Failure first = comm.failure();  // if another rank failed first, its failure is reported
     const bool was_own =
         first.code == error.code() && (first.code != DSC_ERR_CALLBACK || first.rank() == comm.rank());
     if (first.revoked && !was_own) throw Error(first);

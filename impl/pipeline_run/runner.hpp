@@ -1,4 +1,5 @@
-// Runs a schedule: the user's passes and the messages between stages, in the order of the schedule.
+// Runs a schedule: calls the user's passes and transfers the messages between stages, in the order of the
+// schedule.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@ struct PipeRequest {
   bool wants_loss = false;
 };
 
-// Runs one schedule repeatedly, and keeps channels and memory for the next run.
+// Runs one schedule any number of times. Channels and memory are kept for the next run.
 class PipeRunner {
  public:
   PipeRunner(Schedule& schedule, const PipelinePlan& plan) : schedule_(schedule), plan_(plan) {}
@@ -32,11 +33,11 @@ class PipeRunner {
   PipeRunner(const PipeRunner&) = delete;
   PipeRunner& operator=(const PipeRunner&) = delete;
 
-  // Collective. Returns the mean loss over all forward passes that computed one, which takes an all-reduce at
-  // the end. Returns 0 if none computed a loss, or if no rank wants it. If `read` throws, all ranks get the
-  // error.
+  // Collective. Returns the mean loss over all forward passes that computed one; this takes an all-reduce at
+  // the end. Returns 0 if none computed a loss, or if no rank wants the mean. If `read` throws on one rank,
+  // all ranks throw that error.
   double run(Comm& comm, const std::function<PipeRequest()>& read);
-  // Returns the size of memory that a caller has to pass for these shapes.
+  // Returns how much memory a caller has to pass for tensors of these shapes.
   size_t bytes_for(const PipeShapes& shapes);
 
  private:
@@ -65,19 +66,21 @@ class PipeRunner {
   Schedule& schedule_;
   const PipelinePlan& plan_;
   std::optional<PipeNeeds> needs_;
-  std::optional<uint64_t> fingerprint_;  // set for a custom order, which its name does not identify
+  // Identifies a custom order, whose name says nothing about its content.
+  std::optional<uint64_t> fingerprint_;
   StageLayout layout_;
-  uint64_t comm_serial_ = 0;  // serial number of the communicator from which channels and memory were made
+  // Serial number of the communicator for which channels and memory were made.
+  uint64_t comm_serial_ = 0;
   std::shared_ptr<Comm> activations_;
   std::shared_ptr<Comm> gradients_;
   std::unique_ptr<DeviceOrder> device_;  // null for host memory
   bool memory_is_given_ = false;         // the caller passes memory to each run
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
-  std::vector<std::byte*> replaced_;  // memory replaced by later runs, kept for the caller
+  std::vector<std::byte*> replaced_;  // memory replaced by later runs, kept because the caller still uses it
   bool is_variable_ = false;          // whether shapes are variable in this run
   bool checks_unwritten_ = false;
-  std::vector<uint64_t> shapes_sent_;  // counters of this run, by stage
+  std::vector<uint64_t> shapes_sent_;  // number of shape headers in this run, by stage
   std::vector<uint64_t> shapes_received_;
   std::vector<PipeArea> areas_;
 };

@@ -1,11 +1,11 @@
-// The pass of a pipeline that the calling thread is running.
+// Records which pass of a pipeline the calling thread is running.
 #pragma once
 
 #include "pipeline/ir.hpp"
 
 namespace dsc {
 
-// For its lifetime, records that this thread is inside the callback of an instruction.
+// While an object of this class exists, its thread counts as being inside the callback of an instruction.
 class RunningPass {
  public:
   explicit RunningPass(const Instruction& instruction) noexcept;
@@ -17,9 +17,9 @@ class RunningPass {
   const Instruction* const before_;
 };
 
-// Throws STATE inside the callback of a forward or backward pass: gradients are reduced once per step, and
-// the gradients of other micro-batches are not ready yet. `call` is the function of the reducer, for the
-// text.
+// Throws STATE if called inside the callback of a forward or backward pass. Gradients are reduced once per
+// step, and inside a pass the gradients of other micro-batches are not ready yet. `call` is the name of the
+// function for the message.
 void refuse_reduction_in_pass(const char* call);
 
 }  // namespace dsc

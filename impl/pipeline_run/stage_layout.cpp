@@ -9,7 +9,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kAlign = 128;  // also keeps data of different ranks on different cache lines
+constexpr size_t kAlign = 128;  // keeps different tensors in different cache lines
 constexpr size_t kNoOffset = SIZE_MAX;
 
 size_t aligned(size_t bytes) {
@@ -18,7 +18,8 @@ size_t aligned(size_t bytes) {
   return bytes / kAlign * kAlign;
 }
 
-// Tensors must be listed for an end exactly if a chunk of the stage has that end.
+// Checks that a list of inputs or outputs contains tensors if, and only if, a chunk of the stage exchanges
+// such data with another part.
 void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
                const std::optional<Instruction>& message, int32_t stage) {
   if (is_used && tensors.empty() && message)
@@ -46,7 +47,7 @@ void check_variable(const char* name, const std::vector<Tensor>& tensors) {
            label(tensors[i].name, i).c_str());
 }
 
-// The ends that the chunks of a stage have.
+// Which kinds of data flow into, out of and between the chunks of a stage.
 struct Ends {
   bool has_inputs = false, has_outputs = false;
   bool has_neighbours = false;  // the output of one chunk is the input of another one
@@ -113,7 +114,8 @@ StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeN
   output_shapes_ = {shapes.outputs, slots_, is_variable_};
 }
 
-// Integer tensors have no gradients.
+// Adds tensors, or their gradients, to the layout of a slot. Integer tensors have no gradients and take no
+// memory for them.
 void StageLayout::add(End& end, const std::vector<Tensor>& tensors, bool gradients) {
   end.exists = true;
   end.start = slot_bytes_;
@@ -150,7 +152,8 @@ size_t StageLayout::bytes_anywhere() const noexcept { return bytes() == 0 ? 0 : 
 
 std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
   if (this->bytes() == 0) return nullptr;
-  // It fails even if alignment happens to cost less, because success would otherwise depend on the address.
+  // The check always includes the largest possible loss for alignment. Otherwise success would depend on the
+  // address of the memory.
   if (bytes < bytes_anywhere())
     fail(DSC_ERR_INVALID_ARG, "memory has %zu bytes, expected at least %zu, as dsc_pipe_run_bytes() says",
          bytes, bytes_anywhere());
@@ -172,7 +175,7 @@ PipeBuffers StageLayout::buffers(const Instruction& it) {
   const int32_t part = placement_.part(stage_, it.chunk);
   const int32_t m = it.micro_batch;
   slot_of(part, m) = it.buffer;
-  if (it.op == PipeOp::kLoadMicroBatch) return {};  // its inputs may not have arrived
+  if (it.op == PipeOp::kLoadMicroBatch) return {};  // its inputs may not have been received yet
   const bool is_backward = it.op != PipeOp::kForward;
   PipeBuffers found;
   if (placement_.has_input(part)) {
@@ -200,7 +203,7 @@ const StageLayout::End& StageLayout::end_of(PipeOp message) const noexcept {
                                               : input_grads_;
 }
 
-// Gradients have the shapes of their activations.
+// Returns the activations that a message belongs to. A gradient has the shape of its activation.
 std::span<const Tensor> StageLayout::activations(const Instruction& instruction) const noexcept {
   const bool is_input = instruction.op == PipeOp::kRecvActivation || instruction.op == PipeOp::kSendGrad;
   return (is_input ? input_shapes_ : output_shapes_).row(instruction.buffer);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kUnwritten = 0xff;
 
-// The tensors that one callback must write.
+// The tensors that a callback has to write.
 struct Results {
   const char* name;
   void* const* data = nullptr;

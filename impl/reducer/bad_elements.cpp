@@ -16,11 +16,11 @@ constexpr char kGradients[] = "the gradients";
 
 }  // namespace
 
-// The finding of one rank, which it sends to the others.
+// The bad elements that one rank has found. Ranks exchange this.
 struct BadElements::Found {
   uint64_t count;
   uint64_t bucket;    // the first bucket with bad elements
-  uint64_t index;     // the first element there
+  uint64_t index;     // the first bad element of that bucket
   uint64_t sequence;  // sequence number of the bucket's operation
 };
 
@@ -44,8 +44,8 @@ void* BadElements::norm_of(size_t bucket, int32_t dtype) const {
   return looks() && is_floating(dtype) ? norms_.get() + bucket * space_.norm_bytes() : nullptr;
 }
 
-// Returns the index in the bucket. If a gradient was made in its view, the sum has replaced it, so the sum is
-// searched.
+// Returns the index of the first bad element in the bucket. If a gradient was computed in its view, its sum
+// has overwritten it, so the sum is searched.
 size_t BadElements::first_index(void* stream, const Input& input) const {
   for (const auto& [memory, count, at, dtype] : input.parts) {
     const size_t bytes = count * dtype_bytes(dtype);

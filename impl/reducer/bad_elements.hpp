@@ -1,5 +1,5 @@
-// Finds NaNs and infinities among the gradients of one iteration on a device. The launches that gather the
-// gradients count them. The gradients are searched only if there are any.
+// Finds NaNs and infinities among the gradients of one iteration on a device. The device counts them while it
+// gathers gradients into buckets. Gradients are searched only if a count is not zero.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,14 @@ namespace dsc {
 // A bucket with elements that are not finite.
 struct BadBucket {
   size_t bucket;
-  Failure failure;  // failure.index: the first such element of the bucket
+  Failure failure;  // failure.index is the first bad element of the bucket
 };
 
-// May be used by one thread at a time.
+// Only one thread at a time may use an object.
 class BadElements {
  public:
-  // The memory that one operation has read or, if that was overwritten, its sum.
+  // The memory that an operation has read. If it was overwritten meanwhile, this is the memory of the
+  // operation's result.
   struct Input {
     struct Part {
       const void* memory;
@@ -31,26 +32,26 @@ class BadElements {
     std::vector<Part> parts;
     uint64_t sequence = 0;  // sequence number of the operation
   };
-  // Returns the input of a bucket, which may be read on the stream that find() was given.
+  // Returns the input of a bucket's operation. It may be read on the stream that was passed to find().
   using InputOf = std::function<Input(size_t bucket)>;
 
   BadElements(Space& space, Comm& group, size_t buckets);
   BadElements(const BadElements&) = delete;
   BadElements& operator=(const BadElements&) = delete;
 
-  // Reads the group's check for the next iteration. Throws STATE if gradients are to be checked in a
-  // capture, because the host must read the counts afterwards.
+  // Reads how the group checks for NaNs and infinities in the next iteration. Throws STATE if gradients are
+  // checked and the stream is captured, because the host must read the counts afterwards.
   void expect(bool captured);
   void begin(void* stream);
-  // Never frees the device memory, because it may still be in use.
+  // Leaks the device memory on purpose, because the device may still use it.
   void keep() noexcept { dsc::keep(std::move(norms_)); }
   NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
-  // Returns the memory in which the launches of a bucket count; null: they do not count.
+  // Returns the device memory for the count of a bucket; null if the bucket is not counted.
   void* norm_of(size_t bucket, int32_t dtype) const;
 
-  // Collective: waits for the stream and adds the counts of all ranks to the group's ledger. Returns the
-  // first bad element if the check treats it as a failure.
+  // Collective. Waits for the stream and adds the counts of all ranks to the record of the group. Returns the
+  // first bad element if the group treats it as a failure.
   std::optional<BadBucket> find(void* stream, const InputOf& input_of);
 
  private:

@@ -16,8 +16,8 @@ BucketGather::BucketGather(Space& space, Comm& group, void* stream, std::byte* a
   }
 }
 
-// During a capture this is not ordered after the previous iteration, because captured work cannot wait for
-// work outside the graph.
+// Orders the iteration after the previous one and after the work on `stream`. During a capture there is no
+// order after the previous iteration, because captured work cannot wait for work outside the graph.
 void BucketGather::begin(void* stream) {
   const bool captured = space_.is_captured(stream);
   bad_elements_.expect(captured);
@@ -35,15 +35,15 @@ void BucketGather::begin(void* stream) {
   }
 }
 
-// Marks the work on the bucket's latest stream, for which the bucket has to wait.
+// Records a mark on the stream that was used last for this bucket. The bucket has to wait for that mark.
 void BucketGather::leave_latest(Bucket& bucket) {
   if (!bucket.latest) return;
   bucket.before.push_back(space_.mark(*bucket.latest));
   bucket.latest.reset();
 }
 
-// Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must wait
-// for all earlier gradients.
+// Called before a gradient on `stream` is recorded. If `writes` is set, the gradient writes to the bucket on
+// that stream, and must wait for all earlier gradients of the bucket.
 void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
@@ -51,14 +51,15 @@ void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   for (const Mark& mark : bucket.before) space_.follow(stream, mark);
 }
 
-// If the stream handle means a different stream in every thread, it is marked at once, because no other
-// thread can refer to it.
+// Called after a gradient on `stream` was recorded. A handle that means a different stream in every thread is
+// marked immediately, because other threads cannot refer to that stream.
 void BucketGather::has_followed(Bucket& bucket, void* stream) {
   bucket.latest = stream;
   if (space_.is_of_thread(stream)) leave_latest(bucket);
 }
 
-// Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream order.
+// Copies or adds a gradient into the bucket. This runs on the caller's stream, so that later work on it may
+// reuse the gradient's memory.
 void BucketGather::add(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) {
   if (accumulated)
     space_.add(slot.copy_of(gradient), stream);
@@ -103,7 +104,7 @@ void BucketGather::wait_for_gradients(Bucket& bucket) {
   for (const Mark& mark : bucket.before) space_.follow(stream_, mark);
 }
 
-// PyTorch's rule for a gradient that was made in its view.
+// Divides a gradient that was computed in its view, as PyTorch does.
 void BucketGather::divide_view(const Bucket& bucket, const GradientSlot& slot, int divisor, void* norm) {
   const TensorPart part{slot.view, slot.count, offset_of(slot)};
   if (norm)
@@ -116,9 +117,10 @@ void BucketGather::divide_view(const Bucket& bucket, const GradientSlot& slot, i
   space_.divide(slot.elements(), divisor, stream_);
 }
 
-// Gradients that are already in the bucket take part only if they must be scaled or counted.
+// Moves gradients into the bucket. Gradients that are already there are passed through the kernel only if
+// they must be scaled or counted.
 void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void* norm) {
-  std::map<int32_t, std::vector<TensorPart>> parts;  // by the tensors' type
+  std::map<int32_t, std::vector<TensorPart>> parts;  // by element type of the gradients
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
     if (part == Part::kZeros) {
@@ -143,7 +145,7 @@ void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void
 
 void BucketGather::fill(size_t b, const Filling& filling) {
   Bucket& bucket = buckets_[b];
-  if (bucket.fill == Fill::kBegun)  // a part may already be scaled
+  if (bucket.fill == Fill::kBegun)  // a part of the bucket may already be scaled
     fail(DSC_ERR_BACKEND, "bucket %zu could not be gathered", b);
   if (bucket.fill == Fill::kDone) return;
   const MutexLock lock(mutex_);
@@ -153,8 +155,9 @@ void BucketGather::fill(size_t b, const Filling& filling) {
   bucket.fill = Fill::kDone;
 }
 
-// A gradient whose memory was not changed is searched there. After a conversion to fewer bits, it may have
-// become infinite, so the bucket is searched.
+// Lists the memory to search for a bad element. If the gradient's own memory was not changed, it is searched.
+// If the bucket has fewer bits per element, the conversion may have created an infinity, so the bucket is
+// searched instead.
 BadElements::Input BucketGather::input_of(size_t b) {
   const Bucket& bucket = buckets_[b];
   BadElements::Input input;

@@ -1,5 +1,5 @@
-// Gathers gradients into their bucket when all of them are ready, in one launch for each type. Until then it
-// only notes their addresses and the streams on which they are computed.
+// Gathers all gradients of a bucket as soon as the last one is ready, in one launch per element type. Until
+// then, only their addresses and the streams that compute them are recorded.
 #pragma once
 
 #include <map>
@@ -18,32 +18,32 @@ namespace dsc {
 
 // How a bucket is filled.
 struct Filling {
-  double scale = 1;  // of all gradients, except those that were made in their views and are divided instead
-  int divisor = 1;   // of gradients that were made in their views
+  double scale = 1;  // factor for all gradients, except those that were computed in their views
+  int divisor = 1;   // divisor for the gradients that were computed in their views
 };
 
 class BucketGather {
  public:
-  // `stream` is that of the reductions.
+  // `stream` is the one on which buckets are reduced.
   BucketGather(Space& space, Comm& group, void* stream, std::byte* arena,
                std::span<const BucketLayout::Bucket> buckets);
 
   // Throws STATE for a captured stream if gradients are to be checked.
   void begin(void* stream);
 
-  // Any thread; see GradientStorage.
+  // May be called from any thread; GradientStorage describes these functions.
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
   void take_zeros(const GradientSlot& slot);
   void follow(const GradientSlot& slot, void* stream);
 
-  // One thread at a time. A bucket is filled once in an iteration.
+  // Only one thread at a time may call this. A bucket is filled once per iteration.
   void fill(size_t bucket, const Filling& filling);
-  // Notes the operation on a bucket, whose outcome find_nonfinite() needs.
+  // Records the reduction of a bucket, because find_nonfinite() needs its result.
   void set_work(size_t bucket, std::shared_ptr<Work> work) { buckets_[bucket].work = std::move(work); }
   NonFiniteCheck check() const noexcept { return bad_elements_.check(); }
   std::optional<BadBucket> find_nonfinite();
-  // An iteration that is not reduced has put work on other streams, for which nothing has waited yet.
+  // Ends an iteration. If it was not reduced, its work on other streams has not been waited for yet.
   void end();
 
   size_t offset_of(const GradientSlot& slot) const {
@@ -62,8 +62,9 @@ class BucketGather {
   struct Bucket {
     std::byte* begin = nullptr;
     int32_t dtype = 0;
-    std::vector<Taken> taken;  // of this iteration
-    std::vector<Mark> before;  // after the work on all streams of its gradients except the latest
+    std::vector<Taken> taken;  // gradients of this iteration
+    // Marks after the gradients on all streams except the latest one.
+    std::vector<Mark> before;
     std::optional<void*> latest;
     Fill fill = Fill::kNot;  // like `work`, used only by the thread that starts the bucket
     std::shared_ptr<Work> work;

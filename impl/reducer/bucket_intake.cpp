@@ -68,8 +68,8 @@ void BucketIntake::add_deliveries(size_t bucket) {
 }
 
 Failure BucketIntake::finish(const ParamList& params, void* stream, const std::function<void()>& launch) {
-  // Running buckets are waited for first, because their failures tell more than the refusal to start another
-  // one.
+  // Wait first for the buckets that were started. If one has failed, its error says more than the error from
+  // starting another bucket.
   const size_t running = runner_.launched();
   std::optional<BadBucket> bad;
   const auto wait = [&](size_t b) {

@@ -1,5 +1,5 @@
-// Takes the gradients of an iteration into their buckets, starts the buckets that are complete, and writes
-// the results where the gradients were marked.
+// Moves the gradients of an iteration into their buckets, starts the buckets that are complete, and writes
+// the results to the memory of the marked gradients.
 #pragma once
 
 #include <functional>
@@ -12,30 +12,32 @@ namespace dsc {
 
 class BucketIntake {
  public:
-  // `complete` is called, without the lock, when the last gradient of a bucket was taken.
+  // `complete` is called, without the lock, after the last gradient of a bucket was taken.
   BucketIntake(GradientIntake& gradients, BucketRunner& runner, std::function<void()> complete)
       : gradients_(gradients), runner_(runner), complete_(std::move(complete)) {}
 
-  // Sets the buckets between iterations.
+  // Sets the buckets to use. Called between iterations.
   void use(BucketSet& set) noexcept { set_ = &set; }
   BucketSet& set() const noexcept { return *set_; }
 
-  // Takes a complete gradient into its bucket or, in a local iteration, into the collected sums.
+  // Moves a complete gradient into its bucket. In a local iteration, which is not reduced, adds it to the
+  // sums of this rank.
   void take(size_t index, const void* gradient, void* stream, const GradientIntake::Complete& with);
-  // Takes zeros, or the sums of local iterations.
+  // Completes a parameter that has no gradient in this iteration. Its gradient is the sum from earlier local
+  // iterations, or zero if there is none.
   void take_without_gradient(size_t index);
 
-  // Take parameters that are ready without a mark. The first function takes those that a static graph never
-  // uses, as soon as there is another gradient. The others run at the end of an iteration, for parameters
-  // whose marks were only counted, and for the rest.
+  // Take parameters that do not have to be marked any more. take_frozen_unused() takes those that a static
+  // graph never uses, once any other gradient has been taken. At the end of an iteration, take_deferred()
+  // takes parameters whose marks were only counted, and take_missing() takes all others.
   void take_frozen_unused();
   void take_deferred();
   void take_missing();
 
-  // Collective, when all gradients were taken. Launches the remaining buckets and waits for all results.
-  // Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
-  // gradient that is not finite fails this iteration on all ranks, and its failure is returned; other
-  // failures are thrown.
+  // Collective, after all gradients were taken. Launches the remaining buckets and waits for all results.
+  // Results are written only after every bucket has succeeded as far as the host knows; otherwise no gradient
+  // is written. A gradient that is not finite fails the iteration on all ranks, and this failure is returned.
+  // Other failures are thrown.
   Failure finish(const ParamList& params, void* stream, const std::function<void()>& launch);
 
  private:
@@ -46,7 +48,7 @@ class BucketIntake {
   BucketRunner& runner_;
   const std::function<void()> complete_;
   BucketSet* set_ = nullptr;          // replaced between iterations
-  std::vector<Delivery> deliveries_;  // scratch for one bucket
+  std::vector<Delivery> deliveries_;  // temporary list for one bucket
 };
 
 }  // namespace dsc

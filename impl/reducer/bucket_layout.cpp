@@ -16,9 +16,9 @@ BucketPlan planned(std::span<const Tensor> params, const BucketLayoutOptions& op
         {param.count, dtype_bytes(param.dtype), param.dtype, param.device, param.expect_sparse == 1});
   std::array<size_t, 2> limits{options.first_bucket_bytes, options.bucket_bytes};
   if (options.single_first_bucket) limits.fill(std::numeric_limits<size_t>::max());
-  // Gradients become ready from the last layer to the first. So the small first bucket becomes the last one,
-  // as with PyTorch's DDP_SET_LAST_BUCKET_CAP=1: the reduction of the last bucket is the one that no
-  // computation hides.
+  // The reduction of the last bucket cannot overlap with computation, so the small first bucket is made the
+  // last one, as with PyTorch's DDP_SET_LAST_BUCKET_CAP=1. Gradients become ready from the last layer to the
+  // first, so the plan is reversed.
   return reversed(plan_buckets(tensors, {}, limits));
 }
 

@@ -1,4 +1,4 @@
-// The offsets of all gradients: buckets in launch order, in one block of memory.
+// The layout of all buckets and gradients in one block of memory, in launch order of the buckets.
 #pragma once
 
 #include <span>
@@ -13,9 +13,9 @@ struct BucketLayoutOptions {
   size_t bucket_bytes = 0;
   size_t first_bucket_bytes = 0;
   bool single_first_bucket = false;
-  size_t part_alignment = 1;        // in bytes, of each parameter in its bucket
-  std::span<const size_t> indices;  // explicit buckets, in the form of BucketPlan
-  std::span<const size_t> starts;   // empty: the buckets are planned
+  size_t part_alignment = 1;        // alignment of each parameter in its bucket, in bytes
+  std::span<const size_t> indices;  // user-defined buckets, in the form of a BucketPlan
+  std::span<const size_t> starts;   // if empty, the buckets are planned
 };
 
 struct BucketLayout {
@@ -24,20 +24,21 @@ struct BucketLayout {
     size_t count;   // elements, including padding between parameters
     size_t offset;  // bytes from the block's start, a multiple of kAlignment
   };
-  static constexpr size_t kAlignment = 128;  // two cache lines, which processors fetch together
+  static constexpr size_t kAlignment = 128;  // two cache lines, because processors fetch them in pairs
 
   BucketPlan plan;
   std::vector<Bucket> buckets;
   std::vector<size_t> param_offsets;  // bytes from the block's start
   std::vector<size_t> param_buckets;
   size_t bytes = 0;
-  size_t part_alignment = 1;  // of the options
+  size_t part_alignment = 1;  // as in the options
 };
 
-// Throws INVALID_ARG unless starts can be read as the starts of buckets.
+// Throws INVALID_ARG unless `starts` begins with 0 and never decreases.
 void check_starts(std::span<const size_t> starts);
 
-// Throws INVALID_ARG for explicit buckets that are empty, mix types, or miss or repeat a parameter.
+// Throws INVALID_ARG if a user-defined bucket is empty or mixes types, or if a parameter is in no bucket or
+// in two.
 BucketLayout make_bucket_layout(std::span<const Tensor> params, const BucketLayoutOptions& options);
 
 }  // namespace dsc

@@ -11,7 +11,7 @@ namespace {
 
 thread_local const BucketRunner* inside_hook_of = nullptr;
 
-// For its lifetime, records that this thread is inside a hook.
+// While an object of this class exists, its thread counts as being inside a hook.
 class HookScope {
  public:
   explicit HookScope(const BucketRunner& runner) noexcept : before_(inside_hook_of) {
@@ -25,7 +25,8 @@ class HookScope {
   const BucketRunner* const before_;
 };
 
-// Sparse gradients have buckets without elements, which hooks do not see.
+// Returns the last bucket that hooks see. Buckets of sparse gradients have no elements, and hooks do not see
+// them.
 size_t last_with_elements(const BucketSet& set) {
   size_t last = 0;
   for (size_t b = 0; b < set.size(); ++b)
@@ -83,7 +84,7 @@ void BucketRunner::begin(BucketSet& set, int divisor) {
   timeline->begin();
 }
 
-// acq_rel: the thread that completes a bucket sees what the other threads have written to it.
+// Uses acq_rel, so that the thread that completes a bucket sees what other threads have written to it.
 bool BucketRunner::count_ready(size_t bucket) noexcept {
   return buckets_[bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
@@ -92,8 +93,8 @@ bool BucketRunner::is_next_complete() const noexcept {
   return launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0;
 }
 
-// With a hook, earlier buckets advance by one step here. They do not advance by time, because time would
-// differ between ranks.
+// With a hook, each start also advances all earlier buckets by one step. Steps must not depend on time,
+// because time differs between ranks.
 void BucketRunner::start_next() {
   const size_t number = launched_;
   timeline->launched(number);
@@ -137,8 +138,8 @@ HookBucket BucketRunner::view_of(const BucketSet& set, size_t b) const {
           .space = set.storage->space()};
 }
 
-// A hook that fails may have changed the buffer and called some of its operations. Therefore the reducer ends
-// on all ranks.
+// Runs the next step of the hook. A hook that fails may have changed the buffer and started operations, so
+// the reducer is revoked on all ranks.
 void BucketRunner::step(size_t b) {
   Bucket& bucket = buckets_[b];
   const HookScope scope(*this);
@@ -159,8 +160,7 @@ void BucketRunner::advance(size_t b) {
   Bucket& bucket = buckets_[b];
   if (bucket.reduced) return;
   if (group_.revoked()) throw Error(group_.failure());
-  // The next step is ordered after the work: on a device its stream waits; for work in host memory the host
-  // waits.
+  // Order the next step after this work. On a device, the stream waits; in host memory, this thread waits.
   if (void* stream = set_->storage->stream()) bucket.work->wait_on(stream, Deadline::never());
   const Failure failure = set_->storage->outcome(*bucket.work);
   if (failure.code != DSC_OK) throw Error(failure);

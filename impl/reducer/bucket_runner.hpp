@@ -1,5 +1,5 @@
-// Starts the reductions of complete buckets in launch order, which is the same on all ranks, and drives a
-// hook through its steps.
+// Starts the reductions of complete buckets in launch order, which is the same on all ranks. If there is a
+// hook, calls its steps.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace dsc {
 
-// Sets a flag for its lifetime.
+// Sets a flag while the object exists.
 class FlagScope {
  public:
   explicit FlagScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true); }
@@ -30,23 +30,24 @@ class BucketRunner {
  public:
   BucketRunner(Comm& group, const ParamList& params);
 
-  // Between iterations.
+  // Must be called between iterations.
   void set_hook(std::shared_ptr<BucketHook> hook);
   const std::shared_ptr<BucketHook>& hook() const noexcept { return hook_; }
   void load_hook(BucketSet& set, std::span<const std::byte> state);
-  // Never frees the hook, whose memory an operation may still use.
+  // Leaks the hook on purpose, because an operation may still use its memory.
   void keep_hook() { new std::shared_ptr<BucketHook>(hook_); }
-  // Throws REENTRANT on a thread that is inside this object's hook.
+  // Throws REENTRANT if the calling thread is inside this object's hook.
   void refuse_inside_hook() const;
-  // Throws STATE for a stream that is captured in a graph, if the hook computes on the host.
+  // Throws STATE if the hook computes on the host and the stream is captured in a graph.
   void expect_capturable(const Space& space, void* stream) const;
   void begin(BucketSet& set, int divisor);
 
-  // Any thread: records that another parameter of a bucket has its gradient. Returns true if it was the last.
+  // May be called from any thread. Records that another parameter of a bucket has its gradient. Returns true
+  // for the last parameter of the bucket.
   bool count_ready(size_t bucket) noexcept;
 
-  // Any thread. Starts all buckets that are complete, in order. If one cannot be started, the next call
-  // tries again. `before_each` runs before each start and may throw.
+  // May be called from any thread. Starts all complete buckets in order. If a bucket cannot be started, the
+  // next call tries again. `before_each` is called before each start and may throw.
   template <typename Check>
   void launch(const Check& before_each) DSC_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -58,32 +59,34 @@ class BucketRunner {
     }
   }
 
-  // Number of buckets that were started.
+  // Returns the number of buckets that were started.
   size_t launched() DSC_EXCLUDES(mutex_);
 
-  // Waits until a bucket that was started is reduced, and returns how that ended.
+  // Waits for the reduction of a started bucket and returns its result. On a device, the reduction may still
+  // be running.
   Failure await(size_t bucket) DSC_EXCLUDES(mutex_);
-  // The same, but also waits on a device, where await() does not.
+  // Same as await(), but also waits for a reduction on a device.
   Failure await_end(size_t bucket) DSC_EXCLUDES(mutex_);
-  // After all buckets were launched: drives the hook until every bucket is reduced. The order of steps is
-  // the same on all ranks.
+  // Called after all buckets were launched. Calls the hook until every bucket is reduced. The order of steps
+  // is the same on all ranks.
   void complete_hooks() DSC_EXCLUDES(mutex_);
   Work* work(size_t bucket) const noexcept { return buckets_[bucket].work.get(); }
 
   void end() DSC_EXCLUDES(mutex_);
 
-  // True while a thread is inside an engine's start or a hook, where it may wait for other ranks.
+  // Returns true while a thread is in a hook or in the start of an operation. It may be waiting there for
+  // other ranks.
   bool is_starting() const noexcept { return starting_.load(); }
   bool is_running() DSC_EXCLUDES(mutex_);
-  // Waits for all operations that were started; returns false if one may still run at the deadline.
+  // Waits for all started operations. Returns false if one may still be running at the deadline.
   bool wait_idle(Deadline deadline) noexcept;
 
-  const std::shared_ptr<Timeline> timeline;  // of the iteration
+  const std::shared_ptr<Timeline> timeline;  // times of the current iteration
 
  private:
   struct Bucket {
     std::atomic<size_t> pending{0};
-    std::shared_ptr<Work> work;  // of the reduction, or of the hook's latest step
+    std::shared_ptr<Work> work;  // the reduction, or the hook's latest step
     int next_step = 0;
     bool reduced = false;
   };
@@ -98,11 +101,12 @@ class BucketRunner {
   Comm& group_;
   const ParamList& params_;
   std::shared_ptr<BucketHook> hook_;
-  const BucketSet* hook_set_ = nullptr;  // the bucket set to which the hook's state belongs; null: none
+  // The bucket set to which the hook's state belongs; null if the hook has no state yet.
+  const BucketSet* hook_set_ = nullptr;
   BucketSet* set_ = nullptr;
   int divisor_ = 1;
   Mutex mutex_;
-  std::vector<Bucket> buckets_;  // mutex_ guards all but pending
+  std::vector<Bucket> buckets_;  // mutex_ guards all members except pending
   size_t launched_ DSC_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> starting_{false};
 };

@@ -1,5 +1,5 @@
-// The buckets of a reducer over its life: those of this iteration, those that replace them in the next one,
-// and those of which the caller may still have views.
+// All bucket sets of a reducer: those of this iteration, the set that replaces it in the next iteration, and
+// old sets of which the caller may still have views.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// One thread at a time, except rebuilds().
+// Only one thread at a time may use an object, except for rebuilds().
 class BucketSets {
  public:
   BucketSets(std::shared_ptr<BucketSet> first, const Rebuilder& rebuilder)
@@ -24,8 +24,8 @@ class BucketSets {
   BucketSet& next() const noexcept { return next_ ? *next_ : *current_; }
   const BucketLayout& next_layout() const noexcept { return next().layout; }
 
-  // Returns the address of a gradient for the caller to keep. From now on buckets are not rebuilt, and these
-  // exist as long as this object.
+  // Returns the address of a gradient in its bucket; the caller may keep it. From now on the current buckets
+  // are not rebuilt, and they exist as long as this object.
   void* view(size_t index) {
     pinned_ = true;
     viewed_.resize(current_->slots.size());
@@ -33,11 +33,11 @@ class BucketSets {
     if (!replaced_.empty()) replaced_[index] = false;
     return current_->slots[index].view;
   }
-  // True if the caller has a view of this gradient in earlier buckets, and none in the current ones.
+  // Returns true if the caller has a view of this gradient in earlier buckets, but none in the current ones.
   bool is_replaced(size_t index) const { return !replaced_.empty() && replaced_[index]; }
   bool pinned() const noexcept { return pinned_; }
 
-  // Before an iteration: returns whether other buckets are to replace the current ones.
+  // advance() is called before each iteration. If a new set was proposed, it replaces the current one.
   bool has_next() const noexcept { return next_ != nullptr; }
   void advance() {
     if (!next_) return;
@@ -49,7 +49,7 @@ class BucketSets {
     pinned_ = false;
   }
 
-  // Collective, see Rebuilder. The caller passes the result to set_next().
+  // Collective; same as Rebuilder::propose(). The caller passes the result to set_next().
   std::unique_ptr<BucketSet> propose(Comm& group, const ParamList& params, std::span<const size_t> order,
                                      bool pinned) {
     return rebuilder_.propose(group, params, *current_, order, pinned);
@@ -63,8 +63,8 @@ class BucketSets {
   std::shared_ptr<BucketSet> current_;
   std::unique_ptr<BucketSet> next_;
   bool pinned_ = false;         // the caller has views of the current buckets
-  std::vector<bool> viewed_;    // the gradients of which it has views; empty: none
-  std::vector<bool> replaced_;  // see is_replaced()
+  std::vector<bool> viewed_;    // gradients of which the caller has views; may be empty
+  std::vector<bool> replaced_;  // results of is_replaced(); may be empty
   std::vector<std::shared_ptr<BucketSet>> retired_;
 };
 

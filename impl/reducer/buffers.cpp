@@ -10,7 +10,8 @@
 namespace dsc {
 namespace {
 
-// Host and device tensors are two lists, each of which one communicator call can move.
+// Returns the tensors in host memory or those on the device. A call of the communicator can move only one
+// kind.
 std::vector<Tensor> of_memory(std::span<const Tensor> tensors, bool on_device) {
   std::vector<Tensor> part;
   for (const Tensor& tensor : tensors)

@@ -11,19 +11,19 @@
 
 namespace dsc {
 
-// One thread at a time.
+// Only one thread at a time may use an object.
 class Buffers {
  public:
   bool any() const noexcept { return !data_.empty(); }
-  void require() const;  // throws STATE if there is no list
+  void require() const;  // throws STATE if set() was not called
 
-  // Collective: replaces the list. If a tensor differs between ranks or cannot be used, throws the same error
-  // on all ranks.
+  // Collective. Replaces the list of buffers. If a tensor differs between ranks or cannot be used, throws the
+  // same error on all ranks.
   void set(Comm& group, std::span<const Tensor> buffers);
 
-  // Collective: `how` is a dsc_buffer_sync_t. Broadcasts from participants.first_rank, or computes the mean
-  // over participants.active ranks, to which this one belongs if it `contributes`. Integers are always
-  // broadcast.
+  // Collective. Either broadcasts the buffers from participants.first_rank, or replaces them by their mean
+  // over the participants; `how` is a dsc_buffer_sync_t. A rank is a participant if `contributes` is true.
+  // Integers are always broadcast.
   void sync(Comm& group, int32_t how, const JoinParticipants& participants, bool contributes);
 
  private:

@@ -9,9 +9,10 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kBlock = 16384;  // elements that one rank takes at a time
+constexpr size_t kBlock = 16384;  // number of elements in a block; ranks take blocks in turn
 
-// The gradients are equal on all ranks, so each rank reads its share of them.
+// Returns the blocks that this rank reads. The gradients are equal on all ranks, so the ranks divide the
+// work.
 std::vector<Elements> share_of(const Comm* group, std::span<const GradientSlot> slots,
                                const ClipRequest& request) {
   const auto ranks = static_cast<size_t>(group ? group->size() : 1);

@@ -1,4 +1,4 @@
-// The norm of all gradients, and scaling by it.
+// Computes the norm of all gradients, and scales them by a factor that depends on it.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,19 @@ namespace dsc {
 
 struct ClipRequest {
   ClipLimit limit;
-  int32_t norm;                      // dsc_norm_t
-  Comm* shards;                      // ranks with other parts of the same model; null: none
-  std::span<const uint8_t> counted;  // by parameter: 0 if another rank of `shards` counts it; empty: all
+  int32_t norm;  // dsc_norm_t
+  Comm* shards;  // ranks that hold other parts of the same model; null if there are none
+  // One entry per parameter: 0 if another rank of `shards` counts it. If the list is empty, this rank counts
+  // all.
+  std::span<const uint8_t> counted;
 };
 
-// Throws INVALID_ARG for a wrong request, and UNSUPPORTED for gradients that have no norm here.
+// Throws INVALID_ARG for an invalid request, and UNSUPPORTED for integer or sparse gradients.
 void check_clip_request(const ClipRequest& request, const ParamList& params);
 
-// Collective over the group. If `group` is null, this rank reads all gradients itself. The gradients are in
-// the slots of `set`, equal on all ranks. Each is also written to its entry of `copies`, unless that is null.
-// Returns the norm after the scale; if it is not finite, nothing is written.
+// Clips the gradients in the slots of `set`, which must be equal on all ranks. Collective over `group`; if it
+// is null, this rank reads all gradients itself. Each result is also written to its entry in `copies`, unless
+// that entry is null. Returns the norm after scaling. If the norm is not finite, nothing is written.
 double clip_gradients(Comm* group, const BucketSet& set, std::span<void* const> copies,
                       const ClipRequest& request);
 

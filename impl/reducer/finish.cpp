@@ -1,4 +1,4 @@
-// The end of an iteration of the reducer.
+// Reducer::finish(), which ends an iteration.
 #include <algorithm>
 #include <cstdio>
 #include <utility>
@@ -26,7 +26,7 @@ void Reducer::finish(void* stream) {
   if (!gradients_.is_open()) check_alive();
   gradients_.stop(*group_);
   runner_.timeline->finishing();
-  if (gradients_.is_local()) {  // it only added to the sums that this rank collects
+  if (gradients_.is_local()) {  // the iteration only adds to the sums of this rank
     intake_.take_deferred();
     storage().end(stream);
     const MutexLock lock(gradients_.mutex);
@@ -64,7 +64,8 @@ void Reducer::finish(void* stream) {
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
 }
 
-// Does nothing if the group is revoked: finish() reports that, with the missing gradients.
+// Starts all complete buckets. Ignores a revoked group, because finish() reports that together with the
+// missing gradients.
 void Reducer::launch_unless_revoked() {
   if (group_->revoked()) return;
   capture([&] { launch_ready(false); },
@@ -73,8 +74,9 @@ void Reducer::launch_unless_revoked() {
           });
 }
 
-// Collective, at the same point on all ranks whether gradients were finite or not. The lock is not held
-// meanwhile, because close() in another thread must be able to end the waiting.
+// Collective. Agrees on unused parameters and on new buckets. All ranks call this at the same point, even if
+// gradients are not finite. The lock is not held meanwhile, because close() in another thread must be able to
+// interrupt it.
 void Reducer::agree_after() {
   bool was_counting = false;
   bool pinned = false;
@@ -100,7 +102,7 @@ void Reducer::agree_after() {
   sets_.set_next(std::move(proposed));
 }
 
-// Times are converted in iterations that are sampled; in others when they are requested.
+// Time stamps are converted here only in sampled iterations. For other iterations this happens on request.
 void Reducer::end_iteration(bool good) {
   runner_.end();
   const MutexLock lock(gradients_.mutex);

@@ -1,4 +1,4 @@
-// One parameter's part of its bucket.
+// The part of a bucket that holds one parameter's gradient.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ struct GradientSlot {
   size_t bytes = 0;
   size_t bucket = 0;
   int32_t dtype = 0;
-  int32_t gradient_dtype = 0;  // of the memory that callers pass
+  int32_t gradient_dtype = 0;  // type of the gradients that callers pass
 
   size_t gradient_bytes() const noexcept { return count * dtype_bytes(gradient_dtype); }
   Elements elements() const noexcept { return {view, count, dtype}; }
-  // Returns the copy of a gradient into this slot.
+  // Describes a copy of a gradient into this slot.
   ElementCopy copy_of(const void* gradient) const noexcept {
     return {view, dtype, gradient, gradient_dtype, count};
   }

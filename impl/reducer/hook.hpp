@@ -1,4 +1,4 @@
-// A communication hook reduces a bucket instead of the reducer, for instance in a compressed form.
+// A communication hook replaces the reducer's all-reduce of a bucket, for example to compress it.
 #pragma once
 
 #include <memory>
@@ -12,51 +12,54 @@
 
 namespace dsc {
 
-// The bucket as a hook sees it. Its gradients are not divided: the hook makes the mean.
+// A bucket as a hook sees it. The gradients are not divided yet, because the hook computes the mean.
 struct HookBucket {
   size_t index;
   bool is_last;
-  int divisor;  // ranks that take part: the mean is the sum divided by this
+  int divisor;  // number of ranks that take part; the mean is the sum divided by it
   int32_t dtype;
   size_t count;
   std::byte* buffer;
-  void* stream;                         // of a device: ordered after the gradients; null in host memory
-  std::span<const size_t> params;       // indices, in the order of the buffer
-  std::span<const Tensor> tensors;      // of all parameters
-  std::span<const GradientSlot> slots;  // of all parameters
+  // A stream of the device, ordered after the gradients; null in host memory.
+  void* stream;
+  std::span<const size_t> params;       // indices of the parameters, in the order of the buffer
+  std::span<const Tensor> tensors;      // descriptions of all parameters
+  std::span<const GradientSlot> slots;  // slots of all parameters
   Comm& group;
-  Space& space;  // of the buffer: the host, unless the hook works in any memory
+  // The memory space of the buffer. It is the host, unless the hook supports all kinds of memory.
+  Space& space;
 
   Elements elements() const noexcept { return {buffer, count, dtype}; }
 };
 
-// One thread at a time calls a hook. All ranks call it for the same buckets and steps in the same order, so
-// it may use the group's operations.
+// Only one thread at a time calls a hook. All ranks call it for the same buckets and steps in the same order,
+// so the hook may use collective operations of the group.
 class BucketHook {
  public:
   virtual ~BucketHook() = default;
 
   virtual const std::string& name() const noexcept = 0;
 
-  // Called once before the first bucket, and again when the buckets were rebuilt: the state that it keeps of
-  // each bucket is then invalid. Throws UNSUPPORTED for gradients that it cannot reduce.
+  // Called before the first bucket, and again after the buckets were rebuilt: any state for a bucket is then
+  // invalid. Throws UNSUPPORTED for gradients that the hook cannot reduce.
   virtual void prepare(std::span<const Tensor> params) = 0;
 
-  // Step 0 is called when the bucket is complete, in launch order. Step s + 1 is called after the work that
-  // step s returned, at the latest before the end of the iteration. Returns null when the buffer holds the
+  // Step 0 is called in launch order when the bucket is complete. Step s + 1 is called when the work that
+  // step s returned has ended, before the end of the iteration. A step returns null when the buffer holds the
   // result.
   virtual std::shared_ptr<Work> step(const HookBucket& bucket, int step) = 0;
 
-  // The state that the hook keeps between iterations, as bytes for a checkpoint of this rank. load() throws
-  // INVALID_ARG for bytes of another kind of hook or of other parameters.
+  // Returns the state that the hook keeps between iterations, as bytes for a checkpoint of this rank. load()
+  // restores it, and throws INVALID_ARG if the bytes are from another kind of hook or for other parameters.
   virtual std::string save() const { return {}; }
   virtual void load(std::span<const std::byte> state, std::span<const HookBucket> buckets);
 
-  // Any thread: ends the waiting for operations of groups that the hook has made itself.
+  // May be called from any thread. Interrupts operations of communicators that the hook created itself.
   virtual void abort() noexcept {}
-  // Whether the host computes on gradients of a device, so that an iteration cannot be captured in a graph.
+  // Returns true if the hook computes device gradients on the host. Such iterations cannot be captured in a
+  // graph.
   virtual bool needs_host() const noexcept { return false; }
-  // Whether all ranks have the same gradients after the latest iteration.
+  // Returns true if all ranks have the same gradients after the latest iteration.
   virtual bool makes_equal() const noexcept { return true; }
 };
 

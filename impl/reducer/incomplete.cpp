@@ -24,7 +24,7 @@ Failure end_alike(Comm& group, size_t launched, const std::string& first_missing
         wait_ignoring_failure(*work, Deadline::never());
         failure = work->failure();
       },
-      // On devices, calls are compared before they start.
+      // On devices, ranks compare calls before they start, and a mismatch is thrown here.
       [&](const Error& error) { failure = error.failure(); });
   return failure;
 }

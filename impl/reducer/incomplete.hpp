@@ -1,4 +1,4 @@
-// The end of an iteration in which parameters have no gradient, or one that is not finite.
+// Helpers to end an iteration in which gradients are missing or not finite.
 #pragma once
 
 #include <span>
@@ -10,15 +10,16 @@
 
 namespace dsc {
 
-// Collective, called instead of the next bucket: tells the other ranks that this one starts only `launched`
-// buckets. The code of the result is OK if they have not started more either, so that the iteration ends in
-// the same way everywhere.
+// Collective, called instead of starting the next bucket. It informs the other ranks that this rank starts
+// only `launched` buckets. Returns success if the other ranks also started no more buckets, because then the
+// iteration ends in the same way on all ranks.
 Failure end_alike(Comm& group, size_t launched, const std::string& first_missing);
 
-// Returns which buckets hold results when only the first ones were reduced, as a text.
+// Returns a text that names the buckets with results, if only the first `launched` ones were reduced.
 std::string reduced_text(size_t launched);
 
-// Translates the index of an element of a bucket to the parameter and the index in its gradient.
+// Changes a failure that names an element of a bucket, so that it names the parameter and the element of its
+// gradient.
 void locate_nonfinite(const BucketSet& set, const ParamList& params, size_t bucket, Failure& failure);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// The interface that a reducer under a join calls before each of its collectives.
+// The interface between a reducer and a join. The reducer calls it before each of its collective operations.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@ enum class JoinStep : int32_t { kEnded = 0, kIteration = 1, kBroadcastBuffers = 
 
 // The ranks that take part in a step with their own data.
 struct JoinParticipants {
-  int active;      // number of these ranks
-  int divisor;     // of the means of gradients
-  int first_rank;  // the lowest of them
+  int active;      // number of ranks that take part
+  int divisor;     // divisor for the means of gradients
+  int first_rank;  // the lowest rank that takes part
 };
 
 class JoinGate {
  public:
   virtual ~JoinGate() = default;
-  // Collective with the ranks that have run out of batches: tells them the next step.
+  // Collective together with the ranks that have run out of batches. Announces the next step to them.
   virtual JoinParticipants announce(const Reducer& reducer, JoinStep step) = 0;
-  // Any thread: ends this rank's wait for the others, which ends the join on all ranks.
+  // May be called from any thread. Interrupts this rank's wait for other ranks, which ends the join on all
+  // ranks.
   virtual void interrupt() noexcept = 0;
 };
 

@@ -1,4 +1,5 @@
-// The reducer's side of a join: its announcements, and its steps on ranks that have run out of batches.
+// The reducer's side of a join: it announces steps to ranks that have run out of batches, and performs these
+// steps on such ranks.
 #include <utility>
 
 #include "base/error.hpp"
@@ -22,7 +23,8 @@ bool Reducer::counts_marks() const {
   return gradients_.marks().usage().is_counting();
 }
 
-// Iterations that are not reduced concern no other rank.
+// Announces the next step, if the reducer belongs to a join. Iterations that are not reduced are not
+// announced, because other ranks take no part in them.
 std::optional<JoinParticipants> Reducer::announce(JoinStep step) {
   std::shared_ptr<JoinGate> gate;
   {
@@ -33,7 +35,8 @@ std::optional<JoinParticipants> Reducer::announce(JoinStep step) {
   return gate ? std::optional<JoinParticipants>(gate->announce(*this, step)) : std::nullopt;
 }
 
-// This rank contributes zeros to every bucket, and nothing is written to its gradients.
+// Runs an iteration on a rank without batches. It contributes zeros to every bucket, and its gradients are
+// not written.
 void Reducer::shadow_iteration(const JoinParticipants& participants) {
   check_alive();
   gradients_.expect_finished(group_->rank());
@@ -42,10 +45,12 @@ void Reducer::shadow_iteration(const JoinParticipants& participants) {
     gradients_.forget_sums();
   }
   begin_iteration(nullptr, participants.divisor, true);
-  if (!counts_marks())  // in the order of the buckets, which this rank may propose for the next iterations
+  // Take parameters in bucket order, because this rank may propose that order for the next iterations.
+  if (!counts_marks())
     for (const size_t i : gradients_.take_missing(set().layout.plan.indices))
       intake_.take_without_gradient(i);
-  // Gradients that are not finite fail the iteration of the others, and the reducer continues.
+  // A gradient that is not finite fails the iteration on the other ranks, which report it. The reducer
+  // continues.
   capture([&] { finish(nullptr); },
           [](const Error& error) {
             if (error.code() != DSC_ERR_NONFINITE) throw Error(error);

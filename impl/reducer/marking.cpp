@@ -1,4 +1,5 @@
-// Marking of parameters during an iteration. The calling thread moves memory outside the lock.
+// Functions that mark parameters during an iteration. The calling thread copies gradients without holding the
+// lock.
 #include <optional>
 
 #include "base/error.hpp"
@@ -50,7 +51,8 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   intake_.take(index, gradient, stream, *complete);
 }
 
-// Rows of several marks are collected, so that the last one completes the gradient.
+// A parameter that is used several times is marked several times. Its rows are collected, and the last mark
+// completes the gradient.
 void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const void* values) {
   check_alive();
   check_index(index);
@@ -63,7 +65,8 @@ void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const 
   const MarkScope scope = gradients_.scope();
   gradients_.run(index, [&] { sparse_.add(index, indices, values); });
   if (!is_complete) return;
-  const auto complete = [&] {  // only now, because a mark is undone if its rows are refused
+  // Complete the gradient only after its rows were accepted, because a mark with invalid rows is undone.
+  const auto complete = [&] {
     const MutexLock lock(gradients_.mutex);
     return gradients_.complete(index);
   }();
@@ -81,8 +84,8 @@ void Reducer::mark_unused(size_t index) {
   intake_.take_without_gradient(index);
 }
 
-// Starts all buckets that are complete, in order. If one cannot be started, the next call or finish() tries
-// again. A mark that finds no bucket to start succeeds even if the group has failed meanwhile.
+// Starts all complete buckets in order. If a bucket cannot be started, the next call or finish() tries again.
+// A mark that completes no bucket succeeds even if the group has failed in the meantime.
 void Reducer::launch_ready(bool marking) {
   const auto before_each = [&] {
     if (marking || runner_.hook()) check_alive();  // a hook that has failed is not called again

@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kFirstSamples = 10;
 constexpr uint64_t kSamplePeriod = 100;
 
-// Returns the earliest or latest of the times that are known; 0 if none is.
+// Returns the earliest time that is known; 0 if none is known.
 int64_t earliest(std::span<const int64_t> times) {
   int64_t least = 0;
   for (const int64_t time : times)
@@ -27,8 +27,8 @@ int64_t PhaseTimes::overlap() const noexcept {
   return std::max<int64_t>(0, end - start);
 }
 
-// If the end of a bucket is unknown, because it was reduced on a device, the end of finish() counts as its
-// end.
+// Computes the phases of an iteration. If the end of a reduction is unknown, because it ran on a device, the
+// end of finish() is used.
 PhaseTimes phases_of(const IterationTimes& times) {
   PhaseTimes phases;
   phases.forward_compute_start = times.begun;

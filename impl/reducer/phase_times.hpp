@@ -1,4 +1,5 @@
-// How long the parts of an iteration took, and their means over iterations, as PyTorch's DDP logs them.
+// The durations of the phases of an iteration, and their means over iterations. PyTorch's DDP logs the same
+// data.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +8,22 @@
 
 namespace dsc {
 
-// In nanoseconds. Starts and ends are times of CLOCK_MONOTONIC; 0: did not happen.
+// Times of the phases in nanoseconds. Starts and ends are CLOCK_MONOTONIC times; 0 means that the event did
+// not happen.
 struct PhaseTimes {
-  int64_t forward_compute_start = 0;   // begin()
+  int64_t forward_compute_start = 0;   // begin() was called
   int64_t backward_compute_start = 0;  // the first gradient was marked
-  int64_t backward_compute_end = 0;    // the last one was
+  int64_t backward_compute_end = 0;    // the last gradient was marked
   int64_t backward_comm_start = 0;     // the first bucket was launched
-  int64_t backward_comm_end = 0;       // the last one was reduced
+  int64_t backward_comm_end = 0;       // the last bucket was reduced
   int64_t finished = 0;                // finish() has written the results
 
   int64_t forward_compute() const noexcept { return backward_compute_start - forward_compute_start; }
   int64_t backward_compute() const noexcept { return backward_compute_end - backward_compute_start; }
   int64_t backward_comm() const noexcept { return backward_comm_end - backward_comm_start; }
-  // Time in which gradients were computed while buckets were reduced.
+  // Returns the time in which gradients were computed and buckets were reduced simultaneously.
   int64_t overlap() const noexcept;
-  // Time from the last gradient to the results, which no computation hides.
+  // Returns the time from the last gradient to the results. No computation overlaps with it.
   int64_t exposed() const noexcept { return finished - backward_compute_end; }
 };
 
@@ -35,7 +37,7 @@ struct MeanPhaseTimes {
   int64_t exposed = 0;
 };
 
-// Takes samples of iterations: of the first ten after the very first, and of every hundredth.
+// Samples the times of some iterations: 1 to 10, and every hundredth.
 class PhaseSampler {
  public:
   static bool is_sampled(uint64_t iteration) noexcept;

@@ -1,4 +1,5 @@
-// The picture of one iteration: one row per bucket, with its gradients as ticks and its reduction as a bar.
+// Draws one iteration: a row per bucket, in which ticks are gradients that became ready, and a bar is the
+// reduction.
 #include <algorithm>
 #include <cstdio>
 

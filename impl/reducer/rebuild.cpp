@@ -16,13 +16,13 @@ constexpr int kIterationsToRebuildAgain = 3;
 
 constexpr uint64_t kVoteTag = 0x72656275;
 
-// The statement of one rank about a rebuild.
+// The vote of one rank on whether to rebuild the buckets.
 struct Vote {
-  int32_t pinned;  // the caller has views that must not move
-  int32_t wanted;  // wanted by rank 0
+  int32_t pinned;  // the caller of this rank has views of the current buckets
+  int32_t wanted;  // rank 0 wants to rebuild
 };
 
-// Collective: replaces a plan for n parameters by rank 0's.
+// Collective. Returns rank 0's plan for n parameters on all ranks.
 BucketPlan plan_of_rank_0(Comm& group, const BucketPlan& plan, size_t n) {
   std::vector<uint64_t> words(2 * n + 1);
   std::ranges::copy(plan.indices, words.begin());
@@ -44,8 +44,9 @@ bool same(const BucketPlan& a, const BucketPlan& b) { return a.indices == b.indi
 
 }  // namespace
 
-// Without small_bucket_first the plan is made from the last gradient to the first and the list of buckets is
-// reversed, as PyTorch does with DDP_SET_LAST_BUCKET_CAP=1.
+// Plans buckets for the order in which gradients became ready. Without small_bucket_first, buckets are
+// planned backward from the last gradient and their list is reversed, as PyTorch does with
+// DDP_SET_LAST_BUCKET_CAP=1. The last bucket is then the small one.
 BucketPlan Rebuilder::plan(const ParamList& params, std::span<const size_t> order) const {
   std::vector<PlanTensor> tensors;
   for (const Tensor& param : params.tensors)
@@ -57,8 +58,8 @@ BucketPlan Rebuilder::plan(const ParamList& params, std::span<const size_t> orde
   return reversed(plan_buckets(tensors, from_last, limits));
 }
 
-// A later rebuild requires the same new plan in several consecutive iterations, so that one unusual iteration
-// does not move all gradients.
+// The first rebuild needs one iteration with a different plan. Later ones need the same plan in several
+// consecutive iterations, so that one unusual iteration does not move all gradients.
 bool Rebuilder::wants(const BucketPlan& plan, const BucketPlan& current) {
   if (same(plan, current)) {
     candidate_seen_ = 0;

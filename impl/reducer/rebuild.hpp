@@ -17,21 +17,22 @@ struct RebuildOptions {
   bool small_bucket_first = false;
 };
 
-// One thread at a time.
+// Only one thread at a time may use an object, except for count().
 class Rebuilder {
  public:
-  // `possible` is false for a reducer whose buckets were given by the caller; equal on all ranks.
+  // If `possible` is false, buckets are never rebuilt, for example because they are user-defined. It must be
+  // equal on all ranks.
   Rebuilder(const RebuildOptions& options, bool possible) : options_(options), possible_(possible) {}
   Rebuilder(const Rebuilder& fresh) : Rebuilder(fresh.options_, fresh.possible_) {}
   Rebuilder& operator=(const Rebuilder&) = delete;
 
-  // Collective, at the end of a reduced iteration. Returns the new buckets if all ranks can rebuild and rank
-  // 0 wants to, otherwise null. Rank 0's order counts. `pinned`: this rank has given views of the current
-  // buckets to the caller.
+  // Collective, called at the end of each reduced iteration. Returns new buckets in rank 0's order if rank 0
+  // wants to rebuild and no rank is pinned; otherwise returns null. `pinned` means that the caller has views
+  // of the current buckets.
   std::unique_ptr<BucketSet> propose(Comm& group, const ParamList& params, const BucketSet& current,
                                      std::span<const size_t> order, bool pinned);
 
-  // How often buckets were rebuilt. Any thread.
+  // Returns how often buckets were rebuilt. May be called from any thread.
   uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
  private:
@@ -40,9 +41,9 @@ class Rebuilder {
 
   const RebuildOptions options_;
   const bool possible_;
-  bool settled_ = false;  // the only rebuild was done, or found impossible
+  bool settled_ = false;  // no further rebuild is allowed
   std::atomic<uint64_t> count_{0};
-  BucketPlan candidate_;    // a plan that recent iterations suggested
+  BucketPlan candidate_;    // the plan that the latest iteration suggested
   int candidate_seen_ = 0;  // number of consecutive iterations that suggested it
 };
 

@@ -18,7 +18,7 @@ constexpr int kWaitIdleMs = 2000;
 
 bool on_device(std::span<const Tensor> params) { return !params.empty() && params[0].device >= 0; }
 
-// Returns the settings that must be equal on all ranks, in the order in which differences are reported.
+// Returns the settings that must be equal on all ranks. Differences are reported in this order.
 std::vector<Setting> settings(const ReducerOptions& options, std::span<const Tensor> params,
                               const std::optional<TensorProblem>& problem) {
   const size_t buckets = options.bucket_starts.empty() ? 0 : options.bucket_starts.size() - 1;
@@ -50,7 +50,7 @@ void check_flag(int32_t value, const char* name) {
 
 bool is_small_float(int32_t dtype) { return is_floating(dtype) && dtype_bytes(dtype) < sizeof(float); }
 
-// Gradients of one type can be kept as another if one of the two is f32 and the other has fewer bits.
+// Checks grad_dtype. A type can be kept as another one if one of them is f32 and the other has fewer bits.
 void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who) {
   if (grad_dtype == dtype || (grad_dtype == DSC_DTYPE_F32 && is_small_float(dtype)) ||
       (dtype == DSC_DTYPE_F32 && is_small_float(grad_dtype)))
@@ -73,8 +73,8 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
     fail(DSC_ERR_UNSUPPORTED, "%s has sparse gradients of %s, which cannot be kept as grad_dtype %s",
          who.c_str(), dtype_name(param.dtype), dtype_name(dtype));
   if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
-  // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
-  // divides.
+  // Unless `average` is "none", the type must support averages even if the ranks only compute sums, because
+  // the reducer then multiplies or divides.
   const int32_t op = options.average == DSC_AVERAGE_NONE ? DSC_OP_SUM : DSC_OP_AVG;
   if (const char* reason = op_unsupported_reason(op, dtype))
     fail(DSC_ERR_UNSUPPORTED, "%s: %s %s: %s", who.c_str(), op_name(op), dtype_name(dtype), reason);
@@ -116,7 +116,7 @@ Rebuilder rebuilder(const ReducerOptions& options) {
   return {how, options.bucket_starts.empty() && (options.find_unused == 0 || options.static_graph == 1)};
 }
 
-// The caller's lists of buckets are only valid during the call.
+// Removes the caller's lists of buckets, because they are valid only during the call.
 ReducerOptions kept(ReducerOptions options) {
   options.bucket_indices = nullptr;
   options.bucket_starts = {};
@@ -131,7 +131,7 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   verify_params(comm, params);
   const auto problem = first_problem(comm, params, options.sync != 0);
   verify_settings(comm, settings(options, params, problem));
-  // From now on parameters and settings are equal on all ranks, so all ranks get the same errors.
+  // Parameters and settings are equal on all ranks from here on, so all ranks throw the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params);
   const ParamList list(params, options.grad_dtype);
@@ -167,7 +167,7 @@ Reducer::~Reducer() {
   const auto set = current_set();
   if (set->storage->wait_idle(deadline) && idle) return;
   runner_.keep_hook();
-  // The engine may still write to the buckets, so their memory is leaked, which is the lesser evil.
+  // The engine may still write to the buckets. Leaking their memory is better than freeing it.
   log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
       group_->name().c_str(), set->layout.bytes, kWaitIdleMs);
   set->storage->keep();
@@ -179,7 +179,7 @@ void Reducer::expect_idle() const {
   require_idle();
 }
 
-// A reducer that has failed inside an iteration never leaves it; the error tells why it failed.
+// A reducer that has failed inside an iteration never becomes idle. Its failure is reported instead.
 void Reducer::require_idle() const {
   if (!gradients_.marks().is_idle()) check_alive();
   gradients_.marks().require_idle();
@@ -213,9 +213,9 @@ void Reducer::begin(void* stream) {
   begin_iteration(stream, participants ? participants->divisor : group_->size(), false);
 }
 
-// Buckets that are about to be replaced are freed, and the new ones are not ordered after their stream. So
-// the device must no longer use the old ones. The lock is not held meanwhile, because close() in another
-// thread must be able to end the waiting.
+// Waits until the device no longer uses the buckets that are about to be replaced. They will be freed, and
+// the new buckets are not ordered after their stream. The lock is not held meanwhile, because close() in
+// another thread must be able to interrupt the wait.
 void Reducer::await_replaced_buckets() const {
   const auto set = current_set();
   if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(group_->timeout_ms()))) return;
@@ -230,14 +230,14 @@ void Reducer::use_current_buckets() {
   gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
 }
 
-// An iteration that shadows other ranks is reduced regardless of set_sync().
+// If `shadows` is set, the iteration takes part in reductions of other ranks, and set_sync() has no effect.
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   await_replaced_buckets();
   const MutexLock lock(gradients_.mutex);
   gradients_.marks().require_idle();
   sets_.advance();
   use_current_buckets();
-  storage().begin(stream);  // first, because it may refuse
+  storage().begin(stream);  // first, because it may throw
   gradients_.begin(!sync_ && !shadows);
   if (!gradients_.marks().carries()) sparse_.clear();
   divisor_ = divisor;
@@ -245,8 +245,8 @@ void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   runner_.begin(set(), divisor);
 }
 
-// The failure is checked after the wait: a communicator that fails unblocks its streams, and the failure is
-// known before that.
+// The failure is checked after the wait. A communicator that fails first records the failure and then
+// unblocks its streams, so a failure that ended the wait is already known.
 bool Reducer::synchronize(Deadline deadline) {
   const bool over = current_set()->storage->wait_idle(deadline);
   check_alive();
@@ -285,10 +285,11 @@ void Reducer::close() noexcept {
   }
   if (gate) gate->interrupt();
   const auto set = current_set();
-  // On a device, finished iterations may still be running.
+  // On a device, iterations may still be running after finish().
   if (idle)
     set->storage->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
-  // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
+  // A thread that starts an operation may be waiting for other ranks while it holds the runner's lock. Only
+  // abort() can end this wait.
   if (finishing || runner_.is_starting()) abort();
   if (closed_.exchange(true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
@@ -319,7 +320,8 @@ void Reducer::load_hook(std::span<const std::byte> state) {
   runner_.load_hook(next, state);
 }
 
-// Throws if the group has failed. The first call that finds a failure of the whole group reports its cause.
+// Throws if the group has failed. The first call that detects a failure of the whole group throws that
+// failure; later calls throw REVOKED.
 void Reducer::check_alive() const {
   runner_.refuse_inside_hook();
   if (!group_->revoked()) return;

@@ -29,7 +29,8 @@ std::string dtypes(const ParamList& params) {
   return joined(names, ", ");
 }
 
-// A parameter with sparse gradients has no elements in buckets, and its size is that of its shape.
+// Returns the size of a parameter. If its gradients are sparse, it has no elements in buckets, so the size is
+// computed from its shape.
 size_t bytes_of(const Tensor& param) {
   if (param.expect_sparse == 0) return param.bytes();
   return std::accumulate(param.shape.begin(), param.shape.end(), dtype_bytes(param.dtype),

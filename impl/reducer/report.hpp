@@ -1,4 +1,4 @@
-// What a reducer reports about itself, under the names of PyTorch's DDP logging data.
+// The report of a reducer about itself. Fields have the names of PyTorch's DDP logging data.
 #pragma once
 
 #include <string>
@@ -16,20 +16,20 @@ struct ReducerReport {
   const Comm* group;
   const ParamList* params;
   const BucketLayout* first_layout;  // as planned at creation
-  const BucketLayout* layout;        // of the next iteration
+  const BucketLayout* layout;        // layout of the next iteration
   size_t bucket_bytes = 0;
   size_t first_bucket_bytes = 0;
   bool find_unused = false;
   bool static_graph = false;
   bool joined = false;
   bool has_buffers = false;
-  uint64_t iterations = 0;  // that were reduced
+  uint64_t iterations = 0;  // number of reduced iterations
   uint64_t rebuilds = 0;
-  std::string hook;  // empty: none
+  std::string hook;  // name of the hook; may be empty
   std::vector<size_t> ready_order;
-  std::vector<size_t> unused;  // by this rank
+  std::vector<size_t> unused;  // parameters that this rank did not use
   std::vector<size_t> unused_everywhere;
-  IterationTimes times;  // of the latest iteration
+  IterationTimes times;  // times of the latest iteration
   PhaseSampler phases;
   std::string failure;
 };
@@ -37,8 +37,8 @@ struct ReducerReport {
 // Returns a JSON object.
 std::string to_json(const ReducerReport& report);
 
-// Returns a picture of one iteration as SVG: when each gradient was ready, when each bucket was reduced, and
-// which part of that no computation hid.
+// Returns a picture of one iteration as SVG. It shows when each gradient became ready, when each bucket was
+// reduced, and which part of this time did not overlap with computation.
 std::string to_svg(const ReducerReport& report);
 
 }  // namespace dsc

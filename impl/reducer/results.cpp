@@ -1,4 +1,4 @@
-// Functions of a reducer between iterations: clipping, copies of gradients, and reports.
+// Functions of a reducer for use between iterations: clipping, copies of gradients, and reports.
 #include <cstring>
 
 #include "base/error.hpp"
@@ -11,7 +11,8 @@ double Reducer::clip(const ClipRequest& request) {
   check_clip_request(request, params_);
   check_alive();
   std::vector<void*> copies;
-  bool alone = false;  // under a join some ranks may have run out of batches and would not take part
+  // Under a join, ranks that have run out of batches would not take part.
+  bool alone = false;
   {
     const MutexLock lock(gradients_.mutex);
     require_idle();
@@ -72,7 +73,8 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
 
 std::string Reducer::report_json() const {
   const MutexLock lock(gradients_.mutex);
-  if (!group_->revoked()) gradients_.marks().require_idle();  // a reducer that has failed tells why
+  // A reducer that has failed can always be asked for the reason.
+  if (!group_->revoked()) gradients_.marks().require_idle();
   return to_json(report(sets_.next_layout()));
 }
 

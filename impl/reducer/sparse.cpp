@@ -13,9 +13,10 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kCountsTag = 0x73706172;
-constexpr size_t kRowsAtOnce = 64;  // number of rows that one reduction takes
+constexpr size_t kRowsAtOnce = 64;  // number of rows that are added by one call
 
-// Collective: gathers blocks of different lengths, in elements of a type.
+// Collective. Gathers one block per rank. `counts` are the numbers of rows, and `unit` is the number of
+// elements in a row.
 void gather_blocks(Comm& group, int32_t dtype, const void* mine, std::span<const uint64_t> counts,
                    size_t unit, void* all) {
   std::vector<size_t> lengths;
@@ -113,8 +114,8 @@ void SparseGradients::gather(Comm& group, Gradient& gradient, std::span<const ui
                 gradient.result.values.data());
 }
 
-// Rows of one index are added in rank order. Rows of 8 and 16 bits are added in f32, with one rounding for
-// every 64 rows.
+// Adds the rows that have the same index, in rank order. Rows of 8-bit and 16-bit types are added in f32 and
+// rounded once for every 64 rows.
 void SparseGradients::coalesce(Gradient& gradient) const {
   SparseRows& all = gradient.result;
   const size_t row_bytes = gradient.row_elements * dtype_bytes(gradient.dtype);

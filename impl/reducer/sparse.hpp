@@ -1,5 +1,5 @@
-// Gradients in which only some rows are nonzero, such as those of embeddings: the rows of all ranks are
-// gathered.
+// Gradients with only few nonzero rows, such as those of embeddings. Each rank contributes its rows, and all
+// ranks gather them.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,35 @@ namespace dsc {
 // Rows of one gradient. An index can occur several times.
 struct SparseRows {
   std::vector<int64_t> indices;
-  std::vector<std::byte> values;  // a row for each index
+  std::vector<std::byte> values;  // one row per index
 };
 
-// One thread at a time, except for add().
+// Only one thread at a time may use an object, except for add().
 class SparseGradients {
  public:
-  // coalesce: results have each index once, in ascending order, with the sum of its rows.
+  // If `coalesce` is set, each index occurs once in a result, in ascending order, with the sum of its rows.
   SparseGradients(const ParamList& params, int32_t average, bool coalesce);
 
   bool any() const noexcept { return !gradients_.empty(); }
   bool has(size_t param) const { return gradients_.contains(param); }
-  // Throws INVALID_ARG if the gradients of a parameter are not of the given kind, sparse or dense.
+  // Throws INVALID_ARG if the gradients of a parameter are dense although `sparse` is true, or sparse
+  // although it is false.
   void expect(size_t param, bool sparse) const;
 
-  // Throws INVALID_ARG for an index that the parameter does not have.
+  // Adds rows to this rank's gradient of a parameter. Throws INVALID_ARG if an index is out of range.
   void add(size_t param, std::span<const int64_t> indices, const void* values);
-  void clear();  // forgets what was added
+  void clear();  // discards the rows that were added
 
-  // Collective: gathers the rows of all ranks in rank order and averages over `divisor` ranks. Returns the
-  // parameters without rows on any rank.
+  // Collective. Gathers the rows of all ranks in rank order and averages them over `divisor` ranks.
   void reduce(Comm& group, int divisor);
-  // The latest result.
+  // Returns the result of the latest reduce().
   const SparseRows& result(size_t param) const { return gradients_.at(param).result; }
 
  private:
   struct Gradient {
     SparseRows own;
     SparseRows result;
-    int64_t rows = 0;  // of the parameter
+    int64_t rows = 0;  // number of rows of the parameter
     size_t row_elements = 0;
     int32_t dtype = 0;
   };
@@ -56,7 +56,7 @@ class SparseGradients {
   const int32_t average_;
   const bool coalesce_;
   std::map<size_t, Gradient> gradients_;
-  Mutex mutex_;  // of add()
+  Mutex mutex_;  // protects add()
 };
 
 }  // namespace dsc

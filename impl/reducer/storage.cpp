@@ -26,7 +26,7 @@ std::unique_ptr<Space> make_space(Comm& group, bool on_device, const StorageOpti
 
 }  // namespace
 
-// Empty buckets at the end also have memory.
+// Allocates extra memory on a device, so that empty buckets at the end also have a valid address.
 GradientStorage::GradientStorage(Comm& group, bool on_device, const StorageOptions& options)
     : group_(group),
       space_(make_space(group, on_device, options)),
@@ -57,7 +57,8 @@ void GradientStorage::accumulate(const GradientSlot& slot, const void* gradient,
     space_->copy(slot.copy_of(gradient), stream);
 }
 
-// PyTorch multiplies a gradient that it copies and divides one that it does not.
+// Follows PyTorch's rule: a gradient that is copied is multiplied by 1 / divisor, and one that is not copied
+// is divided.
 void GradientStorage::take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) {
   if (gather_) return gather_->take(slot, gradient, accumulated, stream);
   if (slot.count == 0) return;
@@ -89,8 +90,8 @@ void GradientStorage::gather(size_t bucket) {
     gather_->fill(bucket, {.scale = divides() ? 1.0 / divisor_ : 1, .divisor = divides() ? divisor_ : 1});
 }
 
-// The engine of a device scales its inputs. If it cannot scale a type, the elements are scaled when they are
-// gathered. Values that must be equal on all ranks are in the tag.
+// On a device, the engine scales the elements. If it cannot scale a type, they are scaled when they are
+// gathered. Ranks compare the tag, so it contains the values that must be equal on all ranks.
 std::shared_ptr<Work> GradientStorage::start(size_t b, const Call& call) {
   Call launched = call;
   if (!gather_) {
@@ -110,7 +111,7 @@ std::shared_ptr<Work> GradientStorage::start(size_t b, const Call& call) {
   return work;
 }
 
-// On a device an operation that is still running counts as a success.
+// Returns the result of an operation. On a device, an operation that is still running counts as successful.
 Failure GradientStorage::outcome(Work& work) const {
   if (!gather_) return space_->await_work(work, nullptr);
   Failure failure = work.failure();
@@ -127,8 +128,8 @@ void GradientStorage::deliver(Work* work, std::span<const Delivery> deliveries) 
   copy_slots(deliveries);
 }
 
-// In stream order there is one launch for each pair of types. Views of each type lie at multiples of its size
-// from the start of the arena.
+// Copies results to the memory of the gradients. On a device, one launch handles all gradients with the same
+// pair of types. It uses offsets from the arena, which are multiples of the element size.
 void GradientStorage::copy_slots(std::span<const Delivery> deliveries) {
   if (!gather_) {
     for (const auto& [slot, to] : deliveries)
@@ -151,8 +152,8 @@ void GradientStorage::end(void* stream) {
   space_->order(stream_.get(), end_stream_);
 }
 
-// If the wait for the device fails, this rank revokes the group. Otherwise the other ranks would wait for it
-// in the norm.
+// Computes the norm of this rank's part. If waiting for the device fails, this rank revokes the group.
+// Otherwise the other ranks would wait for this rank in the norm.
 Norm GradientStorage::norm(std::span<const Elements> parts) {
   if (space_->is_captured(end_stream_))
     fail(DSC_ERR_STATE,
@@ -167,7 +168,8 @@ Norm GradientStorage::norm(std::span<const Elements> parts) {
             group_.revoke(cause);
             throw Error(error);
           });
-  if (group_.revoked()) throw Error(group_.failure());  // the failure has freed the stream
+  // After a failure, the stream continues without a result.
+  if (group_.revoked()) throw Error(group_.failure());
   return found;
 }
 

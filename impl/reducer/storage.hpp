@@ -1,6 +1,6 @@
-// The memory of gradients and buckets, and the copies between the two. In host memory the marking thread
-// moves a gradient at once. On a device the gradient is noted, and moved together with all others of its
-// bucket.
+// The memory of all buckets, and the copies of gradients into and out of them. In host memory, the marking
+// thread copies a gradient immediately. On a device, a gradient is only recorded, and copied together with
+// all others of its bucket.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace dsc {
 
-// Memory that receives the sum of a slot in addition to the slot.
+// User-provided memory that receives the result of a slot. The slot holds it, too.
 struct Delivery {
   const GradientSlot* slot;
   void* to;
@@ -29,61 +29,68 @@ struct StorageOptions {
 
 class GradientStorage {
  public:
-  // Collective.
+  // The constructor is collective.
   GradientStorage(Comm& group, bool on_device, const StorageOptions& options);
 
   Space& space() const noexcept { return *space_; }
-  // The memory of all buckets, zeroed at first. The destructor frees it unless keep() was called.
+  // Returns the memory of all buckets, which is initially zero. The destructor frees it unless keep() was
+  // called.
   std::byte* arena() const noexcept { return arena_.get(); }
-  // The stream of the reductions; null in host memory.
+  // Returns the stream of the reductions; null in host memory.
   void* stream() const noexcept { return stream_.get(); }
 
-  // Throws INVALID_ARG if the gradient is in other memory, and UNSUPPORTED for a stream with host memory.
-  // Both may be null. Called before anything is changed.
+  // Called before anything is changed. Throws INVALID_ARG if the gradient is in the wrong kind of memory, and
+  // UNSUPPORTED if a stream is passed with host memory. Both pointers may be null.
   void check(const void* gradient, const void* stream, const std::string& who) const;
 
-  // Begins an iteration, ordered after the previous one and after the work that is on the stream now.
+  // Begins an iteration. It is ordered after the previous iteration and after all work that is on the stream
+  // now.
   void begin(void* stream);
 
   // Sets the number of ranks by which PyTorch's rule divides, from the next iteration on.
   void set_divisor(int divisor) noexcept { divisor_ = divisor; }
 
-  // Any thread, several at once for different slots. `accumulated`: the slot already holds a sum.
+  // May be called from several threads simultaneously, for different slots. Copies a gradient into its slot
+  // or, if `accumulated` is set, adds it to the sum in the slot.
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
-  // Takes a complete gradient. If `gradient` is null it is the slot's content; otherwise it is `gradient`
-  // plus what was accumulated.
+  // Takes a complete gradient. If `gradient` is null, the slot already contains it. Otherwise it is
+  // `gradient`, to which the slot's sum is added if `accumulated` is set.
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
   void take_zeros(const GradientSlot& slot);
-  // Notes a stream that works on the gradient of a slot that is not taken yet: its bucket, and the end of the
-  // iteration, are ordered after the work that is on the stream now.
+  // Records a stream that computes a gradient that is not taken yet. The slot's bucket and the end of the
+  // iteration are ordered after the work that is on the stream now.
   void follow(const GradientSlot& slot, void* stream);
 
-  // Gathers the gradients that were taken into the bucket, for a caller that reduces it itself. Like start(),
-  // one thread at a time.
+  // Gathers the gradients into the bucket, for a hook that reduces it. As with start(), only one thread at a
+  // time may call this.
   void gather(size_t bucket);
-  // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of the
-  // buckets. After an error it may be called again.
+  // Starts the reduction of a bucket whose gradients were all taken. Only one thread at a time may call this,
+  // in the order of the buckets. After an error it may be called again.
   std::shared_ptr<Work> start(size_t bucket, const Call& call);
 
-  // Returns how an operation of start() has ended, as far as that is known before its results are delivered.
+  // Returns the result of an operation that start() returned, as far as the host knows it before results are
+  // delivered.
   Failure outcome(Work& work) const;
-  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities, if these
-  // are a failure that the reductions do not report themselves.
+  // Collective, called after all buckets were started. Returns the first bucket with NaNs or infinities, if
+  // these are a failure that the reductions do not report themselves.
   std::optional<BadBucket> find_nonfinite();
-  // Orders deliver() after the work that is on `stream` now, which may still read the memory to be written.
+  // Orders deliver() after the work that is on `stream` now, because that work may still read the memory to
+  // which results are written.
   void begin_delivery(void* stream) { space_->order(stream, stream_.get()); }
-  // Writes results of one bucket, after its work; null if nothing is left to wait for.
+  // Writes the results of one bucket after its operation `work` has ended; `work` is null if there is nothing
+  // to wait for.
   void deliver(Work* work, std::span<const Delivery> deliveries);
-  // Ends the iteration: later work on `stream` is ordered after all its work.
+  // Ends the iteration. Later work on `stream` is ordered after all work of the iteration.
   void end(void* stream);
 
-  // After the iteration, ordered after the work that is on the stream of end() now. norm() returns when it
-  // has the number; later work on that stream sees the gradients that scale() has scaled. `copies` has an
-  // entry for each slot: memory that also receives the scaled gradient, or null.
+  // Called after the iteration. Both functions are ordered after the work that is now on the stream of end().
+  // norm() waits for the result. Later work on that stream sees gradients that scale() has scaled. `copies`
+  // has an entry per slot: memory that also receives the scaled gradient, or null.
   Norm norm(std::span<const Elements> parts);
   void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor);
 
-  // Any thread. Returns false if work other than operations may still use the buckets at the deadline.
+  // May be called from any thread. Returns false if work other than operations may still use the buckets at
+  // the deadline.
   bool wait_idle(Deadline deadline) noexcept { return space_->wait_idle(stream_.get(), deadline); }
   void keep() noexcept;
 
@@ -93,12 +100,13 @@ class GradientStorage {
 
   Comm& group_;
   const std::unique_ptr<Space> space_;
-  const bool is_pytorch_;  // multiplies a copied gradient by 1 / divisor, divides one in its view
+  // Follows PyTorch: multiplies a copied gradient by 1 / divisor, and divides a gradient in its view.
+  const bool is_pytorch_;
   int divisor_;
   const std::shared_ptr<void> stream_;
   Memory arena_;
-  std::unique_ptr<BucketGather> gather_;  // null if gradients are moved at once
-  void* end_stream_ = nullptr;            // of the latest end()
+  std::unique_ptr<BucketGather> gather_;  // null in host memory, where gradients are copied immediately
+  void* end_stream_ = nullptr;            // stream of the latest end()
 };
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// When the gradients of an iteration became ready and when its buckets were reduced.
+// Records when the gradients of an iteration became ready and when its buckets were reduced.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace dsc {
 
-// The times of one iteration in nanoseconds of CLOCK_MONOTONIC; 0: did not happen.
+// The times of one iteration, as CLOCK_MONOTONIC times in nanoseconds; 0 means that the event did not happen.
 struct IterationTimes {
   int64_t begun = 0;
   int64_t finishing = 0;  // finish() was called
@@ -23,13 +23,14 @@ struct IterationTimes {
   std::vector<int64_t> reduced;   // by bucket
 };
 
-// Takes time stamps during an iteration. Any thread may note, each item once.
+// Takes time stamps during an iteration. Any thread may call a function, but only once per parameter or
+// bucket.
 class Timeline final : public IterationSource {
  public:
   Timeline(uint64_t group, std::vector<std::string> params)
       : group_(group), params_(std::move(params)), ready_(params_.size()) {}
 
-  // Between iterations: the bucket of each parameter, and the bytes of each bucket.
+  // Must be called between iterations. Sets the bucket of each parameter and the size of each bucket.
   void set_buckets(std::span<const size_t> bucket_of, std::vector<size_t> bytes);
   void begin() noexcept;
   void ready(size_t param) noexcept { stamp(ready_[param]); }
@@ -38,7 +39,7 @@ class Timeline final : public IterationSource {
   void finishing() noexcept { stamp(finishing_); }
   void finished() noexcept { stamp(finished_); }
 
-  // Between iterations: returns the times of the latest one.
+  // Must be called between iterations. Returns the times of the latest one.
   IterationTimes read() const;
   RecordedIteration read_iteration() const override;
 
@@ -55,7 +56,8 @@ class Timeline final : public IterationSource {
   Ticks finishing_{0};
   Ticks finished_{0};
   std::vector<Ticks> ready_;
-  mutable Mutex mutex_;  // lets a trace read while set_buckets() replaces the following members
+  // Protects the following members, because a trace may read them while set_buckets() replaces them.
+  mutable Mutex mutex_;
   std::vector<size_t> bucket_of_;
   std::vector<size_t> bytes_;
   std::vector<Ticks> launched_;

@@ -40,7 +40,8 @@ std::shared_ptr<GroupEngine> open_hier(JoinedWorld joined) {
 
 bool serves_all(const JoinedWorld&) { return true; }
 
-// Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
+// Ranks of one host no longer need the store. They keep its port open, because the port serves as the name of
+// the world.
 std::shared_ptr<GroupEngine> open_host(JoinedWorld joined) {
   if (joined.job) joined.host->hold_name(joined.job);
   return std::move(joined.local);
@@ -89,7 +90,7 @@ bool progress_all(Deadline deadline) {
   std::vector<ProgressAll> busy;
   std::ranges::remove_copy_if(all, std::back_inserter(busy), [](ProgressAll of) { return of(Deadline{0}); });
   if (busy.size() == 1) return busy[0](deadline);
-  bool idle = true;  // several engines alternate, and the caller calls again
+  bool idle = true;  // several engines take turns, and the caller calls this function repeatedly
   for (const ProgressAll progress : busy) idle &= progress(sooner(deadline, Deadline::after_ms(kTurnMs)));
   return idle;
 }

@@ -18,8 +18,8 @@
 namespace dsc {
 namespace {
 
-constexpr int kPmixPatienceMs = 10'000;          // PMIx servers run on this host
-constexpr size_t kMostTraceEntries = 1'000'000;  // takes 122 MiB per group
+constexpr int kPmixPatienceMs = 10'000;          // short, because the PMIx server runs on this host
+constexpr size_t kMostTraceEntries = 1'000'000;  // this many entries take 122 MiB per group
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
   if (value < least || value > most)
@@ -233,7 +233,8 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   engines.group = open_group_engine(
       {host, std::move(local), std::move(job), options.backend, options.stall_timeout_ms, deadline});
   if (may_use_device(options)) {
-    host->set_tentative(true);  // if this fails, a program may start again at once
+    // If binding fails, the program may start again immediately with the same name.
+    host->set_tentative(true);
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
                                 options.device_settings};
     for (const DeviceLibrary& library : device_libraries())

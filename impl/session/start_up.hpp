@@ -1,4 +1,4 @@
-// Start-up: makes a world from a caller's options.
+// Start-up: creates a world from a caller's options.
 #pragma once
 
 #include <map>
@@ -12,14 +12,15 @@
 
 namespace dsc {
 
-// The options of the caller; -1 and 0 mean "not given", as in dsc_init_options_t.
+// The options of the caller. The values -1 and 0 mean "not given", as in dsc_init_options_t.
 struct InitOptions {
   std::optional<std::string> init_method;
   std::optional<std::string> job_id;
   std::optional<std::string> token;
-  std::shared_ptr<Exchange> store;  // by which ranks of several hosts find each other; may be null
-  uint64_t store_handle = 0;        // the caller's handle of it
-  std::map<std::string, std::string> device_settings;  // paths of libraries, by the setting's name
+  std::shared_ptr<Exchange> store;  // through which ranks of several hosts find each other; may be null
+  uint64_t store_handle = 0;        // the caller's handle of the store
+  // Paths of device libraries, by the name of the setting.
+  std::map<std::string, std::string> device_settings;
   int32_t backend = DSC_BACKEND_AUTO;
   int32_t rank = -1;
   int32_t world_size = -1;
@@ -39,11 +40,11 @@ struct InitOptions {
 // support.
 void check_options(const InitOptions& options);
 
-// Returns the name of the first option that is set in `wanted` to a value other than its default, and that
-// differs from the world's; nullopt if there is none. Ignores require_existing.
+// Returns the name of the first option in `wanted` that is not at its default and differs from that of the
+// world; nullopt if there is none. Ignores require_existing.
 std::optional<std::string> first_difference(const InitOptions& world, const InitOptions& wanted);
 
-// Returns what start_world() would find out before it contacts other ranks, in the JSON of
+// Returns what start_world() would find out before it contacts other ranks, as the JSON text of
 // dsc_launch_json().
 std::string explain_start(const InitOptions& options);
 

@@ -21,7 +21,7 @@ struct KnownWorld {
 };
 
 struct WorldRegistry {
-  Mutex starting;  // held during a whole start-up, so that a second call waits
+  Mutex starting;  // held during a whole start-up, so that a second call waits for it
   Mutex mutex;
   KnownWorld world DSC_GUARDED_BY(mutex);
 };
@@ -49,7 +49,7 @@ uint64_t start(const InitOptions& options, uint32_t library_version) {
   uint64_t handle = 0;
   capture([&] { handle = handles::open(HandleKind::kComm, start_world(options, library_version)); },
           [&](const Error& error) {
-            set_log_rank(-1, options.rank_per_thread != 0);  // start-up has set it
+            set_log_rank(-1, options.rank_per_thread != 0);  // start-up has set the rank
             throw error;
           });
   return handle;
@@ -60,7 +60,8 @@ uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) 
   return thread_world = start(options, library_version);
 }
 
-// Returns the existing world. Only rank 0 logs, because all ranks make the same call.
+// Returns the existing world, and logs that it is used. Only rank 0 logs, because all ranks make the same
+// call.
 uint64_t reuse(uint64_t handle) {
   if (log_rank() <= 0)
     log(DSC_LOG_LEVEL_INFO, "distributed backend is already initialized: the existing world is used");
@@ -73,7 +74,7 @@ void check_equal(const InitOptions& known, const InitOptions* options) {
       fail(DSC_ERR_STATE, "the world exists already, with another %s; finalize it first", option->c_str());
 }
 
-// Only checks whether a world exists; ignores other options and the environment.
+// Returns the existing world, or fails. Ignores all other options and the environment.
 uint64_t existing_world() {
   if (is_open(thread_world)) return reuse(thread_world);
   MutexLock after_another(registry().starting);
@@ -112,8 +113,8 @@ namespace {
 
 bool can_finalize(const Comm& comm) { return !comm.failure().revoked && !comm.finalized(); }
 
-// If the world has failed, returns the communicator that shrink() made last: its ranks also finalize
-// together.
+// If the world has failed, returns the communicator that the latest shrink() created. The ranks of that
+// communicator finalize together.
 std::shared_ptr<Comm> shrunk_from(const Comm& world) {
   std::shared_ptr<Comm> shrunk;
   for (const Comm* comm = &world; comm && comm->failure().revoked; comm = shrunk.get())
@@ -123,7 +124,8 @@ std::shared_ptr<Comm> shrunk_from(const Comm& world) {
 
 }  // namespace
 
-// A communicator that has failed may be in use by another thread, which will see the failure soon.
+// Only a working communicator is checked for exclusive use. A failed one may still be in use by another
+// thread, which will soon see the failure.
 void finalize_world() {
   const uint64_t handle = current_world();
   if (handle == 0)

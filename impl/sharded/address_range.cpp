@@ -11,8 +11,8 @@
 namespace dsc {
 namespace {
 
-constexpr int kZeroPages =
-    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // without memory until they are written
+// These pages take no memory until they are written.
+constexpr int kZeroPages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ AddressRange::~AddressRange() {
   if (begin_) munmap(begin_, bytes_);
 }
 
-// With an old size of 0, mremap maps the same pages of shared memory a second time.
+// With an old size of 0, mremap keeps the old mapping and maps the same pages of shared memory a second time.
 bool AddressRange::alias(size_t offset, std::byte* shared, size_t bytes) const noexcept {
   return mremap(shared, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin_ + offset) != MAP_FAILED;
 }

@@ -1,15 +1,15 @@
-// Addresses on the host that stay reserved, while the memory behind them is provided and removed.
+// A range of host addresses that stays reserved, while memory behind parts of it is provided and removed.
 #pragma once
 
 #include <cstddef>
 
 namespace dsc {
 
-// One thread at a time.
+// Only one thread at a time may use an object.
 class AddressRange {
  public:
-  // Parts without memory hold zeros. Writes to them get pages from the system. With `faults`, any access to
-  // them ends in SIGSEGV instead: the use of an address that is no longer valid is then found where it
+  // A part without memory reads as zeros, and a write gives it pages from the system. If `faults` is set, any
+  // access to such a part causes SIGSEGV instead, so that the use of an outdated address is found where it
   // happens.
   AddressRange(size_t bytes, bool faults);
   ~AddressRange();
@@ -18,14 +18,16 @@ class AddressRange {
 
   std::byte* begin() const noexcept { return begin_; }
 
-  // Offsets and lengths are whole pages.
-  // Makes a part a second mapping of shared memory; false if the system refuses that.
+  // All offsets and lengths below are multiples of a page.
+  //
+  // alias() maps shared memory a second time, as a part of this range. Returns false if the system refuses
+  // that.
   bool alias(size_t offset, std::byte* shared, size_t bytes) const noexcept;
-  // Gives a part pages from the system, and keeps its contents.
+  // Gives a part pages from the system. Its contents do not change.
   void provide(size_t offset, size_t bytes) const;
-  // Removes the memory of a part.
+  // Removes the memory of a part, which then reads as zeros again.
   void clear(size_t offset, size_t bytes) const;
-  // Never releases the addresses.
+  // Leaks the range on purpose; the addresses stay reserved.
   void keep() noexcept { begin_ = nullptr; }
 
   static size_t page_bytes() noexcept;

@@ -1,4 +1,4 @@
-// What all ranks must agree on before shards are made.
+// Checks that all ranks agree before shards are made.
 #include <algorithm>
 #include <optional>
 
@@ -16,7 +16,7 @@ std::string listed(const List& numbers) {
   return numbers.empty() ? "none" : joined(numbers, " ");
 }
 
-// Returns the settings that must be equal on all ranks, in the order in which differences are reported.
+// Returns the settings that must be equal on all ranks. Differences are reported in this order.
 std::vector<Setting> settings(const ShardedOptions& options, bool on_device,
                               const std::optional<TensorProblem>& problem) {
   const ShardRules& rules = options.rules;
@@ -82,7 +82,7 @@ ShardedPlan make_plan(std::span<const Tensor> params, const ShardedOptions& opti
   return plan;
 }
 
-// Every unit must fit by itself.
+// Checks that max_live_bytes is large enough for each unit alone.
 void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options, bool on_device) {
   if (options.stage < 2 || options.max_live_bytes == 0) return;
   std::vector<int32_t> dtypes;
@@ -114,7 +114,7 @@ std::shared_ptr<Sharded> Sharded::create(Comm& comm, std::span<const Tensor> par
   const auto problem = first_problem(comm, params, needs_data);
   const bool on_device = !params.empty() && params[0].device >= 0;
   verify_settings(comm, settings(options, on_device, problem));
-  // From now on parameters and settings are equal on all ranks, so all ranks get the same errors.
+  // Parameters and settings are equal on all ranks from here on, so all ranks throw the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params, comm.size());
   ShardedPlan plan = make_plan(params, options, comm.size());

@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kBucketAlignment = 128;  // two cache lines, which processors fetch together
+constexpr size_t kBucketAlignment = 128;  // two cache lines, because processors fetch them in pairs
 
 size_t aligned(size_t bytes, size_t alignment) {
   const size_t result = (bytes + alignment - 1) / alignment * alignment;

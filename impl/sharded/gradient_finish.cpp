@@ -1,4 +1,4 @@
-// The end of an iteration of gradients.
+// GradientShards::finish(), which ends an iteration.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -48,8 +48,8 @@ void GradientShards::finish(void* stream) {
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
 }
 
-// Called instead of the next unit: tells the other ranks that this rank starts only `launched` units. If they
-// have not started more either, the iteration ends in the same way on all ranks.
+// Called instead of launching the next unit. It informs the other ranks that this rank launches only
+// `launched` units. If they also launched no more units, the iteration ends in the same way on all ranks.
 Failure GradientShards::end_incomplete(size_t launched) {
   Failure failure;
   capture(
@@ -68,8 +68,8 @@ Failure GradientShards::end_incomplete(size_t launched) {
   return failure;
 }
 
-// Returns the failure of this iteration if a gradient was not finite, with the name of its unit. The copies
-// of hybrid sharding reduce separately, so they exchange their results.
+// Returns the failure of this iteration if a gradient was not finite; it names the unit. With hybrid
+// sharding, copies of the model are reduced separately, so all ranks exchange their results.
 Failure GradientShards::nonfinite_cause() {
   Failure failure = [&] {
     const MutexLock lock(launch_mutex_);

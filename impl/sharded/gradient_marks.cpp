@@ -1,4 +1,5 @@
-// Marking of gradients during an iteration. The calling thread moves memory outside the lock.
+// Functions that mark gradients during an iteration. The calling thread copies gradients without holding the
+// lock.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -57,7 +58,8 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   become_ready(index);
 }
 
-// If the caller says that a gradient is in its view, but the view was never requested, the gradient is zero.
+// Handles a gradient that is said to be in its view although the view was never requested: such a gradient is
+// zero.
 void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);
@@ -95,8 +97,8 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
   return dtype;
 }
 
-// Copies or adds a gradient, ordered after the work that is on the caller's stream now and before later work
-// there. So its memory may be reused in the order of that stream.
+// Copies or adds a gradient. This is ordered after the work that is now on the caller's stream, and before
+// later work there. The caller may therefore reuse the gradient's memory in stream order.
 void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
   const Param& param = params_[index];
   memory_.follow(stream);
@@ -104,10 +106,9 @@ void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool
   memory_.lead(stream);
 }
 
-// Gives a unit memory for its full gradients. If that would exceed the limit, reductions that were launched
-// before must end first. If it would only exceed the pool, they get a little time: ranks that are ahead would
-// wait for the others in finish() anyway, but a mark must not wait for a rank that waits for this one
-// elsewhere.
+// Gives a unit memory for its full gradients. If they would exceed max_live_bytes, first waits for reductions
+// that were already launched. If they would only exceed the pool, waits for at most kPoolWaitMs. Waiting
+// longer could deadlock, because another rank may wait elsewhere for this rank.
 void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);
@@ -130,12 +131,13 @@ void GradientShards::hold(size_t number) {
 }
 
 void GradientShards::become_ready(size_t index) {
-  // acq_rel: the thread that completes a unit sees in launch_ready() what the other threads have written.
+  // Use acq_rel, so that the thread that completes a unit sees in launch_ready() what other threads have
+  // written.
   if (units_[params_[index].unit].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready();
 }
 
-// Starts the reductions of all units that are complete, in order. A mark that finds no unit to start succeeds
-// even if the groups have failed meanwhile.
+// Starts the reductions of all complete units in order. A mark that completes no unit succeeds even if a
+// group has failed in the meantime.
 void GradientShards::launch_ready() {
   const MutexLock lock(launch_mutex_);
   for (auto unit = reductions_.next(); unit && units_[*unit].pending.load(std::memory_order_acquire) == 0;

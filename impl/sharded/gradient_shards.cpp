@@ -28,9 +28,10 @@ void expect_no_check(const NonFiniteLedger& ledger) {
          "off; the norm from clip shows them");
 }
 
-using Parts = std::vector<std::pair<size_t, size_t>>;  // of a unit: bytes from its start, and length
+// Parts of a unit: offset from its start and length, in bytes.
+using Parts = std::vector<std::pair<size_t, size_t>>;
 
-// Returns what no gradient covers.
+// Returns the parts of a unit that no gradient covers.
 Parts gaps_between(Parts covered, size_t unit_bytes) {
   covered.emplace_back(unit_bytes, 0);
   std::ranges::sort(covered);
@@ -43,7 +44,7 @@ Parts gaps_between(Parts covered, size_t unit_bytes) {
   return gaps;
 }
 
-// One unit is filled while another one is reduced.
+// The pool must hold two units, because one is filled while another one is reduced.
 UnitOptions unit_options(const FlatOffsets& full, const GradientOptions& options) {
   size_t pool_bytes = window_bytes(full, 2);
   if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
@@ -96,7 +97,8 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     units_[u].gaps = gaps_between(std::move(covered[u]), full_offsets_.units[u].bytes);
 }
 
-// The caller may write to the view from now on. A unit that is already in the pool may hold any values there.
+// Returns the view of a gradient, to which the caller may write from now on. A unit that already has memory
+// from the pool may contain any values, so untouched gradients are set to zero.
 void* GradientShards::view(size_t index) {
   const Param& param = params_[index];
   if (!param.view) fail_no_view();
@@ -140,7 +142,7 @@ void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
   if (memory_.in_stream_order()) expect_no_check(*groups_.all().nonfinite());
-  // The optimizer has read the shards on this stream, and the program will write to views after it.
+  // The optimizer has read the shards on this stream, and the program will write to views later on it.
   memory_.follow(stream);
   memory_.lead(stream);
   reductions_.begin(adds, step_tag);

@@ -1,5 +1,5 @@
-// Gradients of one iteration: marked by any thread, reduced unit by unit in one order on all ranks, and added
-// to this rank's shards.
+// The gradients of one iteration. Any thread may mark them. They are reduced unit by unit, in the same order
+// on all ranks, and stored in or added to this rank's shards.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,10 @@ namespace dsc {
 
 struct GradientOptions {
   int32_t average = DSC_AVERAGE_PRE;
-  int32_t grad_dtype = 0;  // 0: the type of each parameter
+  int32_t grad_dtype = 0;  // 0 means the type of each parameter
   bool on_device = false;
-  bool keeps_full = false;    // stage 1: full gradients keep their memory permanently
-  size_t max_live_bytes = 0;  // of full gradients; 0: no limit
+  bool keeps_full = false;    // in stage 1, full gradients keep their memory permanently
+  size_t max_live_bytes = 0;  // limit for full gradients; 0 means no limit
 };
 
 struct HeldBytes {
@@ -36,39 +36,40 @@ struct HeldBytes {
 
 class GradientShards {
  public:
-  // Collective. `dtypes` are the types of the buckets' gradients.
+  // The constructor is collective. `dtypes` are the types of gradients, by bucket.
   GradientShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
                  std::span<const int32_t> dtypes, const GradientOptions& options);
   ~GradientShards();
   GradientShards(const GradientShards&) = delete;
   GradientShards& operator=(const GradientShards&) = delete;
 
-  // With `adds`, this iteration is added to the contents of the shards. Ranks with different step tags cannot
-  // reduce together.
+  // If `adds` is set, the results of this iteration are added to the contents of the shards. A reduction
+  // fails if ranks have different step tags.
   void begin(bool adds, uint64_t step_tag, void* stream);
   void finish(void* stream);  // collective
   bool is_open() const { return !intake_.is_idle(); }
 
-  // Any thread, several at once. `dtype` is that of the gradient: 0, the view's or the parameter's.
+  // May be called from several threads simultaneously. `dtype` is the type of `gradient`: the view's type,
+  // the parameter's type, or 0 for the view's type.
   void accumulate(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_unused(size_t index);
 
-  // Any thread.
+  // May be called from any thread.
   void* view(size_t index);
   Elements shard(size_t bucket) const { return reductions_.shard(bucket); }
   HeldBytes held() const;
   ShardMemory& memory() noexcept { return memory_; }
-  // True while a thread is inside a call that other ranks may have to answer.
+  // Returns true while a thread is inside a call that may be waiting for other ranks.
   bool is_running() const noexcept;
-  // True once finish() has succeeded, until an iteration replaces the gradients or fails.
+  // Returns true if the latest iteration succeeded and no new one has begun.
   bool has_sums() const;
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
   struct Param {
-    std::byte* view = nullptr;  // the address that the caller sees; null if there is no lasting one
-    size_t offset = 0;          // bytes from the start of its unit
+    std::byte* view = nullptr;  // the address for the caller; null if no address lasts
+    size_t offset = 0;          // offset from the start of the unit, in bytes
     size_t count = 0;
     size_t bytes = 0;
     size_t unit = 0;
@@ -76,11 +77,11 @@ class GradientShards {
   struct Unit {
     size_t params = 0;
     std::atomic<size_t> pending{0};
-    // The caller may write gradients to their views before they are named in a call. launch_mutex_ guards
-    // this.
+    // True after the caller has requested a view. Gradients may then be written there before any call names
+    // them. launch_mutex_ guards this member.
     bool viewed = false;
-    // Gaps between parameters: bytes from the start of the unit, and length. They are also summed, so they
-    // must be zero.
+    // Gaps between parameters: offset from the start of the unit and length, in bytes. They are reduced with
+    // the gradients, so they must contain zeros.
     std::vector<std::pair<size_t, size_t>> gaps;
   };
 
@@ -91,7 +92,7 @@ class GradientShards {
   std::byte* storage_of(const Param& param) const {
     return memory_.units().buffer(param.unit) + param.offset;
   }
-  int32_t dtype_of(size_t index) const { return list_.tensors[index].dtype; }  // of the view
+  int32_t dtype_of(size_t index) const { return list_.tensors[index].dtype; }  // type of the view
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   void put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream);
   void zero_unviewed(size_t index);

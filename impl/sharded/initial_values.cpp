@@ -7,10 +7,10 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{4}
-                               << 20;  // sent at a time, so that no rank needs memory for a whole unit
+// Number of bytes sent at a time, so that no rank needs memory for a whole unit.
+constexpr size_t kPieceBytes = size_t{4} << 20;
 
-// Writes the elements of a bucket from `first` on: those of the parameters, and zeros in the gaps.
+// Copies a piece of a bucket, beginning with element `first`: values of parameters, and zeros in the gaps.
 void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const ShardLayout& layout,
                    size_t bucket, size_t first, std::span<std::byte> piece) {
   const int32_t dtype = layout.buckets[bucket].dtype;
@@ -31,7 +31,8 @@ void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const Sh
 
 }  // namespace
 
-// With `sync` rank 0's values go to all ranks; otherwise each rank takes its own.
+// Sets the initial values of all shards. If `sync` is set, they are rank 0's values; otherwise each rank
+// takes its own.
 void Sharded::set_initial_values(std::span<const Tensor> params, bool sync) {
   Comm& all = groups_.all();
   ShardMemory& memory = params_->memory();

@@ -1,4 +1,4 @@
-// The norm of all gradients, from the shards of all ranks.
+// Computes the norm of all gradients from the shards of all ranks, and clips.
 #include <cmath>
 
 #include "base/error.hpp"

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-// A unit and those that are gathered ahead are in use at the same time.
+// The pool must hold the unit that is in use and all units that are gathered ahead.
 UnitOptions unit_options(const FlatOffsets& full, const ParameterOptions& options) {
   size_t pool_bytes = window_bytes(full, static_cast<size_t>(options.prefetch) + 1);
   if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
@@ -81,7 +81,8 @@ void ParameterShards::check_unit(size_t unit) const {
     fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
 }
 
-// The tag contains the step, so that ranks which are not in the same step detect that.
+// Starts to gather the parameters of a unit. Ranks compare the tag, which contains the step, so ranks in
+// different steps detect that.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
   memory_.units().open(unit, true);
@@ -131,7 +132,8 @@ bool ParameterShards::fits(size_t unit) const {
          live_bytes() + full_offsets_.units[unit].bytes <= options_.max_live_bytes;
 }
 
-// Drops units that were gathered ahead and are not in use, in index order, which is the same on all ranks.
+// Drops units that were gathered ahead and are not in use, until there is room for `unit`. They are dropped
+// in index order, which is the same on all ranks.
 void ParameterShards::make_room(size_t unit) {
   for (size_t other = 0; other < units_.size() && !fits(unit); ++other)
     if (!units_[other].unsharded) drop(other);
@@ -154,7 +156,7 @@ size_t ParameterShards::live_bytes() const {
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
     if (units_[unit].state != State::kSharded) continue;
-    if (memory_.units().growth(unit) > 0) return;  // only as far as the pool has room
+    if (memory_.units().growth(unit) > 0) return;  // gather ahead only what fits into the pool
     start_gather(unit);
   }
 }
@@ -185,7 +187,7 @@ void ParameterShards::wait(size_t unit, void* stream) {
   memory_.lead(stream);
 }
 
-// Allowed after a failure too, because it involves no other rank.
+// May also be called after a failure, because it involves no other rank.
 void ParameterShards::reshard(size_t unit, void* stream) {
   memory_.check_stream(stream);
   check_unit(unit);
@@ -196,9 +198,9 @@ void ParameterShards::reshard(size_t unit, void* stream) {
   drop(unit);
 }
 
-// Replaces the gathers that follow a step with changes. So it meets these gathers on a rank that passes a
-// different `changed`: then the calls differ, which is an error on both ranks. Gathers alone would wait
-// instead. Nobody waits for this one until the next step.
+// Starts a barrier if a step has changed nothing. On a rank that passes a different `changed`, the barrier
+// meets a gather. The calls then differ, which is an error on both ranks; without the barrier, one rank would
+// wait forever. This rank waits for the barrier only in the next step.
 void ParameterShards::start_unchanged() {
   Call call;
   call.kind = OpKind::kBarrier;
@@ -212,7 +214,8 @@ void ParameterShards::start_unchanged() {
 
 void ParameterShards::await_all() {
   if (const auto work = std::exchange(unchanged_, nullptr))
-    groups_.run(groups_.params(), [&work] { work->wait(Deadline::never()); });  // it has its own deadline
+    // The operation has its own time-out.
+    groups_.run(groups_.params(), [&work] { work->wait(Deadline::never()); });
   for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
 }
 

@@ -1,5 +1,5 @@
-// Parameters in flat buffers, of which this rank owns one shard of each bucket. They are gathered unit by
-// unit, and in stage 3 released after use.
+// Parameters in flat buffers. This rank owns one shard of each bucket. Full parameters are gathered unit by
+// unit, and released after use in stage 3.
 #pragma once
 
 #include <memory>
@@ -20,38 +20,38 @@ namespace dsc {
 
 struct ParameterOptions {
   bool on_device = false;
-  bool keeps_full = true;     // stages 1 and 2: full parameters keep their memory permanently
-  size_t max_live_bytes = 0;  // of full parameters if they do not; 0: no limit
-  int32_t prefetch = 1;       // units
+  bool keeps_full = true;     // in stages 1 and 2, full parameters keep their memory permanently
+  size_t max_live_bytes = 0;  // limit for full parameters in stage 3; 0 means no limit
+  int32_t prefetch = 1;       // number of units to gather ahead
 };
 
-// One thread at a time, except functions marked "any thread".
+// Only one thread at a time may call functions that are not marked "any thread".
 class ParameterShards {
  public:
-  // Collective. `dtypes` are the types of the buckets.
+  // The constructor is collective. `dtypes` are the types of the buckets.
   ParameterShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
                   std::span<const int32_t> dtypes, const ParameterOptions& options);
   ~ParameterShards();
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  // Writes elements of a bucket at creation, from memory() or memory of the same kind. Elements that do not
-  // belong to this rank are dropped.
+  // Writes initial elements of a bucket. `values` must be in memory() or in memory of the same kind. Elements
+  // that belong to the shards of other ranks are ignored.
   void set(size_t bucket, size_t first, size_t count, const std::byte* values);
 
-  // Starts to gather a unit, and the units that followed it in the previous step.
+  // Starts to gather a unit, and also the units that were used after it in the previous step.
   void unshard(size_t unit);
-  // Waits for a unit's parameters.
+  // Waits until a unit's parameters are gathered.
   void wait(size_t unit, void* stream);
   void reshard(size_t unit, void* stream);
-  // Ends a step. `changed`: the shards have new values, so full parameters are gathered again.
+  // Ends a step. If `changed` is set, the shards have new values, and full parameters are gathered again.
   void step(bool changed, void* stream);
-  // Waits for all gathers, which read the shards.
+  // Waits for all gathers, because they read the shards.
   void wait_for_gathers(void* stream);
-  // Differs between ranks that have not ended the same steps in the same way.
+  // Returns a tag that differs between ranks if they have not ended the same steps with the same `changed`.
   uint64_t step_tag() const;
 
-  // Any thread. Throws STATE unless the unit's parameters are gathered.
+  // Any thread. Returns the address of a parameter. Throws STATE unless its unit is gathered.
   void* view(size_t index) const;
   std::byte* shard(size_t bucket);
   HeldBytes held() const;
@@ -62,12 +62,12 @@ class ParameterShards {
   enum class State : uint8_t { kSharded, kGathering, kGathered };
   struct Unit {
     State state = State::kSharded;
-    bool unsharded = false;  // the caller has unsharded it
+    bool unsharded = false;  // the caller has called unshard()
     std::vector<std::shared_ptr<Work>> works;
   };
   struct Param {
     size_t unit;
-    size_t offset;  // bytes from the start of the unit
+    size_t offset;  // offset from the start of the unit, in bytes
   };
 
   void check_unit(size_t unit) const;
@@ -96,7 +96,7 @@ class ParameterShards {
   UseOrder order_ DSC_GUARDED_BY(mutex_);
   size_t peak_full_ DSC_GUARDED_BY(mutex_) = 0;
   uint64_t steps_ DSC_GUARDED_BY(mutex_) = 0;
-  bool changed_ DSC_GUARDED_BY(mutex_) = true;  // whether the latest step changed the shards
+  bool changed_ DSC_GUARDED_BY(mutex_) = true;  // true if the latest step changed the shards
   std::shared_ptr<Work> unchanged_ DSC_GUARDED_BY(mutex_);
 };
 

@@ -29,7 +29,7 @@ class PoolSlots {
 
  private:
   size_t bytes_;
-  std::map<size_t, size_t> used_;  // start and length of each part
+  std::map<size_t, size_t> used_;  // start and length of each used part
 };
 
 }  // namespace dsc

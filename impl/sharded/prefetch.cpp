@@ -12,7 +12,7 @@ void UseOrder::note(size_t unit) {
 }
 
 void UseOrder::end_step() {
-  // A step without any use, such as one that was skipped, does not predict the next one.
+  // A step that used no unit, for example because it was skipped, does not predict the next step.
   if (!noted_.empty()) expected_ = std::move(noted_);
   noted_.clear();
   follows_ = true;

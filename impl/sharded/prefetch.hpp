@@ -1,4 +1,5 @@
-// The order in which units are used in a step. From it the next step learns what to gather ahead.
+// Records the order in which units are used in a step. The next step uses it to choose which units to gather
+// ahead.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +9,12 @@ namespace dsc {
 
 class UseOrder {
  public:
-  // Notes the use of a unit.
+  // Records the use of a unit.
   void note(size_t unit);
-  // Ends a step: its order becomes the expected one.
+  // Ends a step. Its order is expected from the next step.
   void end_step();
-  // Returns the units that followed the latest use in the previous step, at most `most` of them; none if this
-  // step has taken a different order.
+  // Returns the units that followed the latest used one in the previous step, at most `most` of them. Returns
+  // none if this step uses units in a different order.
   std::vector<size_t> next(size_t most) const;
 
  private:

@@ -47,15 +47,16 @@ void ShardGroups::check_alive() const {
 
 Failure ShardGroups::translated(const Comm& group, Failure failure) const {
   if (has_all_ranks(group)) {
-    if (failure.sequence == 0) failure.set_group(all_->id(), all_->name());  // learned through another group
+    // The group learned of this failure through another group.
+    if (failure.sequence == 0) failure.set_group(all_->id(), all_->name());
     return failure;
   }
   RankList ranks;
   for (const int32_t rank : failure.ranks)
     if (rank >= 0 && rank < group.size()) ranks.push_back(all_->group_rank(group.global_rank(rank)));
   failure.ranks = ranks;
-  failure.set_group(all_->id(), all_->name());  // the group whose ranks the failure now names
-  failure.sequence = 0;                         // the operation has no sequence number in that group
+  failure.set_group(all_->id(), all_->name());  // the failure now names ranks of this group
+  failure.sequence = 0;                         // the operation has no number in this group
   if (!ranks.empty() && !std::strstr(failure.text.c_str(), kOfAll))
     failure.text.add(" (rank %d%s)", failure.rank(), kOfAll);
   return failure;
@@ -63,7 +64,7 @@ Failure ShardGroups::translated(const Comm& group, Failure failure) const {
 
 bool ShardGroups::has_all_ranks(const Comm& group) const noexcept { return group.size() == all_->size(); }
 
-// Fails all groups with a cause whose ranks are those of the group of all ranks.
+// Fails all groups. The ranks in `cause` are those of the group of all ranks.
 void ShardGroups::spread(const Failure& cause) const noexcept {
   for (Comm* group : {all_.get(), shards_.get(), params_.get(), replicas_.get()}) {
     if (!group || group->revoked()) continue;
@@ -82,7 +83,7 @@ void ShardGroups::spread(const Failure& cause) const noexcept {
 
 void ShardGroups::rethrow(Comm& group, const Error& error) const {
   if (!revoked()) throw Error(error);
-  // The group of all ranks knows a rank that is lost, whichever group the operation was in.
+  // A lost rank is known to the group of all ranks, no matter in which group the operation was.
   const bool all_know = all_->revoked() && is_group_fatal(all_->failure().code);
   const Failure cause = all_know ? all_->failure() : translated(group, error.failure());
   spread(cause);

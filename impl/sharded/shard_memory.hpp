@@ -1,8 +1,8 @@
-// The memory of full buffers and shards, with the streams on which work on them is put.
+// The memory of full buffers and shards, and the streams for work on them.
 //
-// On a device all work is put on one stream, so that released memory may be used again at once: its next use
-// comes later on that stream. Only wait() and square_sum() wait for the stream. No function waits without a
-// deadline.
+// On a device, all work is put on one stream. Released memory may therefore be reused immediately, because
+// its next use is later on the same stream. Only wait() and square_sum() wait for the stream. Every wait has
+// a deadline.
 #pragma once
 
 #include <memory>
@@ -16,21 +16,22 @@ namespace dsc {
 
 class ShardMemory {
  public:
-  // Operations that follow other operations, and whose results are needed last, have a separate stream, so
-  // that gradients do not wait for them.
+  // There is a separate queue for operations that follow other operations and whose results are needed last.
+  // Gradients do not wait for this queue.
   enum class Queue : uint8_t { kMain, kBetweenOperations };
 
-  // Collective in `group`. With 0 bytes of shards, the shards are parts of the full buffers.
+  // The constructor is collective in `group`. With 0 bytes of shards, the shards are parts of the full
+  // buffers.
   ShardMemory(Comm& group, bool on_device, const FlatOffsets& full, size_t shard_bytes,
               const UnitOptions& options);
 
   UnitMemory& units() noexcept { return units_; }
   const UnitMemory& units() const noexcept { return units_; }
-  // Zeros at first.
+  // Returns the memory of the shards, which is initially zero.
   std::byte* shards() const noexcept { return shards_.get(); }
-  // Returns memory for work of this object only.
+  // Returns temporary memory that only work of this object may use.
   Memory scratch(size_t bytes) { return space_->take(bytes, stream()); }
-  // Never frees the memory, because operations may still use it.
+  // Leaks the memory on purpose, because operations may still use it.
   void keep() noexcept;
 
   bool in_stream_order() const noexcept { return space_->in_stream_order(); }
@@ -43,12 +44,12 @@ class ShardMemory {
   void check_gradient(const void* gradient, const std::string& who) const {
     space_->check_gradient(gradient, who);
   }
-  // Order later work on this object's stream after the work that is on the caller's stream now, or the
-  // reverse. Any thread.
+  // follow() orders later work on this object's stream after the work that is on the caller's stream now;
+  // lead() does the reverse. Any thread.
   void follow(void* stream) { space_->order(stream, stream_.get()); }
   void lead(void* stream) { space_->order(stream_.get(), stream); }
-  // Orders later work in this queue after an operation. Returns how the operation has ended, as far as that
-  // is known.
+  // Orders later work in a queue after an operation. Returns the result of the operation, as far as it is
+  // known.
   Failure await(Work& work, Queue queue = Queue::kMain) { return space_->await_work(work, stream(queue)); }
   // Waits until all work has ended.
   void wait() { space_->await_stream(stream(), "the shards"); }
@@ -56,8 +57,9 @@ class ShardMemory {
     return space_->wait_idle(between_.get(), deadline) && space_->wait_idle(stream_.get(), deadline);
   }
 
-  // --- Elements. Any thread, several at once for different elements.
-  // Copies elements, or adds them to those in memory.
+  // --- Functions for elements. Several threads may call them simultaneously for different elements.
+
+  // put() copies elements, or adds them to those in memory.
   void put(const ElementCopy& elements, bool adds) {
     if (adds)
       space_->add(elements, stream());
@@ -73,7 +75,7 @@ class ShardMemory {
 
  private:
   const std::unique_ptr<Space> space_;
-  const std::shared_ptr<void> stream_, between_;  // they outlive the memory that is freed in their order
+  const std::shared_ptr<void> stream_, between_;  // streams outlive the memory that is freed on them
   UnitMemory units_;
   Memory shards_;
 };

@@ -44,15 +44,15 @@ void Sharded::begin(bool adds, void* stream) {
 void Sharded::finish(void* stream) {
   gradients_->finish(stream);
   needs_step_ = true;
-  params_->wait_for_gathers(stream);  // from now on the optimizer may write to the shards, which gathers read
+  params_->wait_for_gathers(stream);  // the optimizer may now write to the shards, which gathers read
 }
 
 void Sharded::step_done(bool changed, void* stream) {
   groups_.check_alive();
   if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open, call finish first");
   params_->step(changed, stream);
-  gradients_->memory().follow(
-      stream);  // the optimizer has read the shards on this stream; from now on they may be written
+  // The optimizer has read the shards on this stream, and they may be written after that.
+  gradients_->memory().follow(stream);
   needs_step_ = false;
 }
 
@@ -86,9 +86,9 @@ void Sharded::check_index(size_t index) const {
          plan_.tensors.size() - 1);
 }
 
-// A thread that waits for other ranks holds locks, so it is woken before the locks are taken. All ranks may
-// have started gathers ahead without the caller knowing, and on a device reductions may still run. A rank
-// that closes first must not fail those of the others, so they are allowed to end.
+// A thread that waits for other ranks may hold locks, so it is interrupted before this function takes locks.
+// Gathers that were started ahead, and reductions on a device, may still be running. They get time to end,
+// because a rank that closes first must not fail operations of other ranks.
 void Sharded::close() noexcept {
   if (closed_.exchange(true)) return;
   const bool is_running = in_call.load() || gradients_->is_running();

@@ -1,5 +1,5 @@
-// Sharded data parallelism: every rank keeps one part of the gradients and of the optimizer's state, and in
-// stage 3 also of the parameters (ZeRO 1 to 3, FSDP).
+// Sharded data parallelism (ZeRO 1 to 3, FSDP). Every rank keeps one part of the gradients and of the
+// optimizer's state. In stage 3, it also keeps only one part of the parameters.
 #pragma once
 
 #include <atomic>
@@ -18,28 +18,30 @@
 namespace dsc {
 
 struct ShardedOptions {
-  ShardRules rules;                // its number of shards is set by create()
-  std::span<const uint8_t> alone;  // one per parameter, or empty
-  size_t max_live_bytes = 0;       // of full parameters and of full gradients; 0: no limit
+  ShardRules rules;                // create() sets its number of shards
+  std::span<const uint8_t> alone;  // one entry per parameter, or empty
+  // Limit for full parameters, and also for full gradients; 0 means no limit.
+  size_t max_live_bytes = 0;
   int32_t stage = 2;
   int32_t average = DSC_AVERAGE_PRE;
-  int32_t grad_dtype = 0;  // 0: the parameters' types
-  int32_t shard_size = 0;  // ranks that share one copy; 0: all
-  int32_t prefetch = 1;    // units that are gathered ahead in stage 3
+  int32_t grad_dtype = 0;  // 0 means the type of each parameter
+  int32_t shard_size = 0;  // number of ranks that share a copy; 0 means all
+  int32_t prefetch = 1;    // number of units to gather ahead in stage 3
   int32_t sync = 1;
 };
 
-// What create() has determined, equal on all ranks.
+// The plan that create() computes. It is equal on all ranks.
 struct ShardedPlan {
   std::vector<ShardTensor> tensors;
   ShardLayout layout;
-  std::vector<int32_t> grad_dtypes;  // of the buckets
+  std::vector<int32_t> grad_dtypes;  // types of gradients, by bucket
 };
 
-// One thread at a time calls functions that are not marked "any thread"; `in_call` enforces that.
+// Only one thread at a time may call functions that are not marked "any thread". `in_call` detects a second
+// thread.
 class Sharded {
  public:
-  // Collective. Errors in options or parameters are the same on all ranks and leave comm usable.
+  // Collective. Errors in options or parameters are the same on all ranks, and `comm` stays usable.
   static std::shared_ptr<Sharded> create(Comm& comm, std::span<const Tensor> params,
                                          const ShardedOptions& options);
 
@@ -48,17 +50,18 @@ class Sharded {
   Sharded(const Sharded&) = delete;
   Sharded& operator=(const Sharded&) = delete;
 
-  // `stream` is null for parameters in host memory.
+  // For parameters in host memory, `stream` must be null.
   void begin(bool adds, void* stream);
   void finish(void* stream);  // collective
-  // Collective: scales the gradients, then limits their norm; returns the norm between the two.
+  // Collective. Multiplies the gradients by `scale`, and then limits their norm to `max_norm`. Returns the
+  // norm after scaling and before limiting.
   double clip(double max_norm, double scale, void* stream);
   void step_done(bool changed, void* stream);
   void unshard(size_t unit);
   void wait(size_t unit, void* stream);
   void reshard(size_t unit, void* stream);
 
-  // --- Any thread.
+  // --- The following functions may be called from any thread.
   void accumulate(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_unused(size_t index);
@@ -72,7 +75,7 @@ class Sharded {
   HeldBytes held_params() const { return params_->held(); }
   HeldBytes held_gradients() const { return gradients_->held(); }
   std::vector<OpStats> stats() const { return groups_.stats(); }
-  // Ends this rank's part, and keeps the memory. Running operations are revoked on all ranks.
+  // Ends this rank's participation, but does not free memory. Running operations are revoked on all ranks.
   void close() noexcept;
   bool is_closed() const noexcept { return closed_.load(); }
 
@@ -87,7 +90,7 @@ class Sharded {
   ShardGroups groups_;
   std::unique_ptr<GradientShards> gradients_;
   std::unique_ptr<ParameterShards> params_;
-  bool needs_step_ = false;  // gradients were reduced, and step_done() was not called yet
+  bool needs_step_ = false;  // gradients were reduced, but step_done() was not called yet
   std::atomic<bool> closed_{false};
 };
 

@@ -10,7 +10,8 @@
 
 namespace dsc {
 
-// Returns "unit 3 (h.2.weight)" for each unit, with the name of its first parameter, or "unit 3" without one.
+// Returns a name for each unit, such as "unit 3 (h.2.weight)". It contains the name of the unit's first
+// parameter, if that has one.
 inline std::vector<std::string> unit_labels(const ShardLayout& layout, std::span<const Tensor> params) {
   std::vector<std::string> labels(layout.units.size());
   for (size_t i = params.size(); i-- > 0;) {

@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kDeviceAlignment = 256;  // as of the driver's own allocations
+constexpr size_t kDeviceAlignment = 256;  // the alignment of allocations by the driver
 
 }  // namespace
 
@@ -62,7 +62,7 @@ void UnitMemory::open(size_t unit, bool may_pool) {
   state.open = true;
 }
 
-// The next use of device memory comes later on the same stream.
+// Device memory can be released immediately, because its next use is later on the same stream.
 void UnitMemory::close(size_t unit) {
   State& state = states_[unit];
   const auto [offset, bytes] = units_[unit];

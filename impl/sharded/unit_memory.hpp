@@ -1,10 +1,12 @@
-// Memory of full buffers, unit by unit. A unit has memory permanently or only while it is open.
+// The memory of full buffers, unit by unit. A unit has memory either permanently or only while it is open.
 //
-// Memory of units that open and close is taken from a pool, because new memory from the system or the driver
-// costs more than the operations. In host memory the ranks of each host share the pool, in which operations
-// move data fastest. There a unit has one permanent address for the caller: a second mapping of its part of
-// the pool. Operations use the pool's own addresses, by which the engine knows the memory. On a device a unit
-// has an address only while it is open. A unit that does not fit into the pool gets separate memory.
+// Units that open and close take memory from a pool, because new memory from the system or the driver costs
+// more than the operations. A unit that does not fit into the pool gets separate memory.
+//
+// In host memory, the ranks of each host share the pool, because operations move data fastest in shared
+// memory. A unit has one permanent address for the caller, which is a second mapping of its part of the pool.
+// Operations use addresses in the pool, because the engine knows only those. On a device, a unit has an
+// address only while it is open.
 #pragma once
 
 #include <cstddef>
@@ -21,42 +23,43 @@ namespace dsc {
 
 struct UnitOptions {
   bool is_kept = true;    // units have permanent memory
-  size_t pool_bytes = 0;  // size of the pool for the memory of units otherwise
-  bool faults = false;    // an access to a closed unit ends in SIGSEGV, if the memory supports that
+  size_t pool_bytes = 0;  // size of the pool, if units have no permanent memory
+  bool faults = false;    // if possible, an access to a closed unit causes SIGSEGV
 };
 
 class UnitMemory {
  public:
-  // Collective. Work on a device is put on the stream.
+  // The constructor is collective. On a device, all work is put on `stream`.
   UnitMemory(Space& space, void* stream, const FlatOffsets& full, const UnitOptions& options);
 
-  // Returns the start of the units' addresses; null if a unit has an address only while it is open.
+  // Returns the address that unit offsets refer to; null if a unit has an address only while it is open.
   std::byte* views() const noexcept { return is_kept_ || range_ ? base_ : nullptr; }
-  // Returns the memory of an open unit, as operations use it.
+  // Returns the memory of an open unit, at the address for operations.
   std::byte* buffer(size_t unit) const noexcept;
-  // Units with permanent memory are never open.
+  // Returns whether a unit is open. A unit with permanent memory never is.
   bool is_open(size_t unit) const noexcept { return states_[unit].open; }
-  // Returns whether a unit that was opened may hold any values rather than zeros.
+  // Returns true if an open unit may contain any values, and false if it initially contained zeros.
   bool is_dirty(size_t unit) const noexcept { return states_[unit].slot || states_[unit].own; }
-  // Return the bytes that this rank holds, including the pool, and by how much open() would increase them.
+  // held() returns the number of bytes that this rank holds, including the pool. growth() returns by how much
+  // open() would increase that number.
   size_t held() const noexcept { return held_; }
   size_t growth(size_t unit) const;
 
-  // Gives a unit memory; `may_pool` is false if the caller may have written to its pages already.
+  // Gives a unit memory. `may_pool` must be false if the caller may already have written to the unit's pages.
   void open(size_t unit, bool may_pool);
-  // Removes the memory of a unit, or zeros it if it is permanent.
+  // Removes the memory of a unit. Permanent memory is set to zero instead.
   void close(size_t unit);
-  // Never frees the memory, because operations may still use it.
+  // Leaks the memory on purpose, because operations may still use it.
   void keep() noexcept;
 
-  // Returns the alignment of the offsets of units.
+  // Returns the alignment for the offsets of units.
   static size_t alignment(bool on_device, bool is_kept) noexcept;
 
  private:
   struct State {
     bool open = false;
-    std::optional<size_t> slot;  // bytes from the start of the pool
-    Memory own;                  // on a device, instead of a slot
+    std::optional<size_t> slot;  // offset from the start of the pool, in bytes
+    Memory own;                  // separate memory on a device, if the unit has no slot
   };
 
   Space& space_;
@@ -66,9 +69,9 @@ class UnitMemory {
   std::vector<State> states_;
   PoolSlots slots_;
   Memory memory_;                        // the pool, or all units
-  std::byte* pool_ = nullptr;            // whole pages of the pool, on the host
-  std::unique_ptr<AddressRange> range_;  // on the host
-  std::byte* base_ = nullptr;            // the start of the offsets of units
+  std::byte* pool_ = nullptr;            // start of the pool, on the host aligned to a page
+  std::unique_ptr<AddressRange> range_;  // only in host memory
+  std::byte* base_ = nullptr;            // the address that unit offsets refer to
   size_t held_ = 0;
 };
 

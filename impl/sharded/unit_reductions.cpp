@@ -12,8 +12,8 @@
 namespace dsc {
 namespace {
 
-// Counts a thread that may wait for other ranks while it holds the lock, so that close() does not wait for
-// it.
+// Counts the calling thread as blocked: it may wait for other ranks while it holds the lock. close() checks
+// this, because it must not wait for that lock.
 class BlockedScope {
  public:
   explicit BlockedScope(std::atomic<int>& blocked) noexcept : blocked_(blocked) { blocked_.fetch_add(1); }
@@ -58,7 +58,8 @@ Elements UnitReductions::shard(size_t bucket) const {
           options_.dtypes[bucket]};
 }
 
-// The reduction of a bucket leaves this rank's shard at its position in the bucket.
+// Returns the reduction of a bucket. Its result is this rank's shard, at the position of the shard in the
+// bucket.
 Call UnitReductions::call_of(size_t bucket) const {
   Call call;
   call.kind = OpKind::kReduceScatter;
@@ -93,14 +94,15 @@ void UnitReductions::launch_next() {
   ++launched_;
 }
 
-// The engine of a device cannot scale all types, and scales nothing in a group of one rank.
+// Scales the elements here if the device engine cannot. It cannot scale all types, and it scales nothing in a
+// group of one rank.
 void UnitReductions::scale_if_needed(Call& call, size_t count) {
   if (!memory_.in_stream_order() || call.prescale == 1 || !groups_.shards().unsupported_reason(call)) return;
   memory_.scale({const_cast<void*>(call.send), count, call.dtype}, std::exchange(call.prescale, 1));
 }
 
-// Sums a unit's shards over the copies, in the order of the copies. The reductions of the copies have already
-// found elements that are not finite.
+// Sums a unit's shards over all copies of the model, in the order of the copies. The check for NaNs and
+// infinities is off, because it was part of the reductions within each copy.
 void UnitReductions::replicate(size_t unit) {
   works_[unit].clear();
   groups_.run(*groups_.replicas(), [&] {
@@ -118,7 +120,8 @@ void UnitReductions::replicate(size_t unit) {
   });
 }
 
-// A gradient that is not finite fails the iteration but not the groups, so the other units continue.
+// Waits for the operations of a unit. A gradient that is not finite fails the iteration but not the groups,
+// so the other units continue.
 void UnitReductions::await(size_t unit, Comm& group, ShardMemory::Queue queue) {
   const BlockedScope scope(blocked_);
   for (const auto& work : works_[unit]) {
@@ -153,8 +156,8 @@ void UnitReductions::wait_for_oldest(Deadline deadline) {
   advance(0);
 }
 
-// In stream order nothing is written to the shards before it is needed: later gradients would have to wait
-// for the reductions.
+// Returns true if a unit can be written to the shards without waiting. On a device the answer is always
+// false, because later gradients on the stream would wait for the reductions.
 bool UnitReductions::is_done(size_t position) const {
   return !memory_.in_stream_order() &&
          std::ranges::all_of(works_[unit_at(position)], [](const auto& work) { return work->test(); });

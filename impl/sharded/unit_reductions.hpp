@@ -1,5 +1,5 @@
-// The reductions of full gradients, unit by unit in one order on all ranks, from the full buffers into this
-// rank's shards.
+// The reductions of full gradients into this rank's shards. They run unit by unit, in the same order on all
+// ranks.
 #pragma once
 
 #include <atomic>
@@ -17,36 +17,37 @@ namespace dsc {
 
 struct ReductionOptions {
   int32_t average = DSC_AVERAGE_PRE;
-  std::vector<int32_t> dtypes;  // of the buckets
+  std::vector<int32_t> dtypes;  // element types of the buckets
   std::vector<std::string> unit_labels;
 };
 
-// One thread at a time, except for is_blocked(). Units start from the last one to the first.
+// Only one thread at a time may use an object, except for is_blocked(). Units are launched from the last one
+// to the first.
 class UnitReductions {
  public:
   UnitReductions(ShardGroups& groups, const ShardLayout& layout, const FlatOffsets& full,
                  const FlatOffsets& shards, ShardMemory& memory, ReductionOptions options);
 
-  // Ranks with different step tags cannot reduce together.
+  // Begins an iteration. A reduction fails if ranks have different step tags.
   void begin(bool adds, uint64_t step_tag) noexcept;
   // Returns the unit that is launched next; nullopt if all were launched.
   std::optional<size_t> next() const noexcept;
   void launch_next();
   size_t launched() const noexcept { return launched_; }
-  // Whether units that were launched are not in the shards yet.
+  // Returns true if some launched units have not been written to the shards yet.
   bool has_pending() const noexcept { return collected_ < launched_; }
-  // Continues the units that were launched, and waits until at least `wanted` of them are in the shards.
+  // Continues the launched units, and waits until at least `wanted` of them have been written to the shards.
   void advance(size_t wanted);
   void wait_for_all() { advance(launched_); }
-  // Waits for the oldest unit that has not ended, and continues.
+  // Waits for the oldest pending unit, and continues with the others.
   void wait_for_oldest() { advance(collected_ + 1); }
   void wait_for_oldest(Deadline deadline);
-  // Returns why this iteration fails if a gradient was not finite; OK if all were finite, as far as this copy
-  // knows.
+  // Returns the failure of this iteration if a gradient was not finite. Otherwise returns OK; this covers
+  // only the gradients of this copy of the model.
   Failure nonfinite() const;
   void end() noexcept;
 
-  // True while a thread is inside an operation of the groups. Any thread.
+  // Returns true while a thread is inside an operation of the groups. Any thread.
   bool is_blocked() const noexcept { return blocked_.load() != 0; }
   bool wait_idle(Deadline deadline) noexcept;
   Elements shard(size_t bucket) const;

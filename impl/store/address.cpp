@@ -22,13 +22,14 @@
 namespace dsc {
 namespace {
 
-constexpr int kOwnNameMs = 3000;  // limit for name servers, which this host's own name does not need
+// Limit for the name servers; this host's own name can be resolved without them.
+constexpr int kOwnNameMs = 3000;
 
 SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port) {
   SocketAddress result;
   std::memcpy(&result.storage, address, bytes);
   result.bytes = bytes;
-  // The port is at the same offset in both families.
+  // The port is at the same offset in IPv4 and IPv6 addresses.
   reinterpret_cast<sockaddr_in*>(&result.storage)->sin_port = htons(port);
   return result;
 }
@@ -104,7 +105,8 @@ bool is_loopback(const SocketAddress& address) noexcept {
 std::string loopback_address() {
   bool has_six = false;
   std::vector<SocketAddress> own;
-  capture([&] { own = interface_addresses("", 0); }, [](const Error&) {});  // a sandbox may refuse the list
+  // Ignores errors, because a sandbox may forbid listing the interfaces.
+  capture([&] { own = interface_addresses("", 0); }, [](const Error&) {});
   for (const SocketAddress& address : own) {
     if (!is_loopback(address)) continue;
     if (address.storage.ss_family == AF_INET) return "127.0.0.1";
@@ -132,7 +134,7 @@ std::vector<SocketAddress> listening_addresses(const std::string& host, const st
                                                uint16_t port, Deadline deadline) {
   if (bind.empty()) return resolve(host, port, "the master address", deadline);
   if (bind == "any") {
-    // One IPv6 socket accepts both families, if the kernel supports IPv6.
+    // One IPv6 socket accepts connections of both families, if the kernel supports IPv6.
     if (!UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)))
       return resolve("0.0.0.0", port, "any", deadline);
     sockaddr_in6 any{};

@@ -1,4 +1,4 @@
-// Resolution of names to IP addresses within a deadline, and addresses of interfaces.
+// Resolves names to IP addresses within a deadline, and lists the addresses of interfaces.
 #pragma once
 
 #include <sys/socket.h>
@@ -26,26 +26,27 @@ std::string to_text(const SocketAddress& address);
 std::string host_and_port(const std::string& host, uint16_t port);
 
 bool is_loopback(const SocketAddress& address) noexcept;
-// What "localhost" means: 127.0.0.1, or ::1 on a host that has no other.
+// Returns the address of "localhost": 127.0.0.1, or ::1 on a host that has only IPv6 loopback.
 std::string loopback_address();
-bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // also compares the port
+bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // the ports must be equal too
 
-// Returns the addresses of one interface or, if the name is empty, of all that are up.
+// Returns the addresses of one interface or, if the name is empty, of all interfaces that are up.
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port);
 
-// Returns whether other hosts can use the address: it is neither loopback nor link-local.
+// Returns whether other hosts can use the address, which is neither loopback nor link-local.
 bool reaches_further(const SocketAddress& address) noexcept;
 
 std::string own_host_name();
 
-// Returns all addresses of a name or number, without duplicates, with their ports set; never empty. This
-// host's own name needs no resolver: if it cannot be resolved, the addresses of the interfaces are returned.
-// Throws CONFIG (with the answer of the name servers), TIMEOUT. Errors call the name `what`.
+// Returns all addresses of a name or of a numeric address, without duplicates and with their ports set. There
+// is always at least one. If this host's own name cannot be resolved, returns the addresses of its
+// interfaces. Throws CONFIG with the answer of the name servers, and TIMEOUT. `what` describes the name in
+// errors.
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline);
 
 // Returns the addresses at which a server that is known as `host` should listen. `bind` is the value of
-// DSC_BIND: empty (the addresses of `host`), "any", the name of an interface, or another name or address.
+// DSC_BIND: empty for the addresses of `host`, "any", the name of an interface, or another name or address.
 // Throws what resolve() throws, and CONFIG if an interface has no address.
 std::vector<SocketAddress> listening_addresses(const std::string& host, const std::string& bind,
                                                uint16_t port, Deadline deadline);

@@ -1,5 +1,5 @@
-// Serialisation of numbers (little endian) and texts into a string of bytes; a reader never reads past the
-// end.
+// Serializes numbers (little endian) and texts into a string of bytes, and reads them again. The reader never
+// reads past the end.
 #pragma once
 
 #include <concepts>
@@ -29,7 +29,7 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// After the first read past the end all results are empty, and good() is false.
+// After the first read past the end, all results are empty or 0, and good() returns false.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}

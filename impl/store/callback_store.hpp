@@ -1,5 +1,5 @@
-// A store that the host program implements with callbacks, such as MPI's modex, an object store or a
-// database. It supports put and get; other operations throw UNSUPPORTED.
+// A store that the program implements with callbacks, for example on top of MPI's modex, an object store or a
+// database. It supports only put and get. Other operations throw UNSUPPORTED.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@ namespace dsc {
 
 class CallbackStore final : public Store {
  public:
-  // Both may block until the given deadline. get() must throw TIMEOUT if nobody has put the key.
+  // Both callbacks may block until the given deadline. get() must throw TIMEOUT if nobody has put the key by
+  // then.
   struct Callbacks {
     std::function<void(const std::string& key, const std::string& value, Deadline)> put;
     std::function<std::string(const std::string& key, Deadline)> get;

@@ -17,11 +17,12 @@
 namespace dsc {
 namespace {
 
-constexpr int kConnectMs = 2000;  // limit per address
+constexpr int kConnectMs = 2000;  // limit for each address
 constexpr int kHelloMs = 5000;
 constexpr int kCancelMs = 1000;
 
-// The number is checked because a hostile peer may send any value.
+// Returns the error code for a received number. The number is checked, because a hostile peer may send any
+// value.
 dsc_result_t error_of(uint32_t number) {
   const auto code = static_cast<dsc_result_t>(number);
   return code < DSC_OK && code >= DSC_ERR_INTERNAL ? code : DSC_ERR_PROTOCOL;
@@ -38,19 +39,19 @@ std::string hex_of(std::string_view bytes) {
   return text;
 }
 
-// Adds an explanation if this host has no address of the family, or no route.
+// Returns an explanation if this host has no address of the same family, or no route.
 std::string no_way(const SocketAddress& address, int error) {
   if (error != ENETUNREACH && error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return "";
   const char* const family = address.storage.ss_family == AF_INET6 ? "IPv6" : "IPv4";
   return std::string("this host has no route to that ") + family + " address: ";
 }
 
-// A channel over TCP: handshake, then authenticated frames.
+// A channel over TCP. It begins with a handshake, and then exchanges authenticated frames.
 class TcpChannel final : public Channel {
  public:
   explicit TcpChannel(const StoreTarget& target) : target_(target.text()) {}
 
-  // Returns false, with the reason, if another try may succeed.
+  // Returns false and sets failure.reason if another attempt may succeed.
   bool open(const StoreTarget& target, Deadline deadline, Failure& failure) {
     if (!reach(target, deadline, failure.reason)) return false;
     failure.reached = true;
@@ -103,7 +104,7 @@ class TcpChannel final : public Channel {
       fail_short("the store at " + target_ + " accepts no more requests");
   }
 
-  // Returns false if fewer bytes have arrived by the deadline; the next call continues.
+  // Returns false if the bytes have not all arrived by the deadline. The next call then continues to read.
   bool read_up_to(size_t bytes, Deadline deadline) {
     if (in_.size() < bytes) in_.resize(bytes);
     if (came_ < bytes) came_ += stream_.read(in_.data() + came_, bytes - came_, deadline);
@@ -118,7 +119,7 @@ class TcpChannel final : public Channel {
     return *std::move(reply);
   }
 
-  // If an address does not answer, the next one is tried.
+  // Tries each address until one accepts the connection.
   bool reach(const StoreTarget& target, Deadline deadline, std::string& reason) {
     for (const SocketAddress& address : target.addresses) {
       int error = 0;
@@ -129,8 +130,8 @@ class TcpChannel final : public Channel {
     return false;
   }
 
-  // Reads the hello of the server. Throws errors that another attempt cannot fix; otherwise returns false
-  // with the reason.
+  // Reads the server's hello. Throws if another attempt would fail too. Otherwise returns false and sets
+  // `reason`.
   bool read_server_hello(Deadline deadline, std::string& reason) {
     const Deadline hello_deadline = Deadline::after_ms(kHelloMs);
     server_hello_.resize(kServerHelloBytes);
@@ -167,8 +168,8 @@ class TcpChannel final : public Channel {
     return bytes.substr(0, known) == std::string_view(expected).substr(0, known);
   }
 
-  // Proves the token to the server and checks the server's proof; afterwards both directions are
-  // authenticated.
+  // Proves to the server that this process has the token, and checks the server's proof. Afterwards both
+  // directions are authenticated.
   bool prove_token(const StoreTarget& target, Deadline deadline, std::string& reason) {
     if (needs_token_ && !target.token)
       fail(DSC_ERR_AUTH,
@@ -210,16 +211,16 @@ class TcpChannel final : public Channel {
            target_.c_str());
   }
 
-  // A request that the server left unread in its socket would end the connection after the three seconds of
-  // TCP_USER_TIMEOUT, so a large one is sent only when the server has room for all of it.
+  // If the server leaves a request unread in its socket, TCP_USER_TIMEOUT ends the connection after three
+  // seconds. A large request is therefore sent only when the server has room for all of it.
   void ask_for_room(StoreOp op, size_t bytes, Deadline deadline) {
     ByteWriter writer;
     writer.number(static_cast<uint32_t>(bytes));
     exchange(FrameType::kRoom, op, writer.take(), deadline);
   }
 
-  // While the exchange is incomplete the channel counts as unusable, because a late reply could be mistaken
-  // for the next one.
+  // Until the exchange is complete, the channel counts as unusable, because a late reply could be taken for
+  // the reply to the next request.
   StoreReply exchange(FrameType type, StoreOp op, std::string_view payload, Deadline deadline) {
     in_step_ = false;
     const std::string frame = outgoing_->seal(type, payload);
@@ -236,8 +237,8 @@ class TcpChannel final : public Channel {
     return reply;
   }
 
-  // Called after the deadline: cancels the request so that the server replies at once. Returns how many bytes
-  // of the reply's head have arrived.
+  // Called after the deadline. Cancels the request, so that the server replies immediately. Returns how many
+  // bytes of the reply's head have arrived.
   size_t cancel_request(std::string_view unsent, size_t came) {
     const Deadline cancel_deadline = Deadline::after_ms(kCancelMs);
     if (stream_.write(unsent, cancel_deadline) < unsent.size()) return 0;
@@ -271,7 +272,7 @@ class TcpChannel final : public Channel {
   TcpStream stream_;
   std::string server_hello_;
   std::string in_;
-  size_t came_ = 0;  // bytes that have arrived of a reply that is received in steps
+  size_t came_ = 0;  // bytes that have arrived so far of a reply that is received in steps
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;
   Nonce incarnation_{};
@@ -283,7 +284,7 @@ class TcpChannel final : public Channel {
 
 std::unique_ptr<Channel> Channel::connect(const StoreTarget& target, Deadline deadline, Failure& failure) {
   mark_process();
-  failure.reached = false;  // keeps the reason of an earlier attempt until there is a new one
+  failure.reached = false;  // failure.reason keeps the reason of an earlier attempt until there is a new one
   auto channel = std::make_unique<TcpChannel>(target);
   if (!channel->open(target, deadline, failure)) return nullptr;
   return channel;

@@ -1,5 +1,5 @@
-// A store that uses one connection and never replaces it. So a caller that has seen no error knows that the
-// connection, and the will that it left with the server, have existed all the time.
+// A store that uses one connection and never replaces it. If its calls have raised no error, the caller knows
+// that the connection was never interrupted, and that the server still has the will of this process.
 #pragma once
 
 #include "base/error.hpp"
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Used by one thread at a time.
+// May be used by one thread at a time.
 class ChannelStore final : public Store {
  public:
   explicit ChannelStore(Channel& channel) : channel_(channel) {}

@@ -1,5 +1,5 @@
-// The minimal interface by which ranks find each other. Every start-up system can provide it: PMIx, callbacks
-// of a program, or any store.
+// The minimal interface with which ranks find each other. Every start-up system can provide it: PMIx,
+// callbacks of a program, or any store.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Publishes `value` under `key` to the other ranks. Only one rank puts a key, and only once; after a
-  // TIMEOUT it may put the same value again.
+  // Publishes `value` under `key` to the other ranks. Each key is put once, by one rank. After a TIMEOUT the
+  // same rank may put the same value again.
   virtual void put(std::string_view key, std::string_view value, Deadline deadline) = 0;
 
   // Blocks until rank `owner` has put `key`. Throws TIMEOUT with the name of the key.

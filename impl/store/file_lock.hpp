@@ -1,5 +1,5 @@
-// Locks on parts of a file that belong to the open file description: the kernel or the file server releases
-// them when the last descriptor is closed, however the process ended.
+// Locks on parts of a file that belong to the open file description. The kernel or the file server releases
+// them when the last descriptor is closed, even if the process was killed.
 #pragma once
 
 #include <fcntl.h>
@@ -8,17 +8,18 @@
 
 namespace dsc {
 
-// Offsets of the bytes that are locked, far beyond all data.
+// Offsets of the bytes that are locked. They are far beyond all data of the file.
 enum class LockByte : off_t {
-  kWriter = off_t{1} << 62,      // held while the file is read or written
-  kUsers = (off_t{1} << 62) + 1  // a shared lock of every process that has the file open
+  kWriter = off_t{1} << 62,      // locked by a process while it reads or writes the file
+  kUsers = (off_t{1} << 62) + 1  // locked with a shared lock by every process that has the file open
 };
 
-// Sets or releases a lock without waiting; `type` is F_RDLCK, F_WRLCK or F_UNLCK. Returns false if another
+// Sets or releases a lock without waiting. `type` is F_RDLCK, F_WRLCK or F_UNLCK. Returns false if another
 // lock conflicts. Throws SYSTEM.
 bool try_lock_file(int fd, LockByte byte, short type, const std::string& path);
 
-// Holds the writer's lock during its lifetime, if it was free; check with operator bool. Throws SYSTEM.
+// Tries to get the writer's lock, and holds it until destruction. operator bool returns whether the lock was
+// free. Throws SYSTEM.
 class FileLock {
  public:
   FileLock(int fd, const std::string& path);

@@ -23,7 +23,7 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kJobBytes = 64;
 constexpr size_t kHeaderBytes = 8 + 4 + 4 + kJobBytes;
 constexpr size_t kRecordHeadBytes = 4 + 8;  // length and hash of the record that follows
-// The log is never compacted, because start-up writes little.
+// Limit for the file. The log is never compacted, because start-up writes little.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 constexpr timespec kPollPeriod{0, 10'000'000};
 constexpr timespec kLockPeriod{0, 500'000};
@@ -46,7 +46,7 @@ std::string read_at(int fd, uint64_t offset, size_t bytes, const std::string& pa
   return data;
 }
 
-// Returns 0 or an errno value; in the latter case a part may have been written.
+// Returns 0 or an errno value. After an error, part of the data may have been written.
 int write_at(int fd, uint64_t offset, std::string_view data) {
   while (!data.empty()) {
     const ssize_t put = ::pwrite(fd, data.data(), data.size(), static_cast<off_t>(offset));
@@ -78,7 +78,7 @@ void cut(int fd, uint64_t bytes, const std::string& path) {
   if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) fail_errno(errno, "truncating %.200s", path.c_str());
 }
 
-// Refuses links, which could lead anywhere, and files of other users, which could contain anything.
+// Refuses symbolic links, which could lead anywhere, and files of other users, which could contain anything.
 UniqueFd open_own(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!file) fail_errno(errno, "opening %.200s", path.c_str());
@@ -93,7 +93,7 @@ UniqueFd open_own(const std::string& path) {
   return file;
 }
 
-// Returns false if the file was removed: the path then names another file or none.
+// Returns false if the file was removed. The path may then name another file.
 bool is_still_at(int fd, const std::string& path) {
   struct stat opened {};
   struct stat named {};
@@ -131,12 +131,12 @@ FileStore::FileStore(std::string path, std::string job_id, Deadline deadline)
 
 FileStore::~FileStore() {
   const MutexLock lock(mutex_);
-  // If the removal fails, the next user of the file starts it again from empty anyway.
+  // If the removal fails, no harm is done: the next process that opens the file empties it first.
   call_out([fd = file_.get(), this] { remove_if_last(fd, path_); });
 }
 
-// A process that gets the exclusive users' lock is alone and writes a new header; the lock then becomes a
-// shared one.
+// A process that gets the users' lock exclusively is the only one that has the file open. It writes a new
+// header. Afterwards it changes the lock to a shared one.
 FileStore::Joined FileStore::try_to_join() {
   file_ = ParentFd(open_own(path_));
   const FileLock writer(file_.get(), path_);
@@ -152,7 +152,7 @@ FileStore::Joined FileStore::try_to_join() {
   return Joined::kYes;
 }
 
-// Called while nobody else has the file open: its contents are left over from the past.
+// Called when no other process has the file open. Any contents are left over from an earlier job.
 void FileStore::write_header() {
   const std::string there = read_at(file_.get(), 0, sizeof kMagic, path_);
   ByteReader reader(there);
@@ -178,7 +178,7 @@ bool FileStore::has_own_header() const {
   return reader.good() && job.substr(0, job.find('\0')) == job_id_;
 }
 
-// The lock is tried for a minimum time even after the deadline, because many ranks may ask at the same
+// Tries to get the lock for a minimum time even after the deadline, because many ranks may try at the same
 // moment.
 StoreReply FileStore::perform(const StoreRequest& request, Deadline deadline) {
   const Deadline lock_deadline = later(deadline, Deadline::after_ms(kLockMs));
@@ -191,7 +191,7 @@ StoreReply FileStore::perform(const StoreRequest& request, Deadline deadline) {
   }
 }
 
-// Returns nullopt if another process has the lock, or if keys are missing, which are then listed in
+// Returns nullopt if another process has the lock, or if keys are missing. In the latter case lists them in
 // `missing`.
 std::optional<StoreReply> FileStore::try_to_perform(const StoreRequest& request,
                                                     std::vector<std::string>& missing) {
@@ -205,7 +205,7 @@ std::optional<StoreReply> FileStore::try_to_perform(const StoreRequest& request,
   return reply;
 }
 
-// Reads what others have written. The last writer held the lock, so an incomplete record comes from a writer
+// Reads what other processes have written. Writers hold the lock, so an incomplete record comes from a writer
 // that died, and is cut off.
 void FileStore::read_news() {
   const uint64_t end = file_bytes(file_.get(), path_);
@@ -231,7 +231,8 @@ void FileStore::take_in(std::string_view record) {
     table_.set(key, std::string(reader.raw(reader.left())));
 }
 
-// Appends the current value of the key. If that fails, the table is cleared and read from the file again.
+// Appends the current value of the key to the file. If that fails, clears the table, which is then read from
+// the file again.
 void FileStore::write_record(const std::string& key) {
   const std::string* value = table_.find(key);
   ByteWriter record;

@@ -1,7 +1,7 @@
-// A store in a file, which may lie on a file system that several hosts share. The file is a log of changes,
-// written under a lock. Data of a job that died is never used: a process that opens the file while no other
-// process has it open starts it again from empty, and the last one to close it removes it. A process of an
-// earlier attempt that still runs can only be recognised by its job id.
+// A store in a file, which may be on a file system that several hosts share. The file is a log of changes,
+// written under a lock. Data of an ended job is never used: the first process that opens the file empties it,
+// and the last one that closes it removes it. If a process of an earlier attempt is still running, only its
+// job id distinguishes it from those of this attempt.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@
 
 namespace dsc {
 
-// Any thread may use it; processes synchronise by a lock on the file.
+// Any thread may use it. Processes synchronize with a lock on the file.
 class FileStore final : public Store {
  public:
-  // Opens or joins the file. Throws INVALID_ARG (no path, a job id of more than 64 bytes), AUTH (another user
-  // owns it, or others may read or write it), PROTOCOL (not a file of this kind), VERSION, ADDR_IN_USE (a job
-  // with another id uses it until the deadline), TIMEOUT, SYSTEM.
+  // Creates the file or joins its users. Throws INVALID_ARG if there is no path or the job id has more than
+  // 64 bytes. Throws AUTH if another user owns the file, or if other users may read or write it. Throws
+  // PROTOCOL if it is not a file of a store. Throws ADDR_IN_USE if a job with another id uses it until the
+  // deadline. Throws VERSION, TIMEOUT, SYSTEM.
   FileStore(std::string path, std::string job_id, Deadline deadline);
   ~FileStore() override;
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
-  // Throws what KeyTable::apply() throws, NOSPACE if the file cannot grow, and SYSTEM. Waiting operations
-  // poll every 10 ms.
+  // Throws what KeyTable::apply() throws, NOSPACE if the file cannot grow, and SYSTEM. An operation that
+  // waits for keys polls every 10 ms.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
  private:
@@ -48,7 +49,7 @@ class FileStore final : public Store {
   const std::string job_id_;
   Mutex mutex_;
   ParentFd file_ DSC_GUARDED_BY(mutex_);
-  uint64_t read_bytes_ DSC_GUARDED_BY(mutex_) = 0;  // bytes of the file that table_ reflects
+  uint64_t read_bytes_ DSC_GUARDED_BY(mutex_) = 0;  // number of bytes of the file that were read into table_
   KeyTable table_ DSC_GUARDED_BY(mutex_);
 };
 

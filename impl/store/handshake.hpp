@@ -1,11 +1,11 @@
-// The handshake by which the client and the server of a TCP store prove to each other that they hold the same
-// token without revealing it: three messages of fixed size with fresh random numbers from both sides, which
-// also give the keys for subsequent frames. No side effects.
+// The handshake of a TCP store, with which client and server prove to each other that they have the same
+// token, without revealing it. It has three messages of fixed size, with new random numbers from both sides.
+// The messages also determine the keys for the frames that follow. The functions have no side effects.
 //
 //   server: hello              client: hello + proof              server: result + proof
 //
 // The keys are HKDF-SHA256 of the token, salted with all preceding messages. Without a token they protect
-// against accidents but not against attackers.
+// against accidents, but not against attackers.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ namespace dsc {
 
 inline constexpr uint64_t kStoreMagic = 0x726f74732d637364u;  // "dsc-stor" in memory
 inline constexpr uint32_t kStoreVersion = 1;
-inline constexpr uint32_t kNeedsToken = 1;  // a bit of `flags`
+inline constexpr uint32_t kNeedsToken = 1;  // bit of `flags`
 
-// The server's first message.
+// The first message of the server.
 struct ServerHello {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;
@@ -41,7 +41,7 @@ struct ClientHello {
   uint32_t version = kStoreVersion;
   uint32_t flags = 0;
   Nonce nonce{};
-  Nonce job{};  // result of job_fingerprint()
+  Nonce job{};  // result of job_fingerprint() for the client's job id
 };
 inline constexpr size_t kClientHelloBytes = 48;
 inline constexpr size_t kProofBytes = sizeof(Digest);
@@ -49,15 +49,15 @@ inline constexpr size_t kResultBytes = 4;
 
 std::string encode(const ServerHello& server_hello);
 std::string encode(const ClientHello& client_hello);
-// Return nullopt if the bytes do not start with the magic number. If they are of another version, only magic
-// and version are decoded.
+// These return nullopt if the bytes do not begin with the magic number. If the message is of another version,
+// they decode only magic and version.
 std::optional<ServerHello> decode_server_hello(std::string_view bytes);
 std::optional<ClientHello> decode_client_hello(std::string_view bytes);
 
-// Maps a job id of any length to 16 bytes.
+// Returns a hash of 16 bytes for a job id of any length.
 Nonce job_fingerprint(std::string_view job_id) noexcept;
 
-// The values that both sides derive from the token and the first two messages.
+// The values that client and server derive from the token and the first two messages.
 class SessionKeys {
  public:
   SessionKeys(const Token& token, std::string_view server_hello, std::string_view client_hello) noexcept;

@@ -14,16 +14,18 @@ inline std::string_view bytes_of(const Digest& digest) noexcept {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// Computes the code of the concatenated parts.
+// Computes the code of all parts together, as if they were concatenated.
 Digest hmac_sha256(std::string_view key, std::initializer_list<std::string_view> parts) noexcept;
 
-// Compares in a time that does not depend on the position of a difference. False if the lengths differ.
+// Compares two texts in a time that does not depend on where they differ. Returns false if their lengths
+// differ.
 bool equal_bytes(std::string_view a, std::string_view b) noexcept;
 
 Digest hkdf_extract(std::string_view salt, std::string_view secret) noexcept;
-Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;  // returns the first 32 bytes
+// Returns the first 32 bytes of the output.
+Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;
 
-// Overwrites a secret in a way that the compiler does not optimise away.
+// Overwrites a secret in a way that the compiler does not optimize away.
 void forget(Digest& secret) noexcept;
 
 }  // namespace dsc

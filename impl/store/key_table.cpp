@@ -147,7 +147,7 @@ void KeyTable::clear() {
   bytes_ = 0;
 }
 
-// Counters are stored as decimal text, as in PyTorch 2.7, so that get() of a counter is readable.
+// Counters are stored as decimal text, as in PyTorch 2.7, so that get() returns a readable number.
 int64_t KeyTable::add(const std::string& key, int64_t number) {
   int64_t sum = 0;
   if (const std::string* value = find(key)) {
@@ -163,7 +163,8 @@ int64_t KeyTable::add(const std::string& key, int64_t number) {
   return sum;
 }
 
-// Follows PyTorch 2.7: a missing key counts as empty, but then the expected value is returned.
+// Follows PyTorch 2.7. A missing key counts as empty. If the exchange fails for a missing key, the expected
+// value is returned.
 std::string KeyTable::compare_set(const StoreRequest& request) {
   const std::string* value = find(request.keys[0]);
   if (value ? *value != request.expected : !request.expected.empty())
@@ -172,7 +173,7 @@ std::string KeyTable::compare_set(const StoreRequest& request) {
   return request.value;
 }
 
-// Appends in place, because such values can be long.
+// Appends in place, because values that grow by appending can be long.
 size_t KeyTable::append(const std::string& key, const std::string& value) {
   const auto found = values_.find(key);
   if (found == values_.end()) return set(key, value), value.size();

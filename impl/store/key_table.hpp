@@ -1,4 +1,4 @@
-// The keys and values of a store, and the semantics of its operations. It neither locks nor waits.
+// The keys and values of a store, and the semantics of its operations. The table has no lock and never waits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// Limits that bound the memory of a store.
+// Limits that bound the memory used by a store.
 struct StoreLimits {
   size_t key_bytes = 1024;
   size_t value_bytes = size_t{1} << 20;
@@ -20,34 +20,34 @@ struct StoreLimits {
   size_t total_bytes = size_t{64} << 20;  // of all keys and values together
 };
 
-// Throws INVALID_ARG if a request is malformed: it has no key, too many keys, or one that is too long.
+// Throws INVALID_ARG if a request is malformed: it has no key, too many keys, or a key that is too long.
 void check_request(const StoreRequest& request, const StoreLimits& limits);
 
-// Returns a key, or the start of a long one, in printable form for messages.
+// Returns a key in printable form for messages. A long key is cut.
 std::string shown(std::string_view key);
 
-// Used by one thread at a time.
+// May be used by one thread at a time.
 class KeyTable {
  public:
   explicit KeyTable(StoreLimits limits = {}) : limits_(limits) {}
 
-  // Executes a request; nullopt if it has to wait for missing(). Throws INVALID_ARG (no key or too many, a
-  // key or value that is too long, or a value that is not a number), OVERFLOW, NOSPACE. If it throws, nothing
-  // has changed.
+  // Executes a request. Returns nullopt if the request has to wait for missing keys. Throws INVALID_ARG if it
+  // has no key, too many keys, a key or value that is too long, or a value that is not a number. Throws
+  // OVERFLOW, NOSPACE. If it throws, the table is unchanged.
   std::optional<StoreReply> apply(const StoreRequest& request);
 
-  // Returns the index of a key of the request that is missing, searching from `start` to the end and then
-  // from the beginning; nullopt if all are present. A waiter that continues from the returned index examines
-  // each key about twice in total, however often it is woken.
+  // Returns the index of a missing key of the request, or nullopt if all keys are present. Searches from
+  // `start` to the end and then from the beginning. If a waiting request always continues at the returned
+  // index, it examines each key about twice in total, no matter how often it is woken.
   std::optional<size_t> first_missing(const StoreRequest& request, size_t start = 0) const;
 
   // Returns all keys of a request that are missing.
   std::vector<std::string> missing(const StoreRequest& request) const;
 
-  // Returns the value, or null.
+  // Returns the value of a key, or null.
   const std::string* find(std::string_view key) const;
 
-  // Like kSet and kRemove.
+  // These do the same as kSet and kRemove.
   void set(const std::string& key, std::string value);
   bool remove(const std::string& key);
 

@@ -6,7 +6,7 @@
 namespace dsc {
 
 StoreReply MemoryStore::perform(const StoreRequest& request, Deadline deadline) {
-  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // a longer wait would overflow the clock
+  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // a longer wait could overflow the clock
   const MutexLock lock(mutex_);
   while (true) {
     if (auto reply = table_.apply(request)) {

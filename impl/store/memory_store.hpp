@@ -1,4 +1,4 @@
-// A store for the threads of one process.
+// A store that the threads of one process share.
 #pragma once
 
 #include "base/mutex.hpp"

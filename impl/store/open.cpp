@@ -14,13 +14,13 @@ constexpr std::string_view kFile = "file://";
 constexpr std::string_view kTcp = "tcp://";
 constexpr const char* kForms = "expected memory://, file:///PATH or tcp://HOST:PORT";
 
-// The authority of a tcp:// URI.
+// Host and port of a tcp:// URI.
 struct HostAndPort {
   std::string host;
   uint16_t port;
 };
 
-// Parses "host:1", "1.2.3.4:1" or "[::1]:1". A server may use port 0 to get a free port.
+// Parses "host:1", "1.2.3.4:1" or "[::1]:1". For a server the port may be 0, which means any free port.
 HostAndPort parse_host_and_port(std::string_view text, const std::string& uri, bool serve) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
@@ -50,8 +50,8 @@ bool allows_unauthenticated(const StoreOptions& options, const Environment& envi
 
 namespace {
 
-// The client in the serving process connects to the addresses on which the server listens, whatever HOST
-// resolves to.
+// The process that serves the store connects to the addresses on which its server listens, even if HOST
+// resolves to other addresses.
 std::unique_ptr<StoreServer> serve(const HostAndPort& address, const StoreOptions& options,
                                    StoreTarget& client, const Environment& environment, Deadline deadline) {
   const std::string bind = options.bind ? options.bind : environment("DSC_BIND").value_or("");

@@ -1,5 +1,5 @@
-// A part of another store in which all keys are prefixed with "PREFIX/", so that users of one store cannot
-// collide.
+// A part of another store. All its keys begin with "PREFIX/", so that different users of the store cannot use
+// the same key.
 #pragma once
 
 #include <memory>

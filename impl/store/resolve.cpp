@@ -17,7 +17,7 @@
 namespace dsc {
 namespace {
 
-// The outcome of getaddrinfo().
+// The result of getaddrinfo().
 struct Resolved {
   int error;
   int system_error;
@@ -33,7 +33,8 @@ Resolved resolve(const std::string& name, int flags) {
   return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
 }
 
-// getaddrinfo() has no timeout. It runs on a separate thread, which is abandoned if it takes too long.
+// getaddrinfo() has no timeout. It runs on a separate thread, and the caller stops waiting for that thread at
+// the deadline.
 Resolved resolve_until(const std::string& name, const std::string& what, Deadline deadline) {
   constexpr int64_t kLongestMs = 3'600'000;
   std::packaged_task<Resolved()> task([name] { return resolve(name, 0); });
@@ -47,7 +48,8 @@ Resolved resolve_until(const std::string& name, const std::string& what, Deadlin
 }  // namespace
 
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline) {
-  // A container may have neither /etc/hosts nor a resolver that knows "localhost".
+  // "localhost" is not looked up, because a container may have no /etc/hosts and no resolver that knows this
+  // name.
   const bool is_local = ::strcasecmp(host.c_str(), "localhost") == 0;
   Resolved resolved = resolve(is_local ? loopback_address() : host, AI_NUMERICHOST);
   if (resolved.error == EAI_NONAME) resolved = resolve_until(host, what, deadline);

@@ -1,4 +1,4 @@
-// Resolution of host names to addresses within a deadline.
+// Resolves host names to addresses within a deadline.
 #pragma once
 
 #include <netdb.h>
@@ -12,9 +12,9 @@ namespace dsc {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// Returns all addresses of a host, at least one; "localhost" is always 127.0.0.1. Other names may require a
-// name server. Throws CONFIG if the name cannot be resolved, TIMEOUT if it takes longer than the deadline;
-// errors call the host `what`.
+// Returns all addresses of a host, at least one. "localhost" is always a loopback address. Other names may
+// require a name server. Throws CONFIG if the name cannot be resolved, and TIMEOUT if this takes longer than
+// the deadline. `what` describes the host in errors.
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline);
 
 }  // namespace dsc

@@ -81,7 +81,8 @@ ServerCore::~ServerCore() {
   for (const auto& member : decltype(members_)(members_)) member->close();
 }
 
-// A port that is free at one address may be taken at another one; then another port is tried.
+// Returns the port at which the server listens on all addresses. A port that is free at one address may be in
+// use at another; in that case the next attempt uses another port.
 uint16_t ServerCore::listen() {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i)
@@ -89,7 +90,7 @@ uint16_t ServerCore::listen() {
   fail(DSC_ERR_ADDR_IN_USE, "no port is free at all of %zu addresses", options_.addresses.size());
 }
 
-// All addresses use the port of the first one. Returns 0 if that port is taken at another address.
+// All addresses use the port of the first address. Returns 0 if that port is in use at another address.
 uint16_t ServerCore::try_to_listen() {
   uint16_t port = 0;
   for (const SocketAddress& address : options_.addresses) {
@@ -105,7 +106,7 @@ uint16_t ServerCore::try_to_listen() {
   return port;
 }
 
-// If the port is taken: returns kInUse if the caller may try another port, otherwise throws ADDR_IN_USE.
+// If the port is in use, returns kInUse if the caller may try another port, and otherwise throws ADDR_IN_USE.
 ServerCore::Opened ServerCore::open(const SocketAddress& address, uint16_t port) {
   tcp::endpoint endpoint;
   std::memcpy(endpoint.data(), &address.storage, address.bytes);
@@ -151,7 +152,8 @@ StoreServer::Counts ServerCore::counts() const noexcept {
   return {authenticated_, refused_, pending_count_, members_count_, waiting_count_, incoming_bytes_};
 }
 
-// A socket that is shut down lets another server listen at its port. Any thread may shut it down.
+// Shuts down the listening sockets, so that another server can listen at the same port. They are not closed,
+// because any thread may call this, and only the server's thread may close them.
 void ServerCore::retire() noexcept {
   retired_.store(true);
   for (Listener& listener : listeners_) ::shutdown(listener.acceptor.native_handle(), SHUT_RD);
@@ -175,7 +177,8 @@ void ServerCore::admit(tcp::socket socket) {
   watch_pending();
 }
 
-// The process has no free descriptors: closing an unauthenticated connection may help.
+// Called when the process has no free descriptors. Closes the oldest unauthenticated connection, which frees
+// a descriptor.
 void ServerCore::accept_later(Listener& listener) {
   if (!pending_.empty()) shed_pending(pending_.size() - 1);
   listener.retry.expires_after(kRetryPeriod);
@@ -184,7 +187,7 @@ void ServerCore::accept_later(Listener& listener) {
   });
 }
 
-// The oldest connections are closed first, because an honest client needs only a round trip.
+// Closes the oldest connections first, because an honest client completes the handshake in one round trip.
 void ServerCore::shed_pending(size_t most) {
   while (pending_.size() > most) {
     refuse("too many at a time");
@@ -225,7 +228,7 @@ StoreReply ServerCore::apply(const StoreRequest& request) {
   return reply;
 }
 
-// Entries are moved one by one, so that running out of memory midway leaves the rest waiting.
+// Moves the entries one at a time. If memory runs out in between, the remaining requests are still waiting.
 void ServerCore::key_changed(const std::string& key) {
   for (auto entry = waiting_.find(key); entry != waiting_.end(); entry = waiting_.find(key)) {
     ready_.push_back(entry->second->shared_from_this());

@@ -1,4 +1,5 @@
-// A connection of the server: its hello, that of the client, the result, then frames.
+// A connection of the server. Its messages are the hello of the server, the hello of the client, the result
+// of the handshake, and then frames.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 using asio::ip::tcp;
 constexpr size_t kMagicBytes = sizeof(uint64_t);
 constexpr size_t kKeptBytes = 4096;  // larger buffers are released after use
-// memory grows with the data that arrives, not with the announced size
+// Reads in pieces, so that memory grows with the data that has arrived, and not with the announced size.
 constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr size_t kMostWaitingBytes = size_t{64} << 20;
 
@@ -35,12 +36,12 @@ ServerConnection::ServerConnection(ServerCore& core, tcp::socket socket)
   close_in_child(socket_.native_handle());
 }
 
-// The core has already removed the connection from its lists.
+// When this runs, the core has already removed the connection from its lists.
 ServerConnection::~ServerConnection() {
   if (socket_.is_open()) keep_in_child(socket_.native_handle());
 }
 
-// Sends the hello of the server and starts to read, without waiting for the write to finish.
+// Sends the server's hello, and starts to read without waiting for the write to finish.
 void ServerConnection::greet(Pending::iterator entry) {
   pending_entry_ = entry;
   take_step([this] {
@@ -57,7 +58,7 @@ void ServerConnection::greet(Pending::iterator entry) {
   });
 }
 
-// Clients of another protocol are recognised by their first bytes.
+// Detects clients of another protocol by their first bytes.
 void ServerConnection::read_magic() {
   asio::async_read(socket_, asio::buffer(client_hello_.data(), kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
@@ -74,7 +75,7 @@ void ServerConnection::read_client_hello() {
   asio::async_read(socket_,
                    asio::buffer(client_hello_.data() + kMagicBytes, client_hello_.size() - kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
-                     // it may have been closed after everything was read
+                     // The connection may have been closed after everything was read.
                      if (!self->socket_.is_open()) return;
                      if (error) return self->close();
                      self->take_step([&] { self->check_client_hello(); });
@@ -93,7 +94,7 @@ void ServerConnection::check_client_hello() {
   become_member(client_hello->job == core_.job_);
 }
 
-// Reveals no reason: the proof consists of zeros, which no client accepts.
+// Refuses the client without giving a reason: the proof consists of zeros, which no client accepts.
 void ServerConnection::refuse_token() {
   core_.refuse("a wrong token");
   out_.assign(kResultBytes + kProofBytes, '\0');
@@ -101,8 +102,8 @@ void ServerConnection::refuse_token() {
                     [self = shared_from_this()](const asio::error_code&, size_t) { self->close(); });
 }
 
-// Sends the result with the server's proof. A client of another job gets ADDR_IN_USE, and the connection is
-// closed.
+// Sends the result of the handshake with the server's proof. A client of another job gets ADDR_IN_USE, and
+// its connection is then closed.
 void ServerConnection::become_member(bool welcome) {
   core_.members_.insert(shared_from_this());
   core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
@@ -136,7 +137,7 @@ void ServerConnection::read_head() {
                    });
 }
 
-// Until a request is answered, only its cancellation may arrive, which has no payload.
+// Until a request is answered, the only frame that may arrive is its cancellation, which has no payload.
 void ServerConnection::take_head() {
   const auto payload_bytes = incoming_->payload_bytes(in_);
   if (!payload_bytes || *payload_bytes > std::max(room_, kMostUnaskedBytes)) return close();
@@ -179,12 +180,12 @@ void ServerConnection::take_request() {
   core_.pump();
 }
 
-// If the answer has been sent already, the cancellation has no effect.
+// If the answer has already been sent, the cancellation has no effect.
 void ServerConnection::cancel() {
   if (std::exchange(room_wanted_, 0) > 0) return tell_of_room();
   if (!request_) return;
   cancelled_ = true;
-  if (!waits_at_) return;  // serve() will answer
+  if (!waits_at_) return;  // serve() will send the answer
   stop_waiting();
   answer(timed_out());
 }
@@ -211,7 +212,7 @@ void ServerConnection::serve() noexcept {
   });
 }
 
-// Returns an empty reply if the request has to wait.
+// Executes the request. Returns an empty reply if the request has to wait.
 StoreReply ServerConnection::carry_out() {
   StoreReply reply;
   capture(
@@ -245,7 +246,7 @@ void ServerConnection::make_will() {
   will_ = std::move(will);
 }
 
-// Errors are ignored, because nobody is left to receive them.
+// Ignores errors, because the client that could receive them is gone.
 void ServerConnection::carry_out_will() noexcept {
   const auto will = std::exchange(will_, std::nullopt);
   if (!will || core_.io_.stopped() || core_.retired_) return;
@@ -253,8 +254,8 @@ void ServerConnection::carry_out_will() noexcept {
   core_.pump();
 }
 
-// A waiting request does not count against admission: otherwise the requests for which it waits might not be
-// admitted. The memory of requests with many keys has its own limit.
+// A waiting request no longer counts as admitted. Otherwise the request that sets its key might never be
+// admitted. The memory of waiting requests with many keys has a separate limit.
 void ServerConnection::wait_for(size_t key) {
   if (waiting_bytes_ == 0 && request_->keys.size() > 1) {
     size_t bytes = 0;
@@ -284,7 +285,7 @@ void ServerConnection::answer(const StoreReply& reply) {
   send(reply);
 }
 
-// Counts the bytes until they are sent, which limits the memory for replies.
+// Counts the bytes of the reply until they are sent, which limits the memory for replies.
 void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;
@@ -320,7 +321,7 @@ void ServerConnection::close() noexcept {
   keep_in_child(socket_.native_handle());
   asio::error_code ignored;
   socket_.close(ignored);
-  // The set may hold the last reference.
+  // Keeps this object alive, because the set may hold the last reference to it.
   const std::shared_ptr<ServerConnection> keep = shared_from_this();
   if (pending_entry_) core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
   core_.members_.erase(keep);

@@ -1,4 +1,4 @@
-// The implementation of StoreServer. Everything runs on the server's thread.
+// The implementation of StoreServer. Unless noted otherwise, everything runs on the server's thread.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ namespace dsc {
 
 class ServerCore;
 
-// One connection: its handshake, its current request, and its will.
+// One connection, with its handshake, its current request and its will.
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
   using Waiting = std::multimap<std::string, ServerConnection*>;
@@ -38,11 +38,11 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   ServerConnection& operator=(const ServerConnection&) = delete;
 
   void greet(Pending::iterator entry);
-  // Answers its request, or lets it wait for a key.
+  // Answers the request of this connection, or lets it wait for a key.
   void serve() noexcept;
-  // Called when the key that it waits for was set.
+  // Called when the key for which the request waits was set.
   void wake() noexcept { waits_at_.reset(); }
-  // Like close(), but discards unsent data, so that nothing stays in the kernel.
+  // Like close(), but discards unsent data, so that the kernel keeps nothing of the connection.
   void reset_connection() noexcept;
   void close() noexcept;
 
@@ -50,12 +50,12 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   size_t room_wanted() const noexcept { return room_wanted_; }
   void give_room() noexcept;
-  // Returns whether the connection was admitted before that time and has not sent its request, although the
-  // server has not delayed it.
+  // Returns whether a large request was admitted before that time and has not arrived yet, although the
+  // server was ready to read it.
   bool keeps_room_since(std::chrono::steady_clock::time_point time) const noexcept;
 
  private:
-  // Runs one step; if it throws for lack of memory, only this connection is closed.
+  // Runs one step. If it throws because memory runs out, closes only this connection.
   template <typename Step>
   void take_step(Step step) noexcept;
 
@@ -95,16 +95,16 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::optional<FrameCounter> outgoing_;
   std::string in_;
   size_t frame_bytes_ = 0;
-  size_t room_wanted_ = 0;  // nonzero while it waits for admission
-  size_t room_ = 0;         // bytes that were admitted, until the request is answered or waits
-  bool owes_room_ = false;  // the client must still be told whether it is admitted
+  size_t room_wanted_ = 0;  // size of the request that waits for admission, or 0
+  size_t room_ = 0;         // bytes of the admitted request, until it is answered or has to wait
+  bool owes_room_ = false;  // whether the client must still be told if its request was admitted
   std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
-  std::optional<StoreRequest> request_;  // set until its answer is being sent
-  size_t looked_to_ = 0;                 // index of the next of its keys to check
+  std::optional<StoreRequest> request_;  // set until the answer is sent
+  size_t looked_to_ = 0;                 // index of the next key of the request to check
   bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
-  size_t waiting_bytes_ = 0;  // size of its keys, if there are several
+  size_t waiting_bytes_ = 0;  // size of the keys of a waiting request, if it has several
   std::optional<StoreRequest> will_;
   bool writing_ = false;
 };
@@ -117,7 +117,7 @@ class ServerCore {
 
   uint16_t listen();
   void start();
-  // Takes over a connection that was accepted.
+  // Takes over an accepted connection.
   void admit(asio::ip::tcp::socket socket);
   asio::io_context& io() noexcept { return io_; }
   StoreServer::Counts counts() const noexcept;
@@ -126,7 +126,7 @@ class ServerCore {
  private:
   friend class ServerConnection;
 
-  // A listening socket, and the timer that accepts again after a lack of descriptors.
+  // A listening socket, and a timer to accept again after descriptors have run out.
   struct Listener {
     explicit Listener(asio::io_context& io) : acceptor(io), retry(io) {}
 
@@ -143,14 +143,14 @@ class ServerCore {
   void shed_pending(size_t most);
   void watch_pending();
   void refuse(const char* reason) noexcept;
-  // Executes a request that need not wait.
+  // Executes a request that does not have to wait.
   StoreReply apply(const StoreRequest& request);
   void key_changed(const std::string& key);
-  // Answers requests as long as the bytes that are being sent stay within a limit.
+  // Answers requests as long as the replies that are being sent stay within a limit of bytes.
   void pump() noexcept;
   void sent(size_t bytes) noexcept;
 
-  // Admits large requests in order of arrival, as long as their total stays within a limit.
+  // Admits large requests in order of arrival, as long as their total size stays within a limit.
   void let_in() noexcept;
   void leave_room(size_t bytes) noexcept;
   void watch_room();
@@ -168,7 +168,7 @@ class ServerCore {
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
-  // Connections that wait for admission; those that have closed want 0 bytes.
+  // Connections that wait for admission. A connection that is closed remains in the queue, but wants 0 bytes.
   std::deque<std::shared_ptr<ServerConnection>> in_line_;
   size_t room_taken_ = 0;
   size_t waiting_bytes_ = 0;

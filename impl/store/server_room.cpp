@@ -1,5 +1,5 @@
-// Admission of large requests, in order of arrival. Each one is admitted with its full size, so that none
-// holds a part and waits for the rest. Small requests need no admission.
+// Admission of large requests, in order of arrival. Each request is admitted with its full size. Otherwise
+// several requests could each be admitted in part and wait for each other. Small requests need no admission.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -13,7 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kRoomWatchPeriod = std::chrono::milliseconds(250);
-// Limit on the bytes of frames; processing one takes up to four times as much memory.
+// Limit on the total size of admitted requests. Processing a request takes up to four times its size in
+// memory.
 constexpr size_t kMostRoom = size_t{16} << 20;
 static_assert(kMaxPayloadBytes <= kMostRoom);
 
@@ -33,7 +34,7 @@ void ServerCore::leave_room(size_t bytes) noexcept {
   let_in();
 }
 
-// A member that stops in the middle of a frame must not block others.
+// Closes members that stop in the middle of a request, because other requests wait for admission.
 void ServerCore::watch_room() {
   if (watching_room_ || in_line_.empty()) return;
   watching_room_ = true;
@@ -73,7 +74,7 @@ void ServerConnection::give_room() noexcept {
   tell_of_room();
 }
 
-// The message is sent when the current write has finished.
+// Tells the client whether its request is admitted, as soon as the current write has finished.
 void ServerConnection::tell_of_room() noexcept {
   owes_room_ = true;
   capture([this] { core_.ready_.push_back(shared_from_this()); },

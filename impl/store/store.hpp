@@ -1,4 +1,4 @@
-// A map that all ranks share: keys are 1 to 1,024 bytes, values up to 1 MiB. The semantics are those of
+// A map that all ranks share. Keys have 1 to 1,024 bytes, and values up to 1 MiB. The semantics are those of
 // PyTorch 2.7's Store.
 #pragma once
 
@@ -16,10 +16,10 @@
 namespace dsc {
 
 // Any thread may call any function. Every call returns by its deadline, or within two seconds after it if a
-// server or a file's owner has stopped: TIMEOUT lists the missing keys.
+// server or the process that locks a file has stopped. TIMEOUT lists the missing keys.
 class Store : public Exchange {
  public:
-  // Executes one request. Throws what KeyTable::apply() throws, and errors of the way to the table.
+  // Executes one request. Throws what KeyTable::apply() throws, and errors of the connection or file.
   virtual StoreReply perform(const StoreRequest& request, Deadline deadline) = 0;
 
   void set(std::string_view key, std::string_view value, Deadline deadline);
@@ -32,10 +32,10 @@ class Store : public Exchange {
   void wait(std::span<const std::string> keys, Deadline deadline);
   bool remove(std::string_view key, Deadline deadline);
   size_t count(Deadline deadline);
-  // Returns what was appended to the key after its first `from` bytes; blocks until something was.
+  // Blocks until something is appended to the key after its first `from` bytes, and returns it.
   std::string follow(std::string_view key, size_t from, Deadline deadline);
 
-  // Implements Exchange, without regard to who owns a key.
+  // These implement Exchange. They ignore which rank owns a key.
   void put(std::string_view key, std::string_view value, Deadline deadline) final;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) final;
 };

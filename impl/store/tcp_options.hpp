@@ -1,5 +1,5 @@
-// Socket options for both ends of a connection: small messages are sent at once, and a peer whose host or
-// link has failed is detected within about four seconds.
+// Socket options for both ends of a connection. Small messages are sent immediately. If the host of the peer
+// or its link fails, this is detected within about four seconds.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,8 +12,8 @@ inline void set_tcp_option(int fd, int level, int name, int value) noexcept {
   ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// Sets the options of a data connection, which a peer may leave unread for long. TCP_USER_TIMEOUT is not set,
-// because it would treat such a peer as dead.
+// Sets the options of a data connection, whose peer may not read for a long time. TCP_USER_TIMEOUT is not
+// set, because it would treat such a peer as dead.
 inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -22,7 +22,7 @@ inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-// Sets the options of a control connection, which both ends read at all times.
+// Sets the options of a control connection. Both ends of such a connection read it all the time.
 inline void set_control_options(int fd) noexcept {
   set_data_options(fd);
   set_tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 3000);

@@ -17,10 +17,11 @@ namespace {
 constexpr double kFirstPauseMs = 5;
 constexpr double kLongestPauseMs = 1000;
 constexpr double kGrowth = 1.5;
-constexpr int kReconnectMs =
-    1000;  // minimum, so that a call with little time left still finds a server that runs
+// Minimum, so that a call with little time left can reach a running server.
+constexpr int kReconnectMs = 1000;
 
-// Sleeps for 0.5 to 1.5 times the given time, so that many ranks do not retry at the same moment.
+// Sleeps for 0.5 to 1.5 times the given time. The time is random, so that many ranks do not retry at the same
+// moment.
 void pause_about(double ms, Deadline deadline) {
   thread_local std::minstd_rand random(std::random_device{}());
   const double jittered = ms * std::uniform_real_distribution<>(0.5, 1.5)(random);
@@ -50,14 +51,14 @@ std::unique_ptr<Channel> TcpStore::connect(Deadline deadline) const {
   }
 }
 
-// The server existed before: if nobody listens now, it is gone.
+// The server has existed before. If no server listens now, it has ended.
 std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
   const Deadline reconnect_deadline = later(deadline, Deadline::after_ms(kReconnectMs));
   Channel::Failure failure;
   while (true) {
     if (auto channel = Channel::connect(target_, reconnect_deadline, failure)) {
-      // The table of a different server is empty: a client that continued with it would count from 0 and wait
-      // for keys that were set long ago.
+      // Another server has an empty table. A client that used it would count from 0 again, and wait for keys
+      // that were set in the earlier server.
       if (channel->incarnation() == incarnation_) return channel;
       fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: another store has taken its place",
            target_.text().c_str());
@@ -89,14 +90,15 @@ void TcpStore::give_back(std::unique_ptr<Channel> channel) {
 }
 
 StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
-  check_request(request, {});  // checked here because the server would close the connection
+  check_request(request, {});  // checked here, because the server would close the connection
   auto channel = take(deadline);
   struct GiveBack {
     TcpStore& store;
     std::unique_ptr<Channel>& channel;
     ~GiveBack() {
       if (channel->usable())
-        call_out([this] { store.give_back(std::move(channel)); });  // without memory the connection is closed
+        // If memory runs out, the connection is closed.
+        call_out([this] { store.give_back(std::move(channel)); });
     }
   } const give_back{*this, channel};
   return channel->ask(request, deadline);

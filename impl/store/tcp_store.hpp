@@ -1,4 +1,4 @@
-// A store in another process or on another host: a StoreServer reached over TCP.
+// A store that is served by a StoreServer in another process or on another host, and reached over TCP.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@ namespace dsc {
 
 class TcpStore final : public Store {
  public:
-  // Tries to connect until a server answers. Throws TIMEOUT (with the addresses and the last reason), and
-  // what Channel::connect() throws. Later, if the server is gone or was replaced by another one, calls throw
-  // PEER_DEAD.
+  // Tries to connect until a server answers. Throws TIMEOUT with the addresses and the last reason, and what
+  // Channel::connect() throws. If the server ends later or is replaced by another one, calls throw PEER_DEAD.
   TcpStore(StoreTarget target, Deadline deadline);
 
-  // Each thread uses a separate connection during a call, so that waiting threads do not delay others. Throws
-  // what KeyTable::apply() and Channel throw.
+  // Each call uses a separate connection, so that a waiting thread does not delay others. Throws what
+  // KeyTable::apply() and Channel throw.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
-  // Lends one connection to the caller exclusively, a new one if none is idle. Throws what perform() throws.
+  // Lends one connection to the caller exclusively, and opens a new one if none is idle. Throws what
+  // perform() throws.
   std::unique_ptr<Channel> take(Deadline deadline);
   void give_back(std::unique_ptr<Channel> channel);
 

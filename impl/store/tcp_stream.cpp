@@ -33,7 +33,7 @@ size_t TcpStream::end(const std::string& why, size_t done) {
   return done;
 }
 
-// Tries to send before it waits, so that ready data is sent even after the deadline.
+// Tries to send before it waits, so that it sends without waiting even after the deadline.
 size_t TcpStream::write(std::string_view bytes, Deadline deadline) {
   size_t sent = 0;
   while (sent < bytes.size()) {

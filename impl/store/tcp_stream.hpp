@@ -1,4 +1,4 @@
-// A client's TCP connection in which every step has a deadline. Used by one thread at a time.
+// A client's TCP connection with a deadline for every step. May be used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,28 +15,28 @@ class TcpStream {
  public:
   TcpStream() = default;
 
-  // Tries once. If it fails, the result has no connection and `error` holds an errno value (ETIMEDOUT if
-  // there was no answer by the deadline).
+  // Tries once. On failure the result has no connection, and `error` is an errno value. It is ETIMEDOUT if
+  // there was no answer by the deadline.
   static TcpStream connect(const SocketAddress& address, Deadline deadline, int& error);
 
   explicit operator bool() const { return fd_.get() >= 0; }
 
-  // Both return the number of bytes transferred, which is smaller if the deadline has passed or the
-  // connection has ended. Data that can be transferred without waiting is transferred even after the
+  // These return the number of bytes transferred. It is smaller than requested if the deadline has passed or
+  // the connection has ended. Data that can be transferred without waiting is transferred even after the
   // deadline.
   size_t write(std::string_view bytes, Deadline deadline);
   size_t read(char* bytes, size_t count, Deadline deadline);
 
-  // Ends the connection for both sides, from any thread.
+  // Ends the connection in both directions. Any thread may call this.
   void cut() noexcept;
 
   bool ended() const { return !why_ended_.empty(); }
   const std::string& why_ended() const { return why_ended_; }
 
-  // Returns the numeric address of this end.
+  // Returns the numeric address of this process on the connection.
   std::string own_address() const;
 
-  // Returns whether the connection is open and holds no unread data.
+  // Returns whether the connection is open and has no unread data.
   bool has_no_input() const;
 
  private:

@@ -55,12 +55,12 @@ std::string token_of_descriptor(const std::string& number) {
          number.c_str());
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail_errno(errno, "DSC_TOKEN_FD is %d, expected an open descriptor", fd);
-  if (!S_ISREG(status.st_mode))  // a pipe can be read only once, and may block
+  if (!S_ISREG(status.st_mode))  // a pipe can be read only once, and reading may block
     fail(DSC_ERR_CONFIG, "DSC_TOKEN_FD is %d, which is not a file (a memfd is one)", fd);
   return read_token(fd, "DSC_TOKEN_FD");
 }
 
-// Files that others may read or write are refused, like private keys of ssh.
+// Refuses files that other users may read or write, as ssh does for private keys.
 std::string token_of_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail_errno(errno, "DSC_TOKEN_FILE: opening %.200s", path.c_str());

@@ -14,13 +14,14 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kKeysTag = 0x6b657973;
-constexpr size_t kShownBytes = 80;  // of one key in messages
+constexpr size_t kShownBytes = 80;  // limit for a key in messages
 
 std::string quoted(const char* name) {
   return name ? "'" + clipped(name, kShownBytes) + "'" : "without a name";
 }
 
-// Ranks that give different lists cannot exchange rows, so the lists are compared before anything is sent.
+// Compares the lists of all ranks before anything is sent, because ranks with different lists cannot exchange
+// shapes.
 void verify_keys(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root) {
   std::vector<std::string> lines{std::to_string(root), dtype_name(dtype)};
   for (const Tensor& tensor : tensors) lines.push_back(quoted(tensor.name));
@@ -47,7 +48,8 @@ void check_root_tensor(const Tensor& tensor, int32_t dtype) {
          tensor.shape.size(), ShapeRow::kMostDims);
 }
 
-// Refuses here, where all ranks learn of it, what dsc_broadcast_coalesced() would refuse on the root alone.
+// Checks the root's tensors. dsc_broadcast_coalesced() would detect the same errors only on the root; here
+// they are reported to all ranks.
 void check_root_tensors(const Comm& comm, std::span<const Tensor> tensors, int32_t dtype) {
   for (const Tensor& tensor : tensors) check_root_tensor(tensor, dtype);
   check_tensors(tensors);
@@ -74,7 +76,7 @@ void broadcast_bytes(Comm& comm, int root, void* data, size_t bytes) {
   comm.run(call);
 }
 
-// The failure is large and rare, so it is sent separately and only if there is one.
+// Throws the root's failure on all ranks. It is sent separately, because it is large and rare.
 [[noreturn]] void fail_alike(Comm& comm, int root, Failure failure) {
   broadcast_bytes(comm, root, &failure, sizeof failure);
   failure.bound();
@@ -112,7 +114,7 @@ void broadcast_shape(Comm& comm, ArrayShape& shape, int root) {
 std::vector<ShapeRow> broadcast_shapes(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root) {
   verify_keys(comm, tensors, dtype, root);
   Failure failure;
-  std::vector<ShapeRow> rows(tensors.size() + 1);  // row 0 holds in `ndim` the outcome of the root's check
+  std::vector<ShapeRow> rows(tensors.size() + 1);  // `ndim` of row 0 is the result of the root's check
   if (comm.rank() == root) {
     capture([&] { check_root_tensors(comm, tensors, dtype); },
             [&](const Error& error) { failure = error.failure(); });

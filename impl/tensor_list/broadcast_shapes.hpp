@@ -1,4 +1,4 @@
-// Tells all ranks the shapes of tensors that one rank has, so that they can allocate them.
+// Sends the shapes of one rank's tensors to all ranks, so that they can allocate such tensors.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// Sizes of one tensor in the form in which they are sent.
+// The sizes of one tensor, in the form in which they are sent.
 struct ShapeRow {
   static constexpr size_t kMostDims = 16;
 
@@ -22,7 +22,7 @@ struct ShapeRow {
   size_t count() const noexcept;
 };
 
-// Type and sizes of an array; the other ranks know neither.
+// The type and sizes of an array of the root. Other ranks know neither of them.
 struct ArrayShape {
   static constexpr size_t kMostDims = 32;
 
@@ -31,10 +31,10 @@ struct ArrayShape {
   std::array<int64_t, kMostDims> sizes{};
 };
 
-// Collective. All ranks get the root's.
+// Collective. All ranks get the shape that the root has.
 void broadcast_shape(Comm& comm, ArrayShape& shape, int root);
 
-// Collective, by the rules of dsc_broadcast_shapes(). Returns the shapes of the root's tensors on all ranks.
+// Collective. Implements dsc_broadcast_shapes(). Returns the shapes of the root's tensors on all ranks.
 std::vector<ShapeRow> broadcast_shapes(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root);
 
 }  // namespace dsc

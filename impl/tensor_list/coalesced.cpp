@@ -24,8 +24,8 @@ constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
 constexpr int kFlightWaitMs = 2000;
 
-// One running operation on some tensors, which are packed into a buffer. A single tensor needs no buffer. Nor
-// do tensors that lie one after another in memory, if the parts of a buffer would too.
+// One running operation on some tensors, which are packed into a buffer. No buffer is needed for a single
+// tensor, or for tensors that are contiguous in memory if a buffer would have no gaps between them.
 class Flight {
  public:
   Flight(Space& space, void* stream, const ListOperation& operation, std::span<const Tensor> tensors,
@@ -36,8 +36,8 @@ class Flight {
   }
   Flight(Flight&&) = default;
   ~Flight() {
-    // The engine must no longer use the memory when it is freed. If it may still use it, the memory is
-    // leaked, which is the lesser evil.
+    // Wait until the engine no longer uses the memory. If it may still use the memory after that, leaking it
+    // is better than freeing it.
     if (!space_.in_stream_order() && work_ &&
         !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
       keep(std::move(buffer_));
@@ -46,7 +46,7 @@ class Flight {
   void depart() {
     void* const memory = buffer_ ? buffer_.get() : first().data;
     const bool is_zero = !operation_.sends && operation_.call.kind == OpKind::kAllReduce;
-    const bool has_gaps = buffer_ && operation_.is_callers && part_alignment() > 1;  // gaps are also reduced
+    const bool has_gaps = buffer_ && operation_.is_callers && part_alignment() > 1;  // gaps are reduced, too
     if (is_zero || has_gaps) space_.zero(memory, bytes(), stream_);
     if (buffer_ && operation_.sends) space_.gather(parts(), stream_);
     Call call = operation_.on_buffer(space_.group(), tensors_, indices_, memory, count_);
@@ -54,8 +54,8 @@ class Flight {
     work_ = space_.group().start(call);
   }
 
-  // Copies the results into the tensors. Inputs that are not finite are a failure that nevertheless leaves a
-  // result; this failure is returned.
+  // Waits for the operation and copies the results into the tensors. If inputs that are not finite count as a
+  // failure, returns this failure instead of throwing it, because there is still a result.
   std::optional<Error> land() {
     std::optional<Error> found;
     const Failure failure = space_.await_work(*work_, stream_);
@@ -83,7 +83,7 @@ class Flight {
     }
   }
 
-  // Whether the tensors lie in memory like a single one. Ranks may differ in this only if a buffer has no
+  // Returns true if the tensors are contiguous in memory. Ranks may differ in this only if a buffer has no
   // gaps.
   bool is_one_block() const {
     if (indices_.size() == 1) return true;
@@ -107,7 +107,7 @@ class Flight {
   std::span<const Tensor> tensors_;
   std::span<const size_t> indices_;
   std::vector<TensorPart> parts_;
-  size_t count_ = 0;  // elements of the buffer
+  size_t count_ = 0;  // number of elements in the buffer
   Memory buffer_;
   std::shared_ptr<Work> work_;
 };
@@ -120,7 +120,7 @@ BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
   return plan_buckets(planned, {}, {&limit, 1});
 }
 
-// Some operations run while the host packs and unpacks others.
+// Runs a few operations in parallel with the host, which meanwhile packs and unpacks others.
 void run_at_once(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
                  const ListOperation& operation) {
   std::deque<Flight> flights;
@@ -154,9 +154,9 @@ class FirstError {
   std::optional<Error> first_;
 };
 
-// Runs after the work on the device's default stream, on another stream. At the end, also after an error, the
-// host waits: first for all operations, each of which has its own deadline, and then for the copies after
-// them.
+// Runs all operations on a separate stream, ordered after the work on the device's default stream. At the
+// end, even after an error, the host waits. It first waits for all operations, each of which has its own
+// time-out, and then for the copies after them.
 void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
                          const ListOperation& operation) {
   space.prepare();
@@ -185,7 +185,7 @@ void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const Bu
 void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, ListOperation operation) {
   check_tensors(tensors);
   if (const auto problem = first_problem(comm, tensors, true)) {
-    if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank
+    if (problem->code == DSC_ERR_BACKEND) comm.abort();  // other ranks would wait for this rank
     fail(problem->code, "%s", problem->text.c_str());
   }
   if (comm.size() == 1 && (tensors.empty() || !operation.is_callers)) return;
@@ -199,7 +199,8 @@ void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, 
     run_at_once(*space, tensors, plan, operation);
 }
 
-// Memory that is in the list twice would be reduced once or twice, depending on how buffers are cut.
+// Checks that tensors do not overlap. Otherwise, whether memory is reduced once or twice would depend on how
+// tensors are packed into buffers.
 void expect_apart(std::span<const Tensor> tensors) {
   std::vector<size_t> order;
   for (size_t i = 0; i < tensors.size(); ++i)

@@ -1,4 +1,4 @@
-// Operations on lists of tensors, packed into few large ones.
+// Operations on lists of tensors, which are packed into a few large buffers.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace dsc {
 
-// Collective, by the rules of dsc_broadcast_coalesced().
+// Collective. Implements dsc_broadcast_coalesced().
 void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes);
 
-// Collective, by the rules of dsc_all_reduce_coalesced().
+// Collective. Implements dsc_all_reduce_coalesced().
 void all_reduce_coalesced(Comm& comm, std::span<const Tensor> tensors, int32_t op, size_t buffer_bytes);
 
-// Collective: replaces tensors of floats by their mean over `active` ranks, to which this rank belongs if it
-// `contributes`. All tensors are in host memory, or all on the group's device.
+// Collective. Replaces floating-point tensors by their mean over `active` ranks. This rank is one of these if
+// `contributes` is true. All tensors must be in host memory, or all on the group's device.
 void mean_coalesced(Comm& comm, std::span<const Tensor> tensors, int active, bool contributes);
 
 }  // namespace dsc

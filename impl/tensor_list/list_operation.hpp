@@ -1,4 +1,4 @@
-// An operation on a list of tensors, as calls on the buffers into which they are packed.
+// Converts an operation on a list of tensors to calls on the buffers into which they are packed.
 #pragma once
 
 #include <span>
@@ -9,22 +9,23 @@
 
 namespace dsc {
 
-// What an operation does with the tensors of a list.
+// An operation on all tensors of a list.
 struct ListOperation {
-  Call call;      // kind, and everything else that is the same for all packed buffers
-  bool sends;     // this rank's elements take part; otherwise zeros, or nothing
-  bool receives;  // this rank's elements are replaced
-  // Set for a reduction that the caller requested: a group of one rank also runs it, and its inputs are
-  // checked.
+  Call call;  // kind and all other fields that are equal for all packed buffers
+  // If true, this rank contributes its elements; otherwise it contributes zeros, or nothing.
+  bool sends;
+  bool receives;  // if true, this rank's elements are replaced by the result
+  // True for a reduction that the user requested. Such a reduction also runs in a group of one rank, and its
+  // inputs are checked for NaNs and infinities.
   bool is_callers = false;
 
-  // Makes every call compare the whole list, so that the first call finds lists that differ: types and counts
-  // of all tensors, and which of them are packed together.
+  // Makes ranks compare the whole list in every call: types and counts of all tensors, and which tensors are
+  // packed together. The first call then detects lists that differ.
   void compare_list(std::span<const Tensor> tensors, const BucketPlan& plan);
-  // Returns the call on a buffer that holds the tensors of these indices.
+  // Returns the call for a buffer that contains the tensors with these indices.
   Call on_buffer(Comm& comm, std::span<const Tensor> tensors, std::span<const size_t> indices, void* buffer,
                  size_t count) const;
-  // Returns the call with which a rank with an empty list meets the others.
+  // Returns the call for a rank with an empty list. It fails if the lists of other ranks are not empty.
   Call on_nothing() const;
 };
 

@@ -33,9 +33,9 @@ uint64_t hash_of_options(const CrossEntropy& problem) {
   return hash_value(problem.z_loss, hash);
 }
 
-// Returns an all-reduce in place. If ranks have different targets or options, they get MISMATCH instead of a
-// meaningless loss. The text shows some digits of both hashes, which is enough to see which of the two
-// differs.
+// Returns an in-place all-reduce. If targets or options differ between ranks, the call fails with MISMATCH
+// instead of computing a meaningless loss. Its note shows a few digits of the hashes of both, which is enough
+// to see which of them differs.
 Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& values) {
   constexpr uint64_t kShown = 0xfff;
   const uint64_t targets = hash_of_targets(problem), options = hash_of_options(problem);
@@ -45,14 +45,16 @@ Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& val
   call.op = op;
   call.send = call.recv = values.data();
   call.count = values.size();
-  call.tag = hash_value(problem.vocab, hash_value(options, targets)) | 1;  // 0 would mean no tag
+  call.tag = hash_value(problem.vocab, hash_value(options, targets)) |
+             1;  // a tag of 0 would mean that there is no tag
   std::snprintf(call.note, sizeof call.note, "vocab %zu, targets %03" PRIx64 ", options %03" PRIx64,
                 problem.vocab, targets & kShown, options & kShown);
   return call;
 }
 
-// The target gets 1 - weight + weight / vocab of the probability, and each other word weight / vocab. So the
-// target has 1 - label_smoothing.
+// Returns the weight of the uniform distribution in label smoothing. The target gets the probability 1 -
+// weight + weight / vocab, and each other word gets weight / vocab. The target's probability is therefore 1 -
+// label_smoothing.
 double smoothing_weight(const CrossEntropy& problem) {
   const auto vocab = static_cast<double>(problem.vocab);
   return problem.label_smoothing == 0 ? 0 : problem.label_smoothing * vocab / (vocab - 1);
@@ -70,27 +72,29 @@ bool is_ignored(const CrossEntropy& problem, size_t token) {
   return problem.ignore_index != INT64_MIN && problem.targets[token] == problem.ignore_index;
 }
 
-// Returns whether this rank holds the logit of a token's target; it is then element `index` of its row.
+// Returns true if this rank holds the logit of a token's target. Sets `index` to the position of that logit
+// in its row.
 bool holds_target(const CrossEntropy& problem, size_t token, size_t& index) {
   index = static_cast<size_t>(problem.targets[token]) - problem.own.begin;
   return index < problem.own.count;
 }
 
-// The sums of a token over the whole vocabulary. Each kind of sum is a separate array, because one all-reduce
-// adds up all of them.
+// The sums of all tokens over the whole vocabulary. Sums of the same kind are stored in one array each, and
+// these arrays follow each other, so that a single all-reduce adds all of them.
 struct Sums {
   Sums(size_t tokens, bool with_sum) : tokens(tokens), values((with_sum ? 3 : 2) * tokens) {}
 
-  double& exp_sum(size_t token) { return values[token]; }           // of exp(logit - largest)
+  double& exp_sum(size_t token) { return values[token]; }           // sum of exp(logit - largest)
   double& target(size_t token) { return values[tokens + token]; }   // logit of the target - largest
-  double& sum(size_t token) { return values[2 * tokens + token]; }  // of logit - largest
+  double& sum(size_t token) { return values[2 * tokens + token]; }  // sum of logit - largest
 
   size_t tokens;
   std::vector<double> values;
 };
 
-// Sets this rank's part of the sums, relative to the largest logit of all ranks. A rank whose logits are all
-// -infinity adds 0, whatever the largest is.
+// Sets this rank's part of a token's sums. They are relative to the largest logit of all ranks. If all logits
+// of this rank are -infinity, it adds 0 to the sum of exponentials, even if the largest logit is also
+// -infinity.
 void set_part(const CrossEntropy& problem, const void* logits, size_t token, const RowSums& own, double max,
               Sums& sums) {
   sums.exp_sum(token) = own.exp_sum == 0 ? 0 : own.exp_sum * std::exp(own.max - max);
@@ -121,8 +125,8 @@ double number_at(int32_t dtype, const void* numbers, size_t index) {
                                 : static_cast<double>(static_cast<const float*>(numbers)[index]);
 }
 
-// d loss / d logit = softmax * (1 + 2 z_loss * log_sum_exp) - weight / vocab, and for the target additionally
-// -(1 - weight). The target's element is computed in f64, because its terms nearly cancel each other.
+// Writes d loss / d logit = softmax * (1 + 2 z_loss * log_sum_exp) - weight / vocab; for the target, -(1 -
+// weight) is added. The target's element is computed in f64, because its terms nearly cancel each other.
 void write_gradient(const CrossEntropy& problem, const void* row, size_t token, const TokenState& state,
                     double factor, void* out) {
   const double weight = smoothing_weight(problem);

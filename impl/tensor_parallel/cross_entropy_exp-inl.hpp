@@ -1,5 +1,5 @@
-// The exponential of numbers that are not positive. Compiled once per instruction set, so the include guard
-// is Highway's toggle.
+// The exponential function for x <= 0. The file is compiled once per instruction set, so its include guard
+// uses Highway's toggle.
 #if defined(DSC_CROSS_ENTROPY_EXP_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_CROSS_ENTROPY_EXP_INL_HPP
 #undef DSC_CROSS_ENTROPY_EXP_INL_HPP
@@ -15,9 +15,9 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// exp(x) = 2^n * exp(r) with n = round(x / ln 2) and r = x - n ln 2, so that |r| <= ln 2 / 2. There exp(r) is
-// 1 + c1 r + c2 r^2 + ..., with coefficients for the least relative error: 1.0e-7 in f32, 1.2e-17 in f64.
-// Adding kRound to x / ln 2 leaves n + kBias in the lowest bits of the sum.
+// exp(x) = 2^n * exp(r) with n = round(x / ln 2) and r = x - n ln 2, so that |r| <= ln 2 / 2. For such r,
+// exp(r) is approximated by 1 + c1 r + c2 r^2 + ..., with coefficients that minimize the relative error:
+// 1.0e-7 in f32, 1.2e-17 in f64. After kRound is added to x / ln 2, the lowest bits of the sum are n + kBias.
 template <typename T>
 struct ExpConstants;
 
@@ -49,7 +49,7 @@ struct ExpConstants<double> {
   static constexpr int kDegree = 11, kMantissaBits = 52;
 };
 
-// Returns a * b + c, rounded once. Without vector instructions f64 is rounded twice.
+// Returns a * b + c, rounded once. Without vector instructions, f64 results are rounded twice.
 template <class V>
 HWY_INLINE V fused(V a, V b, V c) {
 #if HWY_TARGET == HWY_SCALAR
@@ -61,7 +61,7 @@ HWY_INLINE V fused(V a, V b, V c) {
 #endif
 }
 
-// Returns the polynomial from degree kFrom on, divided by r^kFrom.
+// Returns the terms of the polynomial from degree kFrom on, divided by r^kFrom.
 template <typename T, int kFrom, class V>
 HWY_INLINE V exp_polynomial(V r) {
   const auto coefficient = hn::Set(hn::ScalableTag<T>(), ExpConstants<T>::kCoefficients[kFrom]);
@@ -72,8 +72,8 @@ HWY_INLINE V exp_polynomial(V r) {
   }
 }
 
-// Returns x - n * ln 2. In f32 one constant is accurate enough: the result is off by n * 1.9e-9. In f64 there
-// are two constants, and the first one times n is exact.
+// Returns x - n * ln 2. In f32, a single constant is accurate enough: the error is n * 1.9e-9. In f64, ln 2
+// is split into two constants, and n times the first one is exact.
 template <typename T, class V>
 HWY_INLINE V reduced(V x, V n) {
   const hn::ScalableTag<T> d;
@@ -84,7 +84,8 @@ HWY_INLINE V reduced(V x, V n) {
   }
 }
 
-// Returns exp(x) for x <= 0: 0 below kLowest, where results would be denormal, and NaN for NaN.
+// Returns exp(x) for x <= 0. The result is 0 for x below kLowest, where it would be denormal, and NaN for
+// NaN.
 template <typename T, class V>
 HWY_INLINE V exp_of_negative(V x) {
   using E = ExpConstants<T>;

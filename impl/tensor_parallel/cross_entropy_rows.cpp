@@ -10,11 +10,11 @@
 #include "dtype/reduce.hpp"
 #include "hwy/cache_control.h"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // if the macro is defined, kernels.cpp includes this file
 #define HWY_TARGET_INCLUDE "tensor_parallel/cross_entropy_rows.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// Highway requires this include after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 #include "dtype/logits-inl.hpp"
 #include "tensor_parallel/cross_entropy_exp-inl.hpp"
@@ -23,10 +23,11 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Elements of a part of a row that stays in the first-level cache while it is read twice.
+// Number of elements that are processed together. They are read twice and stay in the first-level cache
+// meanwhile.
 constexpr size_t kBlock = 2048;
 
-// Returns the largest element; a NaN may hide larger ones.
+// Returns the largest element. If the block contains a NaN, the result may be wrong.
 template <class L>
 HWY_INLINE double max_of_block(const typename L::Element* in, size_t count) {
   using D = typename L::Tag;
@@ -44,8 +45,8 @@ HWY_INLINE double max_of_block(const typename L::Element* in, size_t count) {
   return static_cast<double>(hn::GetLane(hn::MaxOfLanes(D(), max)));
 }
 
-// Adds up a value of each element. Elements in lane i belong to running sum i % kSums. The last elements are
-// padded with `padding`, whose value is 0.
+// Returns the sum of `value(x)` over all elements x. Elements in lane i are added to running sum i % kSums.
+// The last elements are filled up with `padding`, whose value is 0.
 template <class L, class Value>
 HWY_INLINE double sum_block(const typename L::Element* in, size_t count, typename L::Element padding,
                             const Value& value) {
@@ -59,7 +60,7 @@ HWY_INLINE double sum_block(const typename L::Element* in, size_t count, typenam
   };
   size_t at = 0;
   for (; count - at >= kStep; at += kStep) {
-    hwy::Prefetch(in + at + kBlock);  // of the next block; beyond the array it has no effect
+    hwy::Prefetch(in + at + kBlock);  // part of the next block; has no effect beyond the array
     add(in + at);
   }
   if (at < count) {
@@ -84,7 +85,8 @@ struct Itself {
   }
 };
 
-// Adds a block to the sums of a row, which are relative to the largest element so far.
+// Adds a block to the sums of a row. The sums are relative to the largest element so far, and are rescaled if
+// the block has a larger one.
 template <class L>
 HWY_INLINE void add_block(const typename L::Element* in, size_t count, bool with_sum, RowSums& row) {
   using Number = typename L::Number;

@@ -7,7 +7,8 @@
 namespace dsc {
 namespace {
 
-// This rank's slice of every row: the whole row unless the step takes a slice of it.
+// Describes which part of every row is copied: this rank's slice if the step takes a slice, otherwise the
+// whole row.
 struct RowCopy {
   RowCopy(const TensorMap& map, const void* in, size_t element_bytes) noexcept
       : rows(map.outer.total()),
@@ -15,7 +16,7 @@ struct RowCopy {
         row_bytes(map.step == MapStep::kSlice ? map.dim.part(map.rank) * map.inner * element_bytes
                                               : from_row),
         from(static_cast<const std::byte*>(in)) {
-    if (rows == 0 || row_bytes == 0) return;  // then `in` may be null
+    if (rows == 0 || row_bytes == 0) return;  // in this case `in` may be null
     if (map.step == MapStep::kSlice) from += map.dim.start(map.rank) * map.inner * element_bytes;
     if (row_bytes != from_row) return;
     row_bytes *= rows;  // the slice is the whole tensor
@@ -29,7 +30,7 @@ struct RowCopy {
 }  // namespace
 
 bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits) {
-  call.kind = OpKind::kAllGather;  // named in a failure of the device
+  call.kind = OpKind::kAllGather;  // appears in the message if the device fails
   const RowCopy copy(map, call.send, dtype_bytes(call.dtype));
   const bool on_device = comm.is_on_device(call);
   if (on_device && waits) return false;

@@ -15,19 +15,22 @@
 namespace dsc {
 namespace {
 
-// The sums of a block are in the second- or third-level cache when they are normalized. Ranks wait for each
-// other at every block, so smaller blocks cost more than they save if processors are shared.
+// Size of a block of rows. The sums of a block are still in the second-level or third-level cache when they
+// are normalized. Ranks synchronize at every block, so smaller blocks would be slower if processors are
+// shared.
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
-// Hashes the arguments that must be equal on all ranks, except the type, which every call compares.
+// Hashes the arguments that must be equal on all ranks. The element type is not included, because it is
+// compared in every call.
 uint64_t hash_of(const RmsNorm& norm, const RmsNormRows& rows) {
   const uint64_t shape = mix_id(rows.tokens, norm.hidden);
   const uint64_t given = (norm.weight ? 1u : 0u) + (rows.residual ? 2u : 0u);
-  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) | 1;  // 0 would mean no tag
+  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) |
+         1;  // a tag of 0 would mean that there is no tag
 }
 
 void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {
-  char epsilon[24];  // enough digits to distinguish it from all other values
+  char epsilon[24];  // enough digits to identify the value uniquely
   const auto [end, error] = std::to_chars(epsilon, epsilon + sizeof epsilon, norm.epsilon);
   NoteWriter note(call);
   note.add("eps ");
@@ -40,7 +43,7 @@ void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {
   if (norm.weight) note.add(" weight");
 }
 
-// The all-reduce of all rows; its buffers are those of the first row.
+// Returns the all-reduce for a block of rows, without buffers and count.
 Call sum_of_rows(const Comm& comm, const RmsNorm& norm, const RmsNormRows& rows) {
   Call call;
   call.kind = OpKind::kAllReduce;
@@ -54,11 +57,12 @@ Call sum_of_rows(const Comm& comm, const RmsNorm& norm, const RmsNormRows& rows)
 
 size_t rows_of_block(const RmsNorm& norm, const RmsNormRows& rows, const Call& call) {
   if (call.nonfinite != NonFiniteCheck::kOff)
-    return rows.tokens;  // elements are reported by their index among all
+    return rows.tokens;  // reported indices must refer to all elements
   return std::max<size_t>(1, kBlockBytes / (norm.hidden * dtype_bytes(norm.dtype)));
 }
 
-// Inputs that are not finite may be a failure, but nevertheless leave a result.
+// Runs the all-reduce of a block. If inputs that are not finite count as a failure, it returns this failure
+// instead of throwing, because the sums are still valid.
 std::optional<Error> sum_block(Comm& comm, const Call& call) {
   std::optional<Error> found;
   capture([&] { comm.run(call); },
@@ -69,7 +73,7 @@ std::optional<Error> sum_block(Comm& comm, const Call& call) {
   return found;
 }
 
-// The rows `begin` to `end` - 1, whose sums are in the output.
+// Normalizes the rows `begin` to `end` - 1. Their sums are in the output.
 void normalize_block(const RmsNorm& norm, const RmsNormRows& rows, size_t begin, size_t end) {
   const size_t bytes = norm.hidden * dtype_bytes(norm.dtype);
   for (size_t offset = begin * bytes; offset < end * bytes; offset += bytes) {
@@ -88,7 +92,7 @@ void all_reduce_rms_norm(Comm& comm, const RmsNorm& norm, const RmsNormRows& row
   Call call = sum_of_rows(comm, norm, rows);
   const size_t bytes = norm.hidden * dtype_bytes(norm.dtype), most = rows_of_block(norm, rows, call);
   size_t begin = 0;
-  do {  // also without rows, because ranks compare that too
+  do {  // runs once even without rows, because ranks compare the calls
     const size_t end = begin + std::min(most, rows.tokens - begin);
     call.send = rows.tokens == 0 ? rows.input : static_cast<const std::byte*>(rows.input) + begin * bytes;
     call.recv = rows.tokens == 0 ? rows.output : static_cast<std::byte*>(rows.output) + begin * bytes;

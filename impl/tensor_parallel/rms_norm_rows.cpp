@@ -6,11 +6,11 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // if the macro is defined, kernels.cpp includes this file
 #define HWY_TARGET_INCLUDE "tensor_parallel/rms_norm_rows.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// Must come after foreach_target.h.
+// Highway requires this include after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 #include "dtype/half-inl.hpp"
 
@@ -18,15 +18,15 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Elements that are processed at once: two Quads with AVX2. A row has as many running sums, and element i
-// belongs to sum i % kPart, so that every processor adds the same numbers in the same order.
+// Number of elements that are processed together (two Quads with AVX2), and number of running sums of a row.
+// Element i is added to sum i % kPart, so that every processor adds the same numbers in the same order.
 constexpr size_t kPart = 64;
 
-// Loops over a part are unrolled, so that the sums stay in registers. One element at a time has too many sums
-// for that, and compiling it would take most of a minute.
+// Loops over a part are unrolled, so that the sums stay in registers. Without vector instructions there are
+// too many sums for registers, and compiling unrolled loops would take almost a minute.
 constexpr int kUnrolled = HWY_TARGET == HWY_SCALAR ? 1 : 16;
 
-// Defines how vectors of the type of a computation are stored in the order in which L has their elements.
+// Defines how to store vectors of computed numbers, so that they are in the order of the elements of L.
 template <class L>
 struct Order {
   using Number = typename L::Element;
@@ -91,7 +91,7 @@ class Squares {
   Quad<typename L::V> sums_[kQuads];
 };
 
-// Copies of the last elements of a row, padded with zeros, so that nothing beyond the row is touched.
+// A copy of the last elements of a row, padded with zeros, so that nothing after the row is read or written.
 template <class L>
 struct Padded {
   using Element = typename L::Element;
@@ -104,7 +104,8 @@ HWY_INLINE void store_rounded(const Quad<typename L::V>& x, typename L::Element*
   L::template store<false>(L::pack(canonical(x)), to);
 }
 
-// Adds kPart elements of a row to those of the residual, keeps the rounded sums, and adds up their squares.
+// Adds kPart elements of a row to those of the residual, stores the rounded sums in `kept`, and adds the
+// squares of the rounded sums to `squares`.
 template <class L, bool kAdds>
 HWY_INLINE void keep_part(const typename L::Element* sum, const typename L::Element* residual,
                           typename L::Element* kept, Squares<L>& squares) {
@@ -161,7 +162,8 @@ HWY_INLINE void scale_row(const typename L::Element* kept, NumberOf<L> scale,
   std::copy_n(last.elements, count, out + at);
 }
 
-// Computed in f64, so that f32 rounds the factor of a row once.
+// Returns 1 / sqrt(mean of squares + epsilon). It is computed in f64, so that an f32 result is rounded only
+// once.
 template <typename Number>
 HWY_INLINE Number factor_of(Number squares, const RmsNorm& norm) {
   const double mean = static_cast<double>(squares) / static_cast<double>(norm.hidden);

@@ -64,12 +64,13 @@ void TensorMap::take_chunk(size_t number, size_t of, size_t element_bytes, MapBu
   chunk = {number, of, outer.total()};
   const MapBuffers moved =
       outer.total() == 1 ? take_elements(element_bytes, buffers) : take_rows(element_bytes, buffers);
-  // An empty chunk keeps the addresses, because memory after the end of a buffer may be of another kind.
+  // For an empty chunk, keep the addresses: an address after the end of a buffer may belong to another kind
+  // of memory.
   const bool is_empty = chunk.elements ? chunk.elements->count * inner == 0 : in_count() + out_count() == 0;
   if (!is_empty) buffers = moved;
 }
 
-// Rows of `outer` are contiguous in both buffers.
+// Narrows the mapping to some rows of `outer`. They are contiguous in both buffers.
 MapBuffers TensorMap::take_rows(size_t element_bytes, const MapBuffers& whole) {
   const Range rows = split_range(outer.total(), chunk.of, chunk.number);
   outer = Division(1, 1);
@@ -78,8 +79,8 @@ MapBuffers TensorMap::take_rows(size_t element_bytes, const MapBuffers& whole) {
   return {whole.send + sent * element_bytes, whole.recv + received * element_bytes};
 }
 
-// Elements of every rank's part. If the step does not divide the tensor or there is one rank, elements of the
-// whole tensor.
+// Narrows the mapping to some elements of every rank's part. If the step does not divide the tensor, or if
+// there is only one rank, these are elements of the whole tensor.
 MapBuffers TensorMap::take_elements(size_t element_bytes, const MapBuffers& whole) {
   const bool divides = !keeps_size() && size > 1, gathers = step == MapStep::kAllGather;
   const Range range = split_range(divides ? dim.part(rank) : dim.total(), chunk.of, chunk.number);
@@ -131,7 +132,8 @@ void TensorMap::set_reduce_scatter(Call& call) const {
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
 
-// This rank's part starts at the buffer that holds it; the other buffer holds the whole tensor.
+// Sets up a call for some elements of every part. The buffer for this rank's part begins with these elements;
+// the other buffer contains the whole tensor.
 void TensorMap::set_elements(Call& call, const Range& elements) const {
   const bool gathers = step == MapStep::kAllGather;
   call.kind = gathers ? OpKind::kAllGatherV : OpKind::kReduceScatterV;
@@ -146,8 +148,8 @@ void TensorMap::set_elements(Call& call, const Range& elements) const {
   call.count = blocks->total();
 }
 
-// If `outer` and `dim` are exchanged as the divided dimension, the buffer in which `outer` is divided has its
-// blocks in columns.
+// Sets up an all-to-all. If it changes the divided dimension between `outer` and `dim`, blocks are columns in
+// the buffer that contains a part of `outer`.
 void TensorMap::set_all_to_all(Call& call) const {
   const auto to_hidden = [&](int r) { return outer.part(rank) * dim.part(r) * inner; };
   const auto to_sequence = [&](int r) { return outer.part(r) * dim.part(rank) * inner; };
@@ -178,8 +180,8 @@ void TensorMap::set_all_to_all(Call& call) const {
   call.recv_blocks = spreads ? list_of(size, to_sequence) : list_of(size, to_hidden);
 }
 
-// In an all-to-all of unequal parts the shapes differ between ranks, and the engine compares them pair by
-// pair.
+// Adds the tensor's shape to the note and the tag. In an all-to-all with unequal parts, shapes differ between
+// ranks, so `dim` is left out; the engine compares the sizes of each pair of ranks.
 void TensorMap::set_shape(Call& call) const noexcept {
   NoteWriter note(call);
   note.add("[");

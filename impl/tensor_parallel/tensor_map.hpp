@@ -1,5 +1,6 @@
-// Mappings of tensor parallelism: how ranks that divide a tensor exchange its parts, forward and backward.
-// The mappings are those of Megatron-LM's tensor_parallel/mappings.py (commit d98e8a6), for any dimension.
+// Mappings of tensor parallelism. Ranks divide a tensor, and a mapping exchanges its parts in the forward and
+// backward pass. The mappings are those of Megatron-LM's tensor_parallel/mappings.py (commit d98e8a6), for
+// any dimension.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace dsc {
 
-// What a mapping does in one direction.
+// The operation of a mapping in one direction, forward or backward.
 enum class MapStep : uint8_t {
   kIdentity,
   kSlice,
@@ -25,10 +26,10 @@ enum class MapStep : uint8_t {
   kHiddenToSequence
 };
 
-// `mapping` is a valid dsc_tensor_mapping_t.
+// Returns the operation of a mapping; `mapping` must be a valid dsc_tensor_mapping_t.
 MapStep map_step(int32_t mapping, bool forward) noexcept;
 
-// Returns whether `outer` and `dim` are exchanged as the divided dimension.
+// Returns true if the step changes which dimension is divided: from `outer` to `dim`, or the reverse.
 constexpr bool exchanges_dimensions(MapStep step) noexcept {
   return step == MapStep::kSequenceToHidden || step == MapStep::kHiddenToSequence;
 }
@@ -42,34 +43,37 @@ struct MapBuffers {
   std::byte* recv;
 };
 
-// A mapping of the tensor [outer, dim, inner] on one rank. In an all-to-all of unequal parts, `outer` is not
-// divided, `dim` tells what this rank sends to each rank, and `received` what it receives from each.
+// A mapping of the tensor [outer, dim, inner] on one rank. In an all-to-all with unequal parts, `outer` is
+// not divided, `dim` contains the sizes that this rank sends to each rank, and `received` contains the sizes
+// that it receives from each rank.
 struct TensorMap {
   MapStep step;
   int rank, size;
   Division outer, dim;
   size_t inner;
   std::optional<Division> received = std::nullopt;
-  // The chunk that the call processes; `of` is 0 if it processes the whole tensor. `outer` is that of the
-  // tensor. `elements` are those of every rank's part, if the chunk is not a mapping of whole parts.
+  // The chunk that the call processes: number `number` of `of` chunks. `of` is 0 if the call processes the
+  // whole tensor. `outer` is the tensor's total of that dimension. `elements` is set if the chunk consists of
+  // some elements of every rank's part.
   struct Chunk {
     size_t number = 0, of = 0, outer = 0;
     std::optional<Range> elements = std::nullopt;
   };
   Chunk chunk = {};
 
-  // Elements of this rank's buffers.
+  // Return the number of elements in this rank's send buffer and recv buffer.
   size_t in_count() const noexcept;
   size_t out_count() const noexcept;
   bool is_local() const noexcept { return step == MapStep::kIdentity || step == MapStep::kSlice; }
   bool keeps_size() const noexcept { return step == MapStep::kIdentity || step == MapStep::kAllReduce; }
-  // Returns whether the mapping can be done in chunks: it does not exchange parts pairwise.
+  // Returns true if the mapping can be divided into chunks. This requires that ranks do not exchange parts
+  // pairwise.
   bool has_chunks() const noexcept { return step != MapStep::kAllToAll && !exchanges_dimensions(step); }
-  // Narrows a mapping with equal parts, and its buffers, to a chunk: some of the rows of `outer` or, if there
-  // is one row, some elements of each part.
+  // Narrows a mapping with equal parts, and its buffers, to a chunk. A chunk consists of some rows of
+  // `outer`. If `outer` has only one row, it consists of some elements of each part.
   void take_chunk(size_t number, size_t of, size_t element_bytes, MapBuffers& buffers);
-  // Fills in kind, count, blocks, columns, and the note with the tensor's shape, which ranks also compare.
-  // Must not be called if the step is local.
+  // Sets kind, count, blocks and columns of a call, and a note with the tensor's shape, which ranks compare.
+  // Must not be called for a local step.
   void set_call(Call& call) const;
 
  private:

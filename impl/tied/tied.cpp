@@ -31,7 +31,8 @@ void TiedLayers::note_weights(const std::vector<TiedKey>& keys) {
   }
 }
 
-// Makes one group for each set of stages, in the order of its first key, which is the same on all ranks.
+// Makes one group for each set of stages. Groups are made in the order of their first keys, which is the same
+// on all ranks.
 void TiedLayers::make_groups(Comm& comm, const TiedRequest& request, int32_t pipeline) {
   std::vector<size_t> begins;  // index of each key's first weight in weights_
   size_t weights = 0;
@@ -56,7 +57,7 @@ void TiedLayers::make_groups(Comm& comm, const TiedRequest& request, int32_t pip
   }
 }
 
-// Broadcasts the weights from the first of the stages, which is rank 0 of its group.
+// Broadcasts the weights of each group from its rank 0, which is on the first of the stages.
 void TiedLayers::copy_weights(const TiedRequest& request) const {
   std::vector<Tensor> all;
   for (const TiedKey& key : request.keys) all.insert(all.end(), key.weights.begin(), key.weights.end());
@@ -90,7 +91,7 @@ void TiedLayers::check_gradients(std::span<const Tensor> gradients, const void* 
 void TiedLayers::reduce(std::span<const Tensor> gradients, void* stream) {
   check_gradients(gradients, stream);
   for (const Group& group : groups_) {
-    // After an error the other groups are aborted, because their ranks would wait for this one.
+    // After an error, abort the other groups, because their ranks would wait for this rank.
     capture([&] { reduce_group(group, gradients, stream); },
             [&](const Error& error) {
               for (const Group& other : groups_)

@@ -1,5 +1,5 @@
-// Tied layers: weights that several stages of a pipeline hold. They are made equal at the start and stay
-// equal because their gradients are summed.
+// Tied layers: several stages of a pipeline hold the same weights. The weights are made equal at the start.
+// They stay equal because their gradients are summed over these stages.
 #pragma once
 
 #include <atomic>
@@ -16,39 +16,42 @@ namespace dsc {
 struct TiedKey {
   std::string key;
   std::vector<int32_t> stages;  // stages that hold the weights
-  std::vector<Tensor> weights;  // this rank's weights if its stage is one of them
+  std::vector<Tensor> weights;  // this rank's weights; empty if its stage holds none
 };
 
 struct TiedRequest {
-  dsc_result_t code = DSC_OK;  // error in this rank's arguments; then other fields are not read
+  // An error in this rank's arguments. If it is set, the fields after `text` are not read.
+  dsc_result_t code = DSC_OK;
   std::string text;
   std::vector<TiedKey> keys;
-  std::vector<int32_t> ranks;  // ranks of the stages of pipeline 0, then of 1, ...; empty: rank = stage
-  int32_t stages = 0;          // used if `ranks` is not empty
-  int32_t pipelines = 0;       // used if `ranks` is not empty
+  // The ranks of all stages of pipeline 0, then those of pipeline 1, and so on. If the list is empty, there
+  // is one pipeline and rank s is stage s.
+  std::vector<int32_t> ranks;
+  int32_t stages = 0;     // used if `ranks` is not empty
+  int32_t pipelines = 0;  // used if `ranks` is not empty
   int32_t sync = 1;
 };
 
 class TiedLayers {
  public:
-  // Collective. An error on one rank and a difference between ranks throw the same error on all ranks, and
-  // comm stays usable.
+  // Collective. If a rank has an error or ranks differ, all ranks throw the same error, and `comm` stays
+  // usable.
   static std::shared_ptr<TiedLayers> create(Comm& comm, TiedRequest request);
 
-  // Collective among ranks that share weights: each gradient becomes the sum over these ranks. Gradients
-  // are in the order of this rank's weights in create().
+  // Collective among the ranks that share weights. Each gradient is replaced by its sum over these ranks.
+  // Gradients are in the order of this rank's weights in create().
   void reduce(std::span<const Tensor> gradients, void* stream);
 
-  // Any thread.
+  // These functions may be called from any thread.
   int32_t owner(const std::string& key) const;
   int32_t stage() const noexcept { return stage_; }
-  void close() noexcept;  // ends this rank's part
+  void close() noexcept;  // ends this rank's participation
 
-  // True while a call uses this object, so that a second thread can be refused.
+  // True while a call uses this object, to detect calls from a second thread.
   std::atomic<bool> in_call{false};
 
  private:
-  // The weights of all keys that the same stages hold.
+  // The weights of all keys that are on the same stages.
   struct Group {
     std::shared_ptr<Comm> comm;
     std::vector<size_t> weights;  // indices in weights_
@@ -69,7 +72,7 @@ class TiedLayers {
   void check_gradients(std::span<const Tensor> gradients, const void* stream) const;
 
   int32_t stage_ = 0;
-  std::vector<Owner> owners_;    // by key
+  std::vector<Owner> owners_;    // one entry per key
   std::vector<Weight> weights_;  // weights of this rank in the caller's order
   std::vector<Group> groups_;    // groups of this rank, in the order of their first keys
 };

@@ -16,11 +16,11 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kTroubleTag = 11;  // the tags keep these exchanges apart from others
+constexpr uint64_t kTroubleTag = 11;  // tags distinguish these exchanges from others
 constexpr uint64_t kPlanTag = 12;
 constexpr uint64_t kShapesTag = 13;
 constexpr uint64_t kWordsTag = 14;
-constexpr size_t kShownKeyBytes = 120;  // of one value in messages
+constexpr size_t kShownKeyBytes = 120;  // limit for a value in messages
 
 struct Trouble {
   int32_t code = DSC_OK;
@@ -155,7 +155,7 @@ std::string describe_all(const TiedKey& key) {
   return joined(key.weights, "; ", [](const Tensor& weight) { return describe(weight); });
 }
 
-// Throws MISMATCH with the weights of a key on two ranks that differ. Collective.
+// Collective. Throws MISMATCH; the message shows the weights of a key on two ranks where they differ.
 [[noreturn]] void explain_shapes(Comm& comm, const TiedKey& key, size_t one, size_t other) {
   using Words = std::array<char, kShownKeyBytes>;
   Words mine{};

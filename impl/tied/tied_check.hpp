@@ -1,4 +1,4 @@
-// Checks that ranks agree on tied layers before these are made.
+// Checks that all ranks agree on the tied layers before these are created.
 #pragma once
 
 #include "comm/comm.hpp"
@@ -14,7 +14,7 @@ struct TiedPosition {
 
 TiedPosition tied_position(const TiedRequest& request, int rank) noexcept;
 
-// Returns indices into request.keys in the sorted order of the keys.
+// Returns the indices of request.keys, sorted by key.
 std::vector<size_t> sorted_keys(const TiedRequest& request);
 
 // Collective. Throws the same error on all ranks.

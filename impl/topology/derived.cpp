@@ -17,7 +17,8 @@ void check_level(size_t length, std::span<const int32_t> sizes, size_t level) {
   std::string text;
   for (const int32_t size : sizes) {
     if (size < 1) fail(DSC_ERR_INVALID_ARG, "a level's size is %d, expected 1 or more", size);
-    if (product <= length) product *= static_cast<size_t>(size);  // product stays far from an overflow
+    // Bounded, so that the product cannot overflow.
+    if (product <= length) product *= static_cast<size_t>(size);
     text += (text.empty() ? "" : " x ") + std::to_string(size);
   }
   if (product != length)
@@ -84,7 +85,7 @@ std::vector<int32_t> hybrid_sizes(int32_t length) {
   return sizes;
 }
 
-// ---- experts ----
+// ---- Experts ----
 
 namespace {
 
@@ -93,7 +94,7 @@ int32_t size_of(const RankMesh& mesh, std::string_view name) {
   return axis ? axis->size : 1;
 }
 
-// Throws INVALID_ARG if a mesh of experts cannot be made for this mesh.
+// Throws INVALID_ARG if no mesh of experts can be made from this mesh.
 void check_dense(const RankMesh& dense, int32_t ep) {
   if (!dense.has_order())
     fail(DSC_ERR_INVALID_ARG, "the dense mesh has no order, expected one such as \"tp-cp-ep-dp-pp\"");
@@ -111,7 +112,7 @@ void check_dense(const RankMesh& dense, int32_t ep) {
 
 }  // namespace
 
-// The axes keep the order of the dense mesh; only their sizes change.
+// The expert mesh has the axes of the dense mesh in the same order, with other sizes.
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   if (ep < 1) fail(DSC_ERR_INVALID_ARG, "ep is %d, expected 1 or more", ep);
   if (expert_tp < 0)
@@ -146,7 +147,7 @@ RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   return experts;
 }
 
-// ---- names and factors ----
+// ---- Names ----
 
 std::string rank_name(const RankMesh& mesh, int32_t rank, const NameStyle& style) {
   std::vector<std::string_view> omitted;

@@ -1,5 +1,4 @@
-// What is derived from the groups of a mesh: levels, selected members, the mesh of the experts, names and
-// factors.
+// Derives levels, selected members, the mesh of the experts, and names of ranks from the groups of a mesh.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace dsc {
 
-// Lists of ranks of equal length, whose entries are computed on demand.
+// Lists of ranks. All lists have the same length. Entries are computed when they are needed.
 struct RankLists {
   size_t count = 0;
   size_t size = 0;
@@ -25,27 +24,28 @@ struct RankLists {
 
 RankLists lists_of(MeshGroups groups);
 
-// Treats each list as a box with these sides, the first one fastest, and returns the lists along side
-// `level`. The product of the sizes must be the length of the lists.
+// Treats each list as a box with these sides, the first side fastest, and returns the lists along side
+// `level`. The product of the sizes must equal the length of the lists.
 RankLists level_lists(RankLists lists, std::span<const int32_t> sizes, size_t level);
 
-// Returns for each list the members at these positions, in this order. Negative positions count from the end,
-// and repeated members are left out.
+// Returns, for each list, the members at these positions, in this order. Negative positions count from the
+// end. A repeated member is returned once.
 RankLists picked_lists(RankLists lists, std::span<const int32_t> positions);
 
-// Returns 2, 4, ... below the length: the sizes into which Megatron-LM divides DP x CP groups. The length
-// must be 1 or even.
+// Returns the powers of two from 2 to half the length. Megatron-LM divides DP x CP groups into groups of
+// these sizes. The length must be 1 or a multiple of every size.
 std::vector<int32_t> hybrid_sizes(int32_t length);
 
-// Returns the mesh of the experts for a dense mesh. It has the same ranks and order, its own tp (0: that of
-// the dense mesh), ep, and as dp the rest. Throws INVALID_ARG unless the pp groups are equal in both.
+// Returns the mesh of the experts for a dense mesh. It has the same ranks and the same order of axes. Its tp
+// is `expert_tp` (0: that of the dense mesh), and its dp is computed from the number of ranks. Throws
+// INVALID_ARG if the two meshes would have different pp groups.
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp);
 
 // Options of rank_name().
 struct NameStyle {
-  std::string_view omit;   // such as "data-pipe"; names that are not axes are ignored
-  std::string_view inner;  // between axis and number
-  std::string_view outer;  // between axes
+  std::string_view omit;   // axes to leave out, such as "data-pipe"; unknown names are ignored
+  std::string_view inner;  // text between an axis and its number
+  std::string_view outer;  // text between two axes
 };
 std::string rank_name(const RankMesh& mesh, int32_t rank, const NameStyle& style);
 

@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// Returns the groups along these axes; axes that the mesh lacks count as axes of size 1.
+// Returns the groups along these axes. An axis that the mesh does not have counts as an axis of size 1.
 MeshGroups groups_of(const RankMesh& mesh, std::initializer_list<std::string_view> names) {
   std::vector<size_t> axes;
   for (const std::string_view name : names)
@@ -36,12 +36,14 @@ class Planner {
     plan_.starts.push_back(plan_.ranks.size());
   }
 
-  // Adds all groups or, for a single rank, only the group that contains it, which is found by arithmetic.
+  // Adds all groups. If the plan is for a single rank, adds only the group of this rank, which is computed
+  // without a search.
   void add_all(const char* name, const MeshGroups& groups) {
     for_each(groups, [&](const RankLists& lists, size_t index) { add(name, lists.list(index)); });
   }
 
-  // Calls body(lists, index) for all lists, or only for the list that contains the rank.
+  // Calls body(lists, index) for all groups or, if the plan is for a single rank, only for the group of this
+  // rank.
   template <typename Body>
   void for_each(const MeshGroups& groups, Body&& body) const {
     const RankLists lists = lists_of(groups);
@@ -62,7 +64,7 @@ RankLists single(std::vector<int32_t> ranks) {
   return {1, size, [ranks = std::move(ranks)](size_t, size_t member) { return ranks[member]; }};
 }
 
-// Adds the lists of every level of one list, level after level.
+// Divides one list into levels, and adds the lists of each level.
 void add_levels(Planner& plan, std::initializer_list<const char*> names, const std::vector<int32_t>& list,
                 std::span<const int32_t> sizes) {
   for (size_t level = 0; level < sizes.size(); ++level) {
@@ -137,7 +139,8 @@ void add_dense(Planner& plan, const RankMesh& dense, const GroupPlanSettings& se
   plan.add_all("tp_cp", groups_of(dense, {"tp", "cp"}));
 }
 
-// Each instance of the distributed optimizer owns consecutive whole lists of tp x ep x pp.
+// Each instance of the distributed optimizer owns a consecutive range of lists. Each list contains all ranks
+// of tp x ep x pp.
 void add_instances(Planner& plan, const RankMesh& experts, size_t lists_each) {
   const RankLists lists = lists_of(groups_of(experts, {"tp", "ep", "pp"}));
   std::vector<int32_t> ranks;

@@ -1,5 +1,5 @@
-// Lists all groups that Megatron-LM or DeepSpeed creates for a mesh, in the order in which every rank has to
-// create them.
+// Lists all groups that Megatron-LM or DeepSpeed creates for a mesh. The groups are in the order in which
+// every rank must create them.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace dsc {
 // Selects the framework and the groups to plan.
 struct GroupPlanSettings {
   std::string_view style;             // "megatron" or "deepspeed"
-  const RankMesh* experts = nullptr;  // null: ep is 1, and tp is that of the dense mesh
+  const RankMesh* experts = nullptr;  // mesh of the experts; null means ep 1 and the tp of the dense mesh
   std::span<const int32_t> cp_levels = {};
   int32_t instances = 1;  // number of instances of the distributed optimizer
   bool hybrid = false;
   int32_t virtual_stages = 1;
-  int32_t rank = -1;  // only groups that contain this rank; -1: all
+  int32_t rank = -1;  // list only the groups that contain this rank; -1: all groups
 };
 
-// Groups one after another; group g has the name names[g].
+// A list of groups. Group g has the name names[g].
 struct GroupPlan {
   std::vector<const char*> names;  // string literals
   std::vector<size_t> starts;      // group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]

@@ -53,7 +53,7 @@ int64_t product_of(const std::vector<MeshAxis>& axes) {
 
 }  // namespace
 
-// ---- groups ----
+// ---- Groups ----
 
 int32_t MeshGroups::offset(const std::vector<Digit>& digits, int32_t number) noexcept {
   int32_t sum = 0;
@@ -83,7 +83,7 @@ MeshPosition MeshGroups::position(int32_t rank) const noexcept {
   return {number(outside_, own), number(inside_, own)};
 }
 
-// ---- the mesh ----
+// ---- The mesh ----
 
 RankMesh::RankMesh(const MeshSettings& settings) : first_rank_(settings.first_rank) {
   take_axes(settings);
@@ -96,7 +96,8 @@ RankMesh::RankMesh(const MeshSettings& settings) : first_rank_(settings.first_ra
   }
 }
 
-// Infers the size of an axis of -1 from the world size, and checks that everything fits.
+// Computes the size of an axis given as -1 from the world size, and checks that the product of the sizes
+// equals the world size.
 void RankMesh::take_axes(const MeshSettings& settings) {
   axes_ = settings.axes;
   check_axes(axes_);
@@ -128,7 +129,7 @@ void RankMesh::take_axes(const MeshSettings& settings) {
          first_rank_, size_, static_cast<long long>(kMostRanks - 1));
 }
 
-// Without an order the last axis is the fastest one.
+// Without a given order, the last axis is the fastest.
 void RankMesh::take_order(const char* order) {
   if (!order) {
     for (size_t axis = axes_.size(); axis > 0; --axis) order_.push_back(axis - 1);
@@ -153,7 +154,7 @@ void RankMesh::take_order(const char* order) {
         ep->size, cp->size);
 }
 
-// Axes of size 1 may be missing in an order.
+// An order may omit axes of size 1. They are appended to it.
 void RankMesh::append_rest(const std::vector<std::string>& known) {
   for (size_t axis = 0; axis < axes_.size(); ++axis) {
     if (std::ranges::find(order_, axis) != order_.end()) continue;
@@ -240,7 +241,7 @@ MeshGroups RankMesh::groups(const std::vector<size_t>& axes) const {
   return groups;
 }
 
-// Axes without a fixed coordinate span the group; the fixed ones only shift its first rank.
+// Axes without a fixed coordinate span the group. Fixed coordinates only shift its first rank.
 MeshGroups RankMesh::matching(std::span<const int32_t> coordinates) const {
   MeshGroups groups;
   groups.first_rank_ = first_rank_;

@@ -1,5 +1,5 @@
-// Named axes over ranks: the coordinates of a rank, and the ranks that share a group with it. Pure
-// arithmetic.
+// Arithmetic on a mesh of ranks with named axes: the coordinates of a rank, and the ranks that share a group
+// with it.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct MeshAxis {
 struct MeshSettings {
   std::vector<MeshAxis> axes;  // a size of -1 is allowed once and is inferred from the world size
   const char* order = nullptr;
-  int32_t world_size = 0;  // 0: the product of the sizes
+  int32_t world_size = 0;  // 0 means the product of the sizes
   int32_t first_rank = 0;
 };
 
@@ -35,14 +35,15 @@ struct MeshPosition {
   int32_t member;
 };
 
-// The groups along some axes: ranks of a group differ in no other axis. Groups and members are numbered by
-// their coordinates, the fastest axis first, independent of the order in which the axes were given.
+// The groups along some axes. Ranks of the same group differ only in these axes. Groups and members are
+// numbered by their coordinates, the fastest axis first. The order in which the axes were given does not
+// matter.
 class MeshGroups {
  public:
   int32_t count() const noexcept { return count_; }
   int32_t size() const noexcept { return size_; }
   int32_t rank(int32_t group, int32_t member) const noexcept;
-  MeshPosition position(int32_t rank) const noexcept;  // for a rank of the mesh
+  MeshPosition position(int32_t rank) const noexcept;  // the rank must be in the mesh
 
  private:
   friend class RankMesh;
@@ -69,12 +70,13 @@ class RankMesh {
   int32_t first_rank() const noexcept { return first_rank_; }
   const std::vector<MeshAxis>& axes() const noexcept { return axes_; }
   const std::vector<size_t>& order() const noexcept { return order_; }  // fastest first
-  bool has_order() const noexcept { return ordered_; }                  // whether an order was given
+  bool has_order() const noexcept { return ordered_; }                  // whether the caller gave an order
   std::string order_text() const { return text_of(order_); }
   std::string text_of(const std::vector<size_t>& axes) const;  // such as "tp-cp-ep-dp-pp", fastest first
-  std::string describe() const;  // equal for equal meshes, except for the order in which axes were named
+  // Equal texts mean equal meshes; the order in which axes were named does not matter.
+  std::string describe() const;
 
-  // Each function throws INVALID_ARG for arguments that do not belong to this mesh.
+  // Each of these functions throws INVALID_ARG for arguments that do not belong to this mesh.
   size_t axis(std::string_view name) const;
   std::vector<size_t> axis_set(std::string_view names) const;  // from a text such as "tp-dp"
   void check_rank(const char* name, int32_t rank) const;
@@ -85,14 +87,14 @@ class RankMesh {
   int32_t coordinate(int32_t rank, size_t axis) const noexcept;
   int32_t rank(std::span<const int32_t> coordinates) const;
   int32_t replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept;
-  // Returns the rank at a distance of `steps` along an axis, which is treated as a ring.
+  // Returns the rank that is `steps` further along an axis, which is treated as a ring.
   int32_t neighbor(int32_t rank, size_t axis, int32_t steps) const noexcept;
-  // Takes a text such as "tp-dp".
+  // `names` is a text such as "tp-dp".
   MeshGroups groups(std::string_view names) const { return groups(axis_set(names)); }
-  // Without axes every rank is a separate group.
+  // If `axes` is empty, every rank is a separate group.
   MeshGroups groups(const std::vector<size_t>& axes) const;
-  // Returns a single group of the ranks with these coordinates, in ascending order; -1 matches any
-  // coordinate.
+  // Returns a single group of the ranks with these coordinates, in ascending order. The coordinate -1 matches
+  // any value.
   MeshGroups matching(std::span<const int32_t> coordinates) const;
 
  private:

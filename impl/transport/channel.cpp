@@ -16,12 +16,12 @@
 namespace dsc {
 namespace {
 
-// Credits are returned in batches, so that few messages carry them.
+// Credits are returned in batches, so that few messages are needed for them.
 constexpr uint64_t kBatch = TransportChannel::kSlots / 2;
 
 constexpr int64_t kLookMs = 250;
 constexpr uint32_t kSilentMs = 3000;
-constexpr int kUnanswered = 2;  // probes without an answer; a host that is up answers each one
+constexpr int kUnanswered = 2;  // after this many unanswered probes a host is cut off
 
 }  // namespace
 
@@ -54,8 +54,9 @@ void TransportChannel::connect(const std::string& peer_address) {
   if (result != DSC_OK) fail(result, "%s cannot connect: %s", transport_->table().library, why);
 }
 
-// The module's thread and the waiting thread often share a processor, where each notification may cost two
-// context switches. So only events that the waiting thread needs are reported.
+// Returns whether the waiting thread needs this event. Other events are not reported, because the module's
+// thread and the waiting thread often share a processor, and each notification may then cost two context
+// switches.
 bool TransportChannel::needs_notification(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
   if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || puts_before_notify_ == 0) return true;
@@ -63,7 +64,7 @@ bool TransportChannel::needs_notification(int32_t event, int32_t detail) noexcep
   return false;
 }
 
-// Runs inside the module, with the pair locked: it only records the event and wakes the poller.
+// Runs inside the module while the pair is locked. Therefore it only records the event and wakes the poller.
 void TransportChannel::on_event(int32_t event, int32_t fd) noexcept {
   if (event == DSC_TRANSPORT_OPENED) {
     set_data_options(fd);
@@ -110,9 +111,9 @@ void TransportChannel::hand_back_polling() noexcept { transport_->table().poll_p
 
 bool TransportChannel::move() { return transport_->table().move_pair(pair_) != 0; }
 
-// The kernel retransmits what was not acknowledged, and probes a peer whose window is closed; both count
-// here. TCP_USER_TIMEOUT is not suitable: it also counts the time in which the peer answers that its window
-// is closed.
+// Counts retransmissions of data that was not acknowledged, and probes of a peer whose receive window is
+// closed. TCP_USER_TIMEOUT is not suitable, because it also counts the time in which the peer answers that
+// its window is closed.
 bool TransportChannel::is_cut_off() noexcept {
   MutexLock lock(mutex_);
   const int64_t now = now_ns();
@@ -130,7 +131,8 @@ bool TransportChannel::all_delivered() noexcept {
   return fd_ < 0 || (all_sent() && (::ioctl(fd_, SIOCOUTQ, &left) != 0 || left == 0));
 }
 
-// The lock is needed because the descriptor may belong to another file once it is closed.
+// Holds the lock, so that the connection is not closed at the same time. After a close, the descriptor could
+// already belong to another file.
 void TransportChannel::shut_down() noexcept {
   MutexLock lock(mutex_);
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
@@ -147,7 +149,7 @@ dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, siz
   return region;
 }
 
-// Errors are ignored: a thread that waits for something from the connection notices that the connection has
+// Ignores errors, because a thread that waits for data of the connection notices that the connection has
 // ended.
 void TransportChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
   char why[256];

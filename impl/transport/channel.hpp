@@ -1,11 +1,12 @@
-// A connection between two hosts. Bytes travel in one of two ways:
+// A connection between two hosts. Bytes are sent in one of two ways:
 //
-// - post: into a ring of slots that the receiver owns for the life of the connection. The sender holds a
-//   credit for each vacant slot, so that the ring never overflows and no request is needed first.
-// - put: directly into memory that the receiver has offered. Large data travels this way, without a copy.
+// - post: into a ring of slots that the receiver keeps as long as the connection exists. The sender has one
+//   credit for each free slot. Therefore the ring never overflows, and the sender does not have to ask first.
+// - put: directly into memory that the receiver has offered. Large data is sent this way, without an
+//   additional copy.
 //
-// No function blocks. Events (connected, sent, arrived, ended) notify the poller. Functions are called by one
-// thread at a time unless they say "any thread".
+// No function blocks. Events (connected, sent, arrived, ended) notify the poller. One thread at a time may
+// call these functions, except those marked "any thread".
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ class TransportChannel {
   static constexpr size_t kSlotBytes = size_t{256} * 1024;
   static constexpr uint64_t kSlots = 8;
 
-  // Opens a listening end. Throws BACKEND if the transport cannot listen.
+  // Starts to listen for the peer. Throws BACKEND if the transport cannot listen.
   TransportChannel(std::shared_ptr<Transport> transport, Poller& poller);
   ~TransportChannel();
   TransportChannel(const TransportChannel&) = delete;
@@ -34,57 +35,57 @@ class TransportChannel {
 
   // Returns the address that the peer needs to connect.
   const std::string& address() const noexcept { return address_; }
-  // Starts connecting and returns at once. Throws BACKEND for an invalid address.
+  // Starts to connect and returns immediately. Throws BACKEND for an invalid address.
   void connect(const std::string& peer_address);
 
   bool open() const noexcept { return state_ == State::kOpen; }
   bool ended() const noexcept { return state_ == State::kEnded; }
   std::string why_ended() const;
-  // Returns whether the peer's host has acknowledged nothing for seconds. A process that does not read is a
-  // different case: its kernel still answers. Any thread.
+  // Returns whether the peer's host has acknowledged nothing for some seconds. This does not include a peer
+  // process that reads nothing, because the kernel of its host still answers. Any thread.
   bool is_cut_off() noexcept;
 
-  // Sends the abort message to the peer. Any thread; only the first call has an effect.
+  // Sends the abort message to the peer. Only the first call has an effect. Any thread.
   void send_abort(const Failure& cause);
   // Returns the peer's abort message, or null if it has sent none.
   const Failure* abort_cause();
 
-  // From now on the polling thread moves the bytes of this connection. The poller reports events under this
-  // index.
+  // From now on the waiting thread moves the bytes of this connection. The poller reports events of the
+  // connection with this index.
   void take_over_polling(int32_t index);
   // From now on the module's thread moves the bytes, until the next take_over_polling(). Any thread.
   void hand_back_polling() noexcept;
-  // Moves bytes when the poller reports an event. True if there is more to move at once.
+  // Moves bytes after the poller has reported an event. Returns true if there is more to move immediately.
   bool move();
 
-  // Makes the connection end soon, on both sides. Any thread.
+  // Requests the end of the connection, which follows soon on both sides. Any thread.
   void shut_down() noexcept;
-  // Ends the connection now. Afterwards nothing accesses memory that was posted, put or offered.
+  // Ends the connection. When this returns, nothing accesses memory that was posted, put or offered.
   void close();
 
-  // may_post() tells whether there is a credit; post() uses one, for at most kSlotBytes. The memory is read
-  // until all_sent(). Has no effect once the connection has ended.
+  // may_post() returns whether there is a credit. post() uses one credit and sends at most kSlotBytes. The
+  // memory must stay unchanged until all_sent(). After the connection has ended, post() has no effect.
   bool may_post();
   void post(const void* memory, size_t bytes);
   bool all_sent() const noexcept { return sent_ >= needed_; }
-  // Returns whether the peer's kernel has acknowledged all data, so that ending the connection loses nothing.
+  // Returns whether the peer's kernel has acknowledged all data. Ending the connection then loses nothing.
   // Any thread.
   bool all_delivered() noexcept;
 
-  // Returns the number of messages that the peer posted and release() has not freed.
+  // Returns the number of messages from the peer that have arrived and were not released.
   uint64_t waiting();
-  // Returns the oldest of these messages, or null if there is none.
+  // arrived() returns the oldest of these messages, or null if there is none. release() frees its slot.
   const std::byte* arrived();
   void release();
 
-  // Lets the peer put into this memory, `puts` times. Only one offer is open at a time, until withdraw(). The
-  // poller is notified when the last put has arrived, or for each one.
+  // Allows the peer to put into this memory `puts` times. Only one offer may be open at a time, until
+  // withdraw(). The poller is notified after the last put, or after each one.
   enum class Tell { kLast, kEach };
   void offer(void* memory, size_t bytes, uint64_t puts, Tell tell);
-  uint64_t puts_arrived();  // counts since the latest offer
+  uint64_t puts_arrived();  // number of puts since the latest offer
   void withdraw();
 
-  // Returns whether the peer has an open offer; the last put into an offer uses it up.
+  // Returns whether the peer has an open offer. The last put into an offer closes it.
   bool offered();
   void put(const void* memory, size_t bytes, size_t offset, bool last);
 
@@ -109,16 +110,18 @@ class TransportChannel {
   dsc_transport_region* in_abort_ = nullptr;
   Failure mine_, peers_;
 
-  uint64_t posted_ = 0, credits_ = kSlots;  // from this side to the peer
-  uint64_t arrived_ = 0, released_ = 0;     // from the peer to this side
+  uint64_t posted_ = 0, credits_ = kSlots;  // from this host to the peer
+  uint64_t arrived_ = 0, released_ = 0;     // from the peer to this host
   uint64_t offers_ = 0, puts_arrived_ = 0;
-  // an abort message may be sent while another message is sent; the lock keeps the counter in send order
+  // An abort message may be sent while another thread sends a message. The lock keeps the numbers of messages
+  // in the order of sending.
   Mutex send_mutex_;
-  // number of messages; the last one with data has number `needed_`
+  // Number of messages so far. `needed_` is the number of the last message that contained data.
   uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
-  std::atomic<uint64_t> puts_before_notify_{0};  // puts that must arrive before the poller is notified
+  // Number of puts that must still arrive before the poller is notified.
+  std::atomic<uint64_t> puts_before_notify_{0};
   std::atomic<bool> abort_was_sent_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;

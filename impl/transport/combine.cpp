@@ -9,8 +9,8 @@ namespace {
 
 bool goes_to(int32_t host, int32_t root) { return root == kEverybody || root == host; }
 
-// Returns the sources in the order of hosts: the oldest posted message of each other host, and `mine`. A
-// source is null if nothing has arrived.
+// Returns the inputs of all hosts in the order of hosts: `mine` for this host, and the oldest posted message
+// of each other host. An input that has not arrived is null.
 std::vector<const void*> sources_of(Connections& connections, const void* mine) {
   std::vector<const void*> sources(static_cast<size_t>(connections.size()));
   for (int32_t host = 0; host < connections.size(); ++host)
@@ -28,7 +28,7 @@ void reduce_into(const ReduceSpec& spec, const std::vector<const void*>& sources
   dsc::reduce(spec, sources.data(), static_cast<int>(sources.size()), &out, 1, count);
 }
 
-// State of one combine_shares(): how far each share has been posted, combined and put.
+// The state of one combine_shares(): how far each share has been posted, combined and put.
 class SharedCombine {
  public:
   SharedCombine(Connections& connections, CombineMemory memory, const Shares& shares, const ReduceSpec& spec,
@@ -67,7 +67,7 @@ class SharedCombine {
            (expected > 0 && channel.puts_arrived() < expected);
   }
 
-  // Posts the next piece of this host's input for the peer's share.
+  // Posts the next piece of this host's input to the peer that combines it.
   bool try_post(int32_t peer) {
     uint64_t& piece = posted_[static_cast<size_t>(peer)];
     if (piece == shares_.pieces(peer) || !connections_.channel(peer).may_post()) return false;
@@ -118,13 +118,13 @@ class SharedCombine {
   const ReduceSpec& spec_;
   const int32_t root_;
   const size_t element_bytes_ = dtype_bytes(spec_.dtype);
-  uint64_t combined_ = 0;               // number of pieces of this host's share
-  std::vector<uint64_t> posted_, put_;  // number of pieces, by peer
+  uint64_t combined_ = 0;               // number of pieces of this host's share that are combined
+  std::vector<uint64_t> posted_, put_;  // number of pieces that were posted to, and put to, each peer
 };
 
 }  // namespace
 
-// The reduction runs after all inputs have arrived, so that elements are combined in the order of hosts.
+// The reduction starts when all inputs have arrived, so that elements are combined in the order of hosts.
 void combine_whole(Connections& connections, CombineMemory memory, size_t count, const ReduceSpec& spec,
                    int32_t root, Deadline deadline) {
   const size_t bytes = count * dtype_bytes(spec.dtype);

@@ -20,12 +20,14 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;      // interval of retries, because each request loads the exchange
+// Interval of retries, which is long because each request puts load on the exchange.
+constexpr int64_t kAskMs = 200;
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
-constexpr int64_t kBrieflyMs = 100;  // limit for an orderly end, which is not essential
+constexpr int64_t kBrieflyMs = 100;  // limit for closing connections in order, which is not essential
 
-// The module writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in
-// the calling thread during its lifetime and discards one that was raised meanwhile.
+// The module writes to sockets in a way that raises SIGPIPE if the peer has closed the connection. While this
+// object exists, the signal is blocked in the calling thread. A signal that was raised in that time is
+// discarded.
 class NoSigpipe {
  public:
   NoSigpipe() noexcept {
@@ -50,7 +52,7 @@ class NoSigpipe {
   bool was_pending_;
 };
 
-// Checks the arguments and the limit of open files before anything is opened.
+// Checks the arguments, and the limit on open files, before anything is opened.
 std::vector<int32_t> checked(std::vector<int32_t> members, int32_t rank) {
   const size_t others = members.size() - 1;
   if (rank < 0 || rank >= static_cast<int32_t>(members.size()))
@@ -80,8 +82,8 @@ Connections::Connections(const std::shared_ptr<Transport>& transport, int32_t ra
       channels_[static_cast<size_t>(peer)] = std::make_unique<TransportChannel>(transport, poller_);
 }
 
-// The module's thread reads what is left: closing a socket that holds unread data resets the connection and
-// discards what was sent last.
+// Lets the module's thread read the remaining data. Closing a socket with unread data would reset the
+// connection and discard what was sent last.
 Connections::~Connections() {
   const NoSigpipe no_sigpipe;
   hand_back_polling();
@@ -119,8 +121,8 @@ void Connections::refuse(Exchange& exchange, std::string_view prefix, int32_t ra
   call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
 }
 
-// Makes a request of the exchange in slices, so that an abort ends it. Returns TIMEOUT if there is no answer
-// by the deadline.
+// Repeats a request to the exchange with short deadlines, so that an abort can end it. Returns TIMEOUT if
+// there is no answer by the deadline.
 std::optional<Error> Connections::repeat(Deadline deadline, const std::vector<bool>& awaited,
                                          const std::function<void(Deadline slice)>& request) {
   for (;;) {
@@ -134,7 +136,7 @@ std::optional<Error> Connections::repeat(Deadline deadline, const std::vector<bo
   }
 }
 
-// All peers are asked even after the deadline, so that the error names every missing one.
+// Asks all peers even after the deadline, so that the error names every peer that is missing.
 void Connections::exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   const std::vector<bool> nobody(members_.size());
   capture(
@@ -173,8 +175,8 @@ void Connections::connect_all(Deadline deadline) {
   run(deadline, [&](int32_t peer) { return channel(peer).open() ? Step::kDone : Step::kWait; });
 }
 
-// The first message on a connection is its sender's nonce. A wrong nonce means that the connection comes from
-// a different program.
+// Each host first sends its nonce on every connection. A wrong nonce means that the connection comes from
+// another program.
 void Connections::check_peers(Deadline deadline) {
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_) channel(peer).post(nonces_[static_cast<size_t>(rank_)].data(), kNonceBytes);
@@ -212,7 +214,7 @@ void Connections::finish_abort(Deadline deadline) noexcept {
     if (channel) channel->shut_down();
 }
 
-// The overlap hook also runs if the operation never waited for data.
+// Also runs the overlap hook if the operation never had to wait for data.
 void Connections::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
   if (failure_)
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
@@ -230,7 +232,7 @@ void Connections::perform(const char* name, const std::function<void()>& operati
   throw *failure_;
 }
 
-// Runs the overlap hook once; false if there is none or it has run.
+// Runs the overlap hook, but only once. Returns false if there is none or it has already run.
 bool Connections::run_overlap() {
   if (!overlap_) return false;
   hand_back_polling();
@@ -258,21 +260,21 @@ void Connections::move(uint64_t seen, Deadline deadline) {
   } while (poller_.count() == seen && !deadline.passed());
 }
 
-// Sends the cause to all peers that can still receive it.
+// Sends the cause to all peers whose connection is still open.
 void Connections::send_abort(const Failure& why) noexcept {
   hand_back_polling();
   for (const auto& channel : channels_)
     if (channel) channel->send_abort(why);
 }
 
-// Gives the peers time to receive the cause before the sockets are shut down.
+// Gives the peers some time to receive the cause before the sockets are shut down.
 void Connections::await_abort_sent(Deadline deadline) noexcept {
   wait_briefly(deadline,
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
-// All sockets are shut down first, so that the module's thread ends the connections: closing one from here
-// blocks until that thread returns from its poll.
+// First shuts down all sockets, so that the module's thread ends the connections. If this thread closed them
+// itself, it would block until the module's thread returns from its poll.
 void Connections::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
@@ -281,7 +283,7 @@ void Connections::end_all() {
     if (channel) channel->close();
 }
 
-// Polls every millisecond, because the kernel does not report when a peer has received.
+// Checks every millisecond, because the kernel does not report when a peer has received data.
 void Connections::wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channel)) noexcept {
   uint64_t seen;
   do {
@@ -300,7 +302,7 @@ void Connections::run(Deadline deadline, const std::function<Step(int32_t)>& loo
     bool moved = false, all_done = true, all_sent = true;
     for (int32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;
-      // read before look(), because data that arrived before the end still counts
+      // Read before look(), because data that arrived before the end of the connection is still valid.
       const bool ended = channel(peer).ended();
       const Step step = look(peer);
       const bool is_late = step == Step::kWait || step == Step::kReceive;
@@ -334,7 +336,7 @@ void Connections::fail_ended(int32_t peer) {
   if (!said) fail_dead(peer, "the connection to " + name_of(peer) + " ended: " + channel(peer).why_ended());
   Failure there = *said;
   there.bound();
-  Failure failure;  // an error of the other host's own call becomes REVOKED here
+  Failure failure;  // an error that concerns only a call of the other host becomes REVOKED here
   failure.code = is_group_fatal(there.code) ? there.code : DSC_ERR_REVOKED;
   failure.ranks = there.ranks;
   failure.has_user_ranks = there.has_user_ranks;

@@ -1,4 +1,4 @@
-// A counter of events on which a thread waits for the next increment.
+// A counter of events, with a function to wait for the next event.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,12 @@
 
 namespace dsc {
 
-// It sleeps on a futex instead of a condition variable, because the waiting thread and the module's thread
-// would contend for the lock of the condition variable: an all_reduce of 25 MiB on two ranks took 2,000
-// context switches with one, and 250 without.
+// Sleeps on a futex and not on a condition variable. With a condition variable, the waiting thread and the
+// module's thread would contend for its lock: an all_reduce of 25 MiB on two ranks took 2,000 context
+// switches with one, and 250 with a futex.
 class EventCount {
  public:
-  // Any thread may call it. It is cheap while nobody waits, and never blocks.
+  // Any thread may call it. It is fast if no thread waits, and never blocks.
   void increment() noexcept {
     count_.fetch_add(1);
     notifier_.notify();
@@ -22,7 +22,7 @@ class EventCount {
 
   uint64_t count() const noexcept { return count_.load(); }
 
-  // Waits until the count differs from `seen`; false if the deadline passes first.
+  // Waits until the count differs from `seen`. Returns false if the deadline passes first.
   bool wait(uint64_t seen, Deadline deadline) {
     for (;;) {
       NotifierWait sleep(notifier_);

@@ -10,7 +10,7 @@ namespace {
 
 enum class Kind : uint8_t { kHello = 1, kRefusal = 2 };
 
-// Writes the positions and bytes in which `text` differs from `base`, which has the same length.
+// Writes the positions and bytes in which `text` differs from `base`. Both have the same length.
 void write_difference(ByteWriter& writer, const std::string& base, const std::string& text) {
   std::string difference;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -61,7 +61,7 @@ std::string encode_refusal(const Error& why) {
   return writer.take();
 }
 
-// Skips the differences for lower hosts to reach the one for the reader.
+// Skips the differences for lower hosts until it reaches that of the reader.
 TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::string& who) {
   ByteReader from(bytes);
   const auto kind = static_cast<Kind>(from.number<uint8_t>());

@@ -15,14 +15,14 @@
 namespace dsc {
 namespace {
 
-// A module, and the environment variable that may hold its path.
+// A module, and the environment variable that may contain its path.
 struct Module {
   std::string_view name;
   const char* file;
   const char* path_variable;
 };
 
-// The first one is the default.
+// The first module is the default.
 constexpr std::array kModules = {
     Module{"gloo", "libdsc_gloo.so", "DSC_GLOO_LIBRARY"},
 };
@@ -36,7 +36,7 @@ const Module& chosen(const Environment& environment) {
        joined(kModules, ", ", &Module::name).c_str());
 }
 
-// Returns the folder with its trailing slash, or an empty text if it is unknown.
+// Returns the folder with a trailing slash, or an empty text if it is unknown.
 std::string folder_of_this_library() {
   Dl_info here{};
   if (!dladdr(reinterpret_cast<const void*>(&load_transport), &here) || !here.dli_fname) return {};
@@ -44,14 +44,15 @@ std::string folder_of_this_library() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-// Distributions install modules into a subfolder of the library folder, which is tried second.
+// Returns the paths to try. Distributions install modules into a subfolder of the library folder, which is
+// tried second.
 std::vector<std::string> candidates(const Module& module) {
   const std::string folder = folder_of_this_library();
   if (folder.empty()) return {module.file};
   return {folder + module.file, folder + "libdsc/" + module.file, module.file};
 }
 
-// RTLD_NODELETE, because the module's thread may run until the process ends.
+// The module is never unloaded (RTLD_NODELETE), because its thread may run until the process ends.
 void* open(const std::string& path, std::string& tried) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) tried += (tried.empty() ? "" : "; ") + std::string(dlerror());

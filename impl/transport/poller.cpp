@@ -21,7 +21,8 @@ ParentFd checked(int fd, const char* what) {
   return ParentFd(UniqueFd(fd));
 }
 
-// Events are edge-triggered: the receiver reads until nothing is left, or reports that there is more.
+// Events are edge-triggered. The code that handles an event must read until nothing is left, or report that
+// there is more.
 void watch(int epoll, int fd, uint32_t events, int32_t index) {
   epoll_event event{};
   event.events = events | EPOLLET;
@@ -48,8 +49,8 @@ void Poller::notify() noexcept {
 
 void Poller::add(int fd, int32_t index) { watch(epoll_.get(), fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, index); }
 
-// This thread sets the flag before it reads the count, and notify() counts before it reads the flag, so that
-// no wake-up is lost.
+// No wake-up is lost: this thread sets the flag before it reads the count, and notify() increments the count
+// before it reads the flag.
 const std::vector<int32_t>& Poller::changed(uint64_t seen, Deadline deadline) {
   changed_.clear();
   std::array<epoll_event, kAtOnce> events;

@@ -1,7 +1,7 @@
-// Waits on behalf of an operation between hosts, for its connections and for notifications of other threads.
+// Lets an operation between hosts wait for its connections, and for notifications of other threads.
 //
-// The waiting thread moves the bytes itself. Otherwise each message would wake the module's thread, which
-// would wake the waiting one: two context switches, which take longer than a small message.
+// The waiting thread moves the bytes itself. Otherwise each message would wake the module's thread, and that
+// thread would wake the waiting thread. These two context switches take longer than a small message.
 #pragma once
 
 #include <atomic>
@@ -17,19 +17,19 @@ class Poller {
  public:
   Poller();
 
-  // Counts an event. Any thread may call it; it is cheap while nobody waits, and never blocks.
+  // Counts an event. Any thread may call it. It is fast if no thread waits, and never blocks.
   void notify() noexcept;
   uint64_t count() const noexcept { return completions_.count(); }
 
-  // Waits until the count differs from `seen`; false if the deadline passes first. It moves no bytes.
+  // Waits until the count differs from `seen`. Returns false if the deadline passes first. Moves no bytes.
   bool wait(uint64_t seen, Deadline deadline) { return completions_.wait(seen, deadline); }
 
-  // Watches a socket; changed() returns `index` when it becomes readable or writable. Closing the socket
-  // removes it.
+  // Watches a socket: changed() returns `index` when the socket becomes readable or writable. Closing the
+  // socket ends this.
   void add(int fd, int32_t index);
 
-  // Returns the indices of sockets with events since the last call; empty if the count differs from `seen` or
-  // the deadline has passed. One thread at a time.
+  // Returns the indices of sockets that had events since the last call. Returns none if the count differs
+  // from `seen` or the deadline has passed. One thread at a time may call this.
   const std::vector<int32_t>& changed(uint64_t seen, Deadline deadline);
 
  private:

@@ -1,4 +1,4 @@
-// Divides an array into one share per host, and each share into pieces of one slot.
+// Divides an array into one share for each host, and each share into pieces of the size of a slot.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace dsc {
 
 class Shares {
  public:
-  // Cuts even shares; the host `without` gets none (-1: every host gets one).
+  // Divides evenly among all hosts except `without`, which gets no share. -1 means that every host gets one.
   Shares(int32_t hosts, size_t count, size_t element_bytes, int32_t without = -1)
       : element_bytes_(element_bytes) {
     const auto parts = static_cast<size_t>(hosts - (without >= 0 ? 1 : 0));
@@ -32,7 +32,7 @@ class Shares {
   size_t start(int32_t host) const { return starts_[static_cast<size_t>(host)]; }
 
   uint64_t pieces(int32_t host) const { return (count(host) + piece_elements() - 1) / piece_elements(); }
-  // Offset in elements from the start of the share.
+  // Returns the offset of a piece from the start of its share, in elements.
   size_t piece_start(int32_t, uint64_t piece) const { return piece * piece_elements(); }
   size_t piece_count(int32_t host, uint64_t piece) const {
     return std::min(piece_elements(), count(host) - piece_start(host, piece));

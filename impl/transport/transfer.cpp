@@ -10,7 +10,7 @@ namespace {
 
 bool is_posted(const TransportBlock& block) { return block.bytes <= kPostBytes; }
 
-// The remaining transfers with one peer.
+// The transfers with one peer that are not complete.
 struct Pending {
   bool send = false;
   bool receive = false;
@@ -42,7 +42,7 @@ bool try_receive(TransportChannel& channel, const TransportBlock& block) {
 
 }  // namespace
 
-// Offers for large blocks are made first, so that peers can start to put at once.
+// First offers memory for all large blocks, so that peers can start to put immediately.
 void transfer(Connections& connections, std::span<const TransportBlock> sends,
               std::span<const TransportBlock> receives, Deadline deadline) {
   std::vector<Pending> pending(sends.size());
@@ -68,8 +68,8 @@ void transfer(Connections& connections, std::span<const TransportBlock> sends,
 
 namespace {
 
-// The root's data is divided into a share per other host, which receives it in pieces and forwards each to
-// the rest.
+// A broadcast of large data. The root's data is divided into one share for each other host. A host receives
+// its share in pieces, and forwards each piece to the other hosts.
 class PartedBroadcast {
  public:
   PartedBroadcast(Connections& connections, std::byte* data, size_t bytes, int32_t root)
@@ -82,7 +82,7 @@ class PartedBroadcast {
             peer == root ? TransportChannel::Tell::kEach : TransportChannel::Tell::kLast);
   }
 
-  // Puts the next piece for the peer if it is available, and reports what is left to do with that peer.
+  // Puts the next piece to the peer if it is available. Returns what remains to do with that peer.
   Step look(int32_t peer) {
     TransportChannel& channel = connections_.channel(peer);
     uint64_t& put = put_[static_cast<size_t>(peer)];
@@ -108,12 +108,12 @@ class PartedBroadcast {
 
  private:
   bool is_root() const { return connections_.rank() == root_; }
-  // Returns the host whose share travels between this host and a peer.
+  // Returns the host whose share is sent to, or received from, a peer.
   int32_t owner_to(int32_t peer) const { return is_root() ? peer : connections_.rank(); }
   int32_t owner_from(int32_t peer) const { return peer == root_ ? connections_.rank() : peer; }
   uint64_t pieces_to(int32_t peer) const { return peer == root_ ? 0 : shares_.pieces(owner_to(peer)); }
   uint64_t pieces_from(int32_t peer) const { return is_root() ? 0 : shares_.pieces(owner_from(peer)); }
-  // Returns how many pieces of this host's share can be forwarded.
+  // Returns how many pieces of its share this host can forward now.
   uint64_t available() { return is_root() ? UINT64_MAX : connections_.channel(root_).puts_arrived(); }
 
   Connections& connections_;

@@ -1,4 +1,5 @@
-// The local end of all connections to other hosts: an address, and the module's thread that moves bytes.
+// What all connections of this host to other hosts share: an address, and the module's thread that moves
+// bytes.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,8 @@ namespace dsc {
 
 class Transport {
  public:
-  // `address` must be numeric and belong to this host; connections are accepted only there. Throws BACKEND.
+  // `address` must be numeric and belong to this host. Connections are accepted only at this address. Throws
+  // BACKEND.
   Transport(const TransportLibrary& library, const std::string& address);
   ~Transport();
   Transport(const Transport&) = delete;

@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-// Up to this number of bytes that a host sends, one round with whole inputs is faster than two rounds with
+// If a host sends at most this number of bytes, one round with whole inputs is faster than two rounds with
 // less data each.
 constexpr size_t kWholeBytes = size_t{64} * 1024;
 
@@ -20,8 +20,8 @@ bool travels_whole(const Connections& connections, size_t bytes) {
   return bytes * static_cast<size_t>(connections.size() - 1) <= kWholeBytes;
 }
 
-// Returns the shares of a reduction. With two hosts a root gets everything, because sharing would save
-// nothing.
+// Returns the shares of a reduction. If there are only two hosts, a root gets the whole array as its share,
+// because dividing it would save nothing.
 Shares shares_for(const Connections& connections, size_t count, size_t element_bytes, int32_t root) {
   if (connections.size() > 2 || root == kEverybody) return Shares(connections.size(), count, element_bytes);
   std::vector<size_t> counts(static_cast<size_t>(connections.size()));
@@ -29,14 +29,14 @@ Shares shares_for(const Connections& connections, size_t count, size_t element_b
   return Shares(counts, element_bytes);
 }
 
-// A group of one host still has to apply the scale and the division of an average.
+// In a group of one host, the scale and the division of an average must still be applied.
 void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
   const void* source = memory.in;
   void* result = memory.out;
   reduce(spec, &source, 1, &result, 1, count);
 }
 
-// The start of a message of the header exchange: sizes of its text and of its inline data, in bytes.
+// The start of each message of the header exchange: the sizes of its text and of its inline data, in bytes.
 struct HeaderSizes {
   uint32_t text_bytes;
   uint32_t inline_bytes;
@@ -109,7 +109,8 @@ void TransportGroup::exchange_headers(std::string_view mine, std::span<const Tra
   if (error) throw Error(*error);
 }
 
-// Posts this host's messages and collects those of the peers, which stay in their slots until released.
+// Posts the messages of this host and collects those of the peers. Received messages stay in their slots
+// until they are released.
 void TransportGroup::collect_headers(std::vector<Header>& headers, Deadline deadline) {
   std::vector<bool> posted(headers.size());
   connections_.run(deadline, [&](int32_t peer) {

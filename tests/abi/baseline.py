@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares a library with the committed ABI, or accepts it as the new one.
+"""Compares a library with the committed ABI, or accepts its ABI as the new one.
 
     baseline.py check LIBRARY [HEADERS BASELINE]      baseline.py write LIBRARY [HEADERS BASELINE]
 
-Accepted is only what old programs cannot notice: new functions, new enumerators, and fields appended to a struct that
-begins with struct_size. For anything else abidiff returns non-zero, and that is the verdict. Its own rule for
-appended fields (has_data_member_inserted_at = end) also lets a field through that was inserted where the old struct
-ended or that changed its type, so a struct gets that rule only after its old fields were found unchanged here.
+Accepted are only changes that old programs cannot notice: new functions, new enumerators, and fields appended to a
+struct that begins with struct_size. For all other changes abidiff returns non-zero, which is the result of the check.
+abidiff's rule for appended fields (has_data_member_inserted_at = end) also accepts a field that was inserted where the
+old struct ended, or whose type changed. So this program first checks that the old fields of a struct are unchanged, and
+only then gives the struct that rule.
 """
 
 import os
@@ -21,14 +22,14 @@ SKIP = 77
 
 
 def describe(library: str, headers: str) -> bytes:
-    """The public ABI of a library as XML, without paths of this machine."""
+    """Returns the public ABI of a library as XML, without paths of this machine."""
     flags = ["--exported-interfaces-only", "--drop-private-types", "--no-show-locs", "--no-comp-dir-path", "--no-corpus-path"]
     command = ["abidw", *flags, "--headers-dir", headers, library]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
 
 def sized_structs(description: bytes) -> dict[str, list[tuple[str, str, str]]]:
-    """Structs that begin with struct_size: name -> fields as (name, offset in bits, type)."""
+    """Returns the structs that begin with struct_size: name -> fields as (name, offset in bits, type)."""
     types = {element.get("id"): element for element in ET.fromstring(description).iter() if element.get("id")}
 
     def spell(type_id: str | None) -> str:
@@ -50,7 +51,7 @@ def sized_structs(description: bytes) -> dict[str, list[tuple[str, str, str]]]:
 
 
 def suppressions(old: bytes, new: bytes) -> str:
-    """abidiff's permission to grow, for the structs that did nothing but grow."""
+    """Returns the suppressions that let abidiff accept the structs that only got new fields."""
     before, after = sized_structs(old), sized_structs(new)
     grown = [name for name, fields in before.items() if len(after.get(name, [])) > len(fields)]
     only_grown = [name for name in grown if after[name][: len(before[name])] == before[name]]

@@ -1,10 +1,12 @@
-/* A plain C program loads the library by name, uses it, lets it go, and does it again: dlopen LIBRARY */
+/* A plain C program that loads the library by name, uses it, unloads it, and does all of this again: dlopen
+ * LIBRARY */
 #include <dlfcn.h>
 #include <dsc/dsc.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ISO C has no conversion from an object pointer to a function pointer; POSIX promises that the bits fit. */
+/* ISO C has no conversion from an object pointer to a function pointer. POSIX guarantees that the bits fit.
+ */
 static int load(void* library, const char* name, void* function) {
   void* address = dlsym(library, name);
   if (!address) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The comparison itself, on a toy library: it accepts what only adds and refuses everything else.
+# Tests the comparison on a toy library: it must accept pure additions and refuse everything else.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command -v abidiff >/dev/null || { echo "abidiff (abigail-tools) is not installed"; exit 77; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# toy NAME FIELDS ARGUMENT FUNCTIONS... : a library with one sized struct, one plain struct, and functions.
+# toy NAME FIELDS ARGUMENT FUNCTIONS... makes a library with one sized struct, one plain struct, and functions.
 toy() {
   local name=$1 sized=$2 plain=$3 argument=$4
   mkdir -p "$scratch/$name/toy"

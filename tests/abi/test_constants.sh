@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every constant of an older release has its value for ever: test_constants.sh OLD_INCLUDE NEW_INCLUDE
-# abidiff cannot see them, because functions take plain 32-bit integers.
+# Checks that every constant of an older release still has its value:
+#   test_constants.sh OLD_INCLUDE NEW_INCLUDE
+# abidiff cannot see constants, because functions take plain 32-bit integers.
 set -euo pipefail
 old=$1 new=$2
 scratch=$(mktemp -d)
@@ -14,6 +15,6 @@ count=$(grep -c _Static_assert "$scratch/constants.c") || true
 ((count > 30)) || { echo "found only $count constants in $old: expected the enumerations of types.h"; exit 1; }
 gcc -std=c11 -fsyntax-only -I "$new" "$scratch/constants.c"
 
-# The check can fail: with one other value it must.
+# Checks that the check itself can fail: it must with one other value.
 sed -i '0,/== (0)/s//== (12345)/' "$scratch/constants.c"
 ! gcc -std=c11 -fsyntax-only -I "$new" "$scratch/constants.c" 2>/dev/null || { echo "a changed value went unseen"; exit 1; }

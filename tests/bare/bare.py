@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Tries libdsc as newcomers do: every way in is run in a bare Debian 12 root of its own, which has git and nothing else.
+"""Tries libdsc as a new user does. Every way runs in its own bare Debian 12 root, which has only git.
 
-  readme    every command and source of README.md and bindings/*/README.md in their order, output compared, `./dev test` among them
-  commands  every command of `./dev help`, and every measurement that a page names
-  user      an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and a few tests
-  quick     the same user: ./dev test quick
-  others    the scripts in tests/bare/ways, each as root in an empty folder; what one leaves in $LIBDSC_SHARED is there for the next
+    readme    every command and source of README.md and bindings/*/README.md in order, and their output; this
+              includes `./dev test`
+    commands  every command of `./dev help`, and every measurement that a page names
+    user      an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and a few tests
+    quick     the same user: ./dev test quick
+    others    the scripts in tests/bare/ways, each as root in an empty folder; files that one leaves in
+              $LIBDSC_SHARED are available to the next
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ DOCUMENTS = {
     "readme": ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md"))],
     "commands": ["tests/bare/commands.md"],
 }
-# What an ordinary user types. Start-up without a resolver, by threads, by processes and from Python, is where such roots differ.
+# Commands of an ordinary user. In such roots start-up may differ without a resolver: by threads, by processes and from
+# Python.
 USER = {
     "user": ["./dev demo", "./dev test groups bootstrap_meeting bootstrap_endpoint '02_hello_ranks_*'"],
     "quick": ["./dev test quick"],
 }
 WAYS = [*DOCUMENTS, *USER, *(path.stem for path in SCRIPTS)]
-LIMIT_S = 45 * 60  # of one way
+LIMIT_S = 45 * 60  # for one way
 SKIPPED = 77
 SHARED = "/srv/shared"
 
@@ -81,7 +84,7 @@ def run_script(root: bare_root.Root, script: pathlib.Path, log: IO[str], shared:
 
 
 def keep_test_log(root: bare_root.Root, results: pathlib.Path) -> None:
-    """Copies Meson's record of the tests to where the gate adds them up."""
+    """Copies Meson's record of the tests to the folder where the gate adds up the records."""
     inside = root.clone / "build/meson-logs/testlog.json"
     if inside.exists():
         (results / "meson-logs").mkdir(parents=True, exist_ok=True)
@@ -89,7 +92,7 @@ def keep_test_log(root: bare_root.Root, results: pathlib.Path) -> None:
 
 
 def run_way(way: str, base: pathlib.Path, folder: pathlib.Path, keep: bool) -> bool:
-    """Runs one way and says how it went."""
+    """Runs one way and prints its result."""
     log_path = folder / f"{way}.log"
     start = time.monotonic()
     root = None

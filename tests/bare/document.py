@@ -1,7 +1,8 @@
-"""The commands and sources of a Markdown document, and whether what they print is what stands there.
+"""The commands and sources of a Markdown document, and a check that they print what the document shows.
 
-A fenced block of `console` holds commands after "$ " and the output that each promises, a block of `sh` commands alone. A block in
-a programming language is a file: its name is the last one in backticks, with the suffix of the language, since the last source.
+A fenced `console` block has commands after "$ " and the promised output of each. A `sh` block has only commands. A
+block in a programming language is a file. Its name is the last one in backticks since the previous source that has the
+suffix of the language.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Step:
 
 
 def steps(text: str) -> list[Step]:
-    """All steps of a document, in order."""
+    """Returns all steps of a document, in order."""
     found: list[Step] = []
-    end = 0  # of the last source
+    end = 0  # the end of the previous source
     for block in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         before, language, body = text[end : block.start()], block[1], block[2]
         if language == "console":
@@ -50,16 +51,17 @@ def _commands(body: str) -> list[Step]:
 
 
 def _file(before: str, suffix: str, body: str) -> list[Step]:
-    """A block without a file name is part of a program, which others compile."""
+    """A block without a file name is a part of a program. Other tests compile it."""
     names = [name for name in re.findall(r"`([^`\s]+)`", before) if name.endswith(suffix)]
     return [Step(body, name=names[-1])] if names else []
 
 
 def difference(promised: list[str], printed: str) -> str:
-    """What of the promised lines is not in the output, in words; "" if all is.
+    """Returns which promised lines are missing in the output, as text, or "" if none are.
 
-    A line "..." stands for any lines. Ranks print in any order. Numbers with a point depend on the machine, and so do drawings of
-    measured times and the processes and times of log lines: any of their kind will do.
+    A line "..." stands for any lines. The output of ranks may be in any order. Numbers with a decimal point depend on
+    the machine, and so do drawings of measured times, and the process ids and times of log lines: any such value is
+    accepted.
     """
     if not promised:
         return ""

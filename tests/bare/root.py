@@ -1,8 +1,8 @@
-"""A bare Debian 12 root, as a newcomer's machine or a fresh container has it, and commands that run inside it.
+"""A bare Debian 12 root, like a new machine or container, and commands that run inside it.
 
-The root is made once by mmdebstrap (minbase, with git and ccache) and kept. Every run gets an overlay of its own above it, so that no run sees
-what another installed, and mount, process, host name and IPC namespaces of its own. The network is the machine's, because packages
-come through it.
+mmdebstrap makes the root once (minbase, with git and ccache), and it is kept. Every run gets its own overlay on top of
+the root, so that no run sees what another one has installed. A run also gets its own mount, process, host name and IPC
+namespaces. It uses the network of the machine, because it needs packages.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import subprocess
 from typing import IO, Optional
 
 SUITE = "bookworm"
-PACKAGES = "git,ca-certificates,ccache"  # a newcomer has cloned the project; ccache, so that ten ways compile what one did
+# git, because a new user has cloned the project; ccache, so that ten ways reuse what one has compiled
+PACKAGES = "git,ca-certificates,ccache"
 CACHE = "/srv/ccache"
-SOURCE = "/srv/libdsc"  # the clone inside
+SOURCE = "/srv/libdsc"  # the clone inside the root
 HOST_NAME = "bare"
 
-# Settings by which a machine reaches its package registries. They are the machine's own, so a root on it has them as well.
+# The machine's settings for its package registries. A root on this machine needs them as well.
 REGISTRY_VARIABLES = ("PIP_", "SSL_CERT_", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 REGISTRY_FILES = ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
 
-# What a container runtime does before the first process starts.
+# Does what a container runtime does before it starts the first process.
 ENTER = r"""
 set -e
 mount -t overlay overlay -o "lowerdir=$base,upperdir=$run/upper,workdir=$run/work" "$run/root"
@@ -41,7 +42,7 @@ exec chroot . "$@"
 
 
 def ci() -> dict[str, str]:
-    """CI=true if it is set here: compiler warnings are errors then."""
+    """Returns CI=true if it is set here. Compiler warnings are errors then."""
     return {"CI": os.environ["CI"]} if os.environ.get("CI") else {}
 
 
@@ -54,11 +55,11 @@ directory = "/usr/share/cargo/registry"
 
 
 class Unavailable(Exception):
-    """This machine cannot make or enter a root; the text says why."""
+    """This machine cannot make or enter a root. The text gives the reason."""
 
 
 def check() -> None:
-    """Raises Unavailable where a root cannot be made or entered."""
+    """Raises Unavailable if a root cannot be made or entered here."""
     if os.geteuid() != 0:
         raise Unavailable("needs root, to mount and to change the root folder")
     for program, package in (("mmdebstrap", "mmdebstrap"), ("unshare", "util-linux")):
@@ -69,7 +70,7 @@ def check() -> None:
 
 
 def make_base(folder: pathlib.Path) -> pathlib.Path:
-    """Makes the root that all runs share, unless it is there already."""
+    """Makes the root that all runs share, unless it exists already."""
     base = folder / f"{SUITE}-minbase"
     if base.exists():
         return base
@@ -82,7 +83,7 @@ def make_base(folder: pathlib.Path) -> pathlib.Path:
     for name in REGISTRY_FILES:
         if os.path.exists(f"/{name}"):
             shutil.copyfile(f"/{name}", making / name)
-    cargo = making / "root/.cargo"  # Debian packages crates, too, for machines that do not reach Rust's registry
+    cargo = making / "root/.cargo"  # Debian also packages crates, for machines that cannot reach the registry of Rust
     cargo.mkdir()
     (cargo / "config.toml").write_text(CRATES)
     making.rename(base)
@@ -90,11 +91,12 @@ def make_base(folder: pathlib.Path) -> pathlib.Path:
 
 
 class Root:
-    """One run's view of the base root, with a clone of the project inside."""
+    """One run's overlay of the base root, with a clone of the project inside."""
 
     def __init__(self, base: pathlib.Path, run: pathlib.Path, project: pathlib.Path, user: Optional[str] = None):
         self._base, self._run = base, run
-        self._cache = base.parent / ("ccache-strict" if ci() else "ccache")  # where a warning was an error
+        # a separate cache for builds in which warnings are errors
+        self._cache = base.parent / ("ccache-strict" if ci() else "ccache")
         self._cache.mkdir(exist_ok=True)
         self._cache.chmod(0o777)
         self.user = user
@@ -113,18 +115,22 @@ class Root:
             self.call(ORDINARY_USER.format(user=user, source=SOURCE), as_root=True)
 
     def path(self, inside: str) -> pathlib.Path:
-        """Where a file that this run makes inside lies outside."""
+        """Returns the path outside of the root for a file that this run makes inside."""
         return self._run / "upper" / inside.lstrip("/")
 
     def start(self, script: str, folder: str, as_root: bool = False, **variables: str) -> subprocess.Popen[str]:
-        """Starts a script of bash inside; its standard output and error are one pipe. Killing it kills all that it started."""
+        """Starts a bash script inside the root.
+
+        Its standard output and error are one pipe. Killing it also kills all its children.
+        """
         inside = ["bash", "-c", f"cd {shlex.quote(folder)} && {script}"]
         if self.user and not as_root:
             inside = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups", *inside]
         environment = {name: value for name, value in os.environ.items() if name.startswith(REGISTRY_VARIABLES)}
         environment |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
         environment |= {"CCACHE_DIR": CACHE, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
-        environment |= {"CCACHE_IGNOREOPTIONS": "-g -g1 -Werror"}  # in which ./dev and a plain Meson differ
+        # the options in which ./dev and a plain Meson build differ
+        environment |= {"CCACHE_IGNOREOPTIONS": "-g -g1 -Werror"}
         environment |= {"HOME": f"/srv/{self.user}" if self.user else "/root", "TERM": "dumb", **variables}
         settings = [f"{name}={value}" for name, value in environment.items()]
         return subprocess.Popen(
@@ -139,11 +145,11 @@ class Root:
 
     @property
     def host_name(self) -> str:
-        """The host's own name, which an ordinary user's root does not resolve."""
+        """Returns the root's host name, which cannot be resolved inside the root of an ordinary user."""
         return HOST_NAME if self.user is None else "unresolvable"
 
     def call(self, script: str, folder: str = "/", as_root: bool = False, log: Optional[IO[str]] = None) -> None:
-        """Runs a script to its end; raises with its output if it fails."""
+        """Runs a script until it ends. If it fails, raises an error with its output."""
         process = self.start(script, folder, as_root)
         output, _ = process.communicate()
         if log:
@@ -152,11 +158,11 @@ class Root:
             raise RuntimeError(f"exit {process.returncode}: {script}\n{output}")
 
     def remove(self) -> None:
-        """Removes what this run wrote."""
+        """Removes what this run has written."""
         shutil.rmtree(self._run, ignore_errors=True)
 
 
-# Nobody in a fresh container is in /etc/hosts, not even localhost.
+# In a new container /etc/hosts may be empty, even without localhost.
 ORDINARY_USER = """
 rm -f /etc/hosts
 apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends sudo >/dev/null

@@ -1,4 +1,4 @@
-"""Runs the steps of a document in one shell inside a root, as somebody types them, and compares what they print."""
+"""Runs the steps of a document in one shell inside a root, as a user would type them, and compares what they print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Callable, IO
 import document
 import root as bare_root
 
-# One shell for all steps: a later one sees what an earlier one exported. The driver hears of each through standard output.
+# One shell runs all steps, so that a later step sees what an earlier one exported. It reports the end of each step on
+# its standard output.
 SHELL = """
 cd {folder}
 for step in {session}/*.step; do
@@ -21,18 +22,19 @@ done
 """
 
 
-# Launchers of others, which their users have. Open MPI refuses root and more ranks than cores unless it is told.
+# Launchers of other projects, which their users have installed. Open MPI refuses root and more ranks than cores by
+# default.
 LAUNCHERS = {"mpirun": "openmpi-bin"}
 INSTALL = "apt-get install -y -qq --no-install-recommends {package} >/dev/null\n"
 VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 class Failed(Exception):
-    """A step failed, or printed something else than its document says; the text says which and what."""
+    """A step failed, or its output differs from the document. The text says which step and what differs."""
 
 
 def run(root: bare_root.Root, name: str, text: str, folder: str, limit_s: int, log: IO[str], say: Callable[[str], None]) -> None:
-    """Runs all steps of the document `name` in `folder` inside `root`; raises Failed with all that do not hold."""
+    """Runs all steps of the document `name` in `folder` inside `root`. Raises Failed with all failures."""
     steps = document.steps(text)
     session = f"/srv/session-{pathlib.PurePath(name).parent.name or 'root'}"
     outside = root.path(session)

@@ -1,4 +1,5 @@
-"""What stands in documents is found and compared rightly, and no command that they name is left untried."""
+"""Commands, sources and output in documents are found and compared correctly, and every command that documents name is
+tried."""
 
 import pathlib
 import re
@@ -9,7 +10,7 @@ import pytest
 import document
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-RUN = [PROJECT / "README.md", PROJECT / "tests/bare/commands.md"]  # as bare.py runs them
+RUN = [PROJECT / "README.md", PROJECT / "tests/bare/commands.md"]  # the documents that bare.py runs
 SCRIPTS = [PROJECT / ".ci/run", *(PROJECT / "tests/bare").rglob("*.sh"), PROJECT / "tests/bare/bare.py"]
 
 TEXT = """
@@ -86,20 +87,20 @@ def test_not_the_same(promised, printed):
 
 
 def tried() -> list[str]:
-    """Every command that is run in a bare root or by the gate."""
+    """Returns every command that runs in a bare root or in the gate."""
     commands = [step.text for path in RUN for step in document.steps(path.read_text()) if not step.name]
     return commands + re.findall(r"\./dev [^\n\"]+", "\n".join(path.read_text() for path in SCRIPTS))
 
 
 def stem(command: str) -> str:
-    """The words of a command before the first that a reader chooses."""
+    """Returns the words of a command before the first word that the reader chooses."""
     words = command.split()
     chosen = next((i for i, word in enumerate(words) if i and re.search(r"^[-[A-Z\d]", word)), len(words))
     return " ".join(words[:chosen])
 
 
 def named_commands() -> list[str]:
-    """What ./dev help lists, and what pages about measurements tell a reader to run."""
+    """Returns the commands that ./dev help lists, and those that pages about measurements tell a reader to run."""
     usage = subprocess.run([PROJECT / "dev", "help"], check=True, capture_output=True, text=True).stdout
     named = [f"./dev {name}" for name in re.findall(r"^  ([a-z][a-z-]*) ", usage, re.MULTILINE)]
     for page in (PROJECT / "docs").glob("*.md"):

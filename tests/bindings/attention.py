@@ -9,7 +9,7 @@ import libdsc as dsc
 
 
 def scores(q, k, seen):
-    """Scaled products, -inf where a query does not see a key; seen is [queries, keys] or None."""
+    """Scaled dot products, or -inf where a query must not see a key. `seen` is [queries, keys] or None."""
     s = np.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(q.shape[-1], dtype=q.dtype)
     return s if seen is None else np.where(seen, s, -np.inf)
 
@@ -35,14 +35,17 @@ def seen_by(work):
 
 
 def works(world, count, order):
-    """What this rank computes with each rank's keys; without an order, everything with everything."""
+    """Returns what this rank computes with the keys of each rank. Without an order every query sees every key."""
     if order is None:
         return [dsc.CausalWork(slice(None), slice(None), False)] * world.size
     return [dsc.causal_work(count, world.size, world.rank, source, order) for source in range(world.size)]
 
 
 def ring_forward(world, ring, q, kv, works, parts=None, **types):
-    """Combines the steps by the running maximum and sum of each row; returns the output and the log of the sums."""
+    """Combines the steps by the running maximum and sum of each row.
+
+    Returns the output and the logarithm of the sums.
+    """
     b, s, h, d = q.shape
     top, total = np.full((b, h, s), -np.inf, q.dtype), np.zeros((b, h, s), q.dtype)
     out = np.zeros((b, h, s, d), q.dtype)
@@ -63,7 +66,7 @@ def ring_forward(world, ring, q, kv, works, parts=None, **types):
 
 
 def ring_backward(world, ring, q, kv, out, lse, upstream, works, grad, parts=None, **types):
-    """Returns the gradient of q; those of this rank's keys and values come home in grad."""
+    """Returns the gradient of q. The gradients of this rank's keys and values arrive in `grad`."""
     dq, scale = np.zeros_like(q), 1 / np.sqrt(q.shape[-1], dtype=q.dtype)
     delta = np.einsum("bqhd,bqhd->bhq", upstream, out)
     for source, (k, v), (dk, dv) in ring.backward(kv, grad, parts, 2, **types):
@@ -83,7 +86,7 @@ def ring_backward(world, ring, q, kv, out, lse, upstream, works, grad, parts=Non
 
 
 def narrowed(x):
-    """f32 to bf16, as uint16; the lower half of each element is cut off."""
+    """Converts f32 to bf16, stored as uint16, by cutting off the lower half of each element."""
     return np.ascontiguousarray(x.astype(np.float32).view(np.uint16)[..., 1::2])
 
 

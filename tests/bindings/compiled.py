@@ -1,4 +1,5 @@
-"""What the real compiler makes of the headers: sizes, offsets and values, for comparing with generated layers."""
+"""Measures with the real compiler the sizes, offsets and values of the headers, to compare generated layers with
+them."""
 
 import json
 import os
@@ -10,13 +11,13 @@ API = json.loads((ROOT / "bindings" / "api.json").read_text())
 
 
 def constants():
-    """Every enumerator and constant, as (name, value)."""
+    """Returns every enumerator and constant as (name, value)."""
     listed = [value for enum in API["enums"] for value in enum["values"]] + API["constants"]
     return [(entry["name"], entry["value"]) for entry in listed]
 
 
 def c_program():
-    """A program that prints lines such as "dsc_tensor_t.data 8" (offset) and "dsc_tensor_t.data# 8" (size)."""
+    """Returns a program that prints lines such as "dsc_tensor_t.data 8" (offset) and "dsc_tensor_t.data# 8" (size)."""
     lines = ["#include <dsc/dsc.h>", "#include <stdio.h>", "int main(void) {"]
     for struct in API["structs"]:
         name = struct["name"]
@@ -39,6 +40,6 @@ def measure(folder):
 
 
 def numbers(program):
-    """The numbers that a program prints, one name and number on a line."""
+    """Returns the numbers that a program prints, one name and number per line."""
     output = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
     return {name: int(value) for name, value in (line.split() for line in output.splitlines())}

@@ -1,4 +1,7 @@
-"""A GPU for the tests, by CUDA's driver or the fake one, and arrays on it that offer no more than they say."""
+"""A GPU for the tests, by CUDA's driver or the fake driver, and arrays on it.
+
+Each class of array offers exactly one protocol.
+"""
 
 import ctypes
 import os
@@ -25,7 +28,7 @@ def check(result):
 
 
 def work_on(number):
-    """The calling thread works on a device from now on."""
+    """Selects a device for the calling thread."""
     device, context = ctypes.c_int(), ctypes.c_void_p()
     check(driver().cuDeviceGet(ctypes.byref(device), number))
     check(driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
@@ -33,7 +36,7 @@ def work_on(number):
 
 
 class Stream:
-    """A stream that waits for no other, and can be held."""
+    """A stream that does not wait for other streams and that a test can hold."""
 
     def __init__(self):
         handle = ctypes.c_void_p()
@@ -42,7 +45,7 @@ class Stream:
         self._keep = []
 
     def hold(self, event, seconds=30):
-        """What follows on the stream waits for a threading.Event."""
+        """Makes the later work on the stream wait for a threading.Event."""
         self._keep.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: event.wait(seconds) and None))
         check(driver().cuLaunchHostFunc(ctypes.c_void_p(self.number), self._keep[-1], None))
 
@@ -51,7 +54,7 @@ class Stream:
 
 
 class Memory:
-    """The elements of a numpy array on the current device."""
+    """The elements of a numpy array, on the current device."""
 
     def __init__(self, values):
         values = np.ascontiguousarray(values)
@@ -65,7 +68,7 @@ class Memory:
         self._copy(self.address, np.ascontiguousarray(values, self.dtype).ctypes.data, stream)
 
     def read(self, stream=None):
-        """After what is on a stream, on all of them that are not held by default."""
+        """Reads after the earlier work on a stream. By default that is the work on all streams that are not held."""
         values = np.empty(self.shape, self.dtype)
         self._copy(values.ctypes.data, self.address, stream)
         return values
@@ -78,7 +81,7 @@ class Memory:
             check(driver().cuStreamSynchronize(handle))
 
     def __del__(self):
-        driver().cuCtxSynchronize()  # a call that has returned may still run on its stream
+        driver().cuCtxSynchronize()  # an operation may still run on its stream after its call has returned
         driver().cuMemFree_v2(ctypes.c_uint64(self.address))
 
 
@@ -96,7 +99,7 @@ class Interface(Memory):
 
 
 class View(Memory):
-    """What a library makes of a DeviceArray."""
+    """The array that a library makes from a DeviceArray."""
 
     def __init__(self, array):
         interface = array.__cuda_array_interface__
@@ -108,7 +111,7 @@ class View(Memory):
 
 
 def copy_on(to, source, stream):
-    """Puts a copy between two arrays of a GPU on a stream."""
+    """Enqueues a copy between two arrays of a GPU on a stream."""
     places = [ctypes.c_uint64(array.__cuda_array_interface__["data"][0]) for array in (to, source)]
     size_bytes = int(np.prod(to.shape)) * np.dtype(to.dtype).itemsize
     check(driver().cuMemcpyAsync(*places, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream.number)))
@@ -132,7 +135,7 @@ class _Tensor(ctypes.Structure):
 
 
 class DLPack(Memory):
-    """An array that offers __dlpack__ and __dlpack_device__, and notes for which stream it was asked."""
+    """An array that offers __dlpack__ and __dlpack_device__, and records the stream that it was asked for."""
 
     def __init__(self, values, device=0, kind=CUDA, element=None, strides=None):
         super().__init__(values)

@@ -1,4 +1,4 @@
-"""Runs a program of which one rank kills itself, each rank in a process of its own, on one host or on pretended ones."""
+"""Runs a program in which one rank kills itself. Each rank is a process, on one host or on simulated hosts."""
 
 import contextlib
 import json
@@ -20,14 +20,17 @@ def kill_self():
 
 @contextlib.contextmanager
 def telling(*facts):
-    """Tells others_of() of the failure in which the block ends, with facts, or what a call of each returns; ends the process."""
+    """Reports to others_of() the failure with which the block ends, and `facts` (a callable is called for its value).
+
+    Then ends the process.
+    """
     try:
         yield
     except dsc.DscError as error:
         told = [fact() if callable(fact) else fact for fact in facts]
         ranks = sorted(set(error.ranks) | ({error.rank} if error.rank is not None else set()))
         print(json.dumps([*told, type(error).__name__, ranks, str(error)]), flush=True)
-        sys.stdin.read()  # the others are told by the killed rank, and not by this end
+        sys.stdin.read()  # wait, because the other ranks must learn of the killed rank and not of the end of this one
         os._exit(0)
 
 
@@ -49,7 +52,10 @@ def _start(python, program, rank, ranks, hosts, port, arguments):
 
 
 def others_of(victim, program, ranks, hosts, *arguments, by=signal.SIGKILL, python=sys.executable):
-    """Runs a program on so many ranks. Returns what each rank but the victim, which must have ended by a signal, told."""
+    """Runs a program on `ranks` ranks.
+
+    Returns the reports of all ranks except the victim, which must have ended by a signal.
+    """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -20,7 +20,7 @@ def free_port():
 
 
 def on_rank(rank, n, port, module, name):
-    """Runs a function of a test file on one rank; with a port, half of the ranks are on another host."""
+    """Runs a function of a test file on one rank. With a port, half of the ranks are on another host."""
     if port:
         per_host = n // 2
         local = {"LOCAL_RANK": rank % per_host, "LOCAL_WORLD_SIZE": per_host, "MASTER_PORT": port}
@@ -33,7 +33,7 @@ def on_rank(rank, n, port, module, name):
 
 
 def everywhere(function):
-    """On one rank, on three of one host, and on four of two hosts."""
+    """Makes a test that runs the function on one rank, on three ranks of one host, and on four ranks of two hosts."""
 
     @pytest.mark.parametrize("n, hosts", [(1, 1), (3, 1), (4, 2)])
     def test(n, hosts):
@@ -51,7 +51,7 @@ def gradients(rank, step, sizes=None, dtype=np.float32):
 
 
 def means(n, step, sizes=None):
-    """Each gradient times 1 / n, in rank order, in f32."""
+    """Returns the sums of all gradients times 1 / n, added in rank order in f32."""
     total = None
     for rank in range(n):
         scaled = [np.float32(1 / n) * g for g in gradients(rank, step, sizes)]
@@ -80,7 +80,7 @@ def iterate(reducer, grads, order=None):
     reducer.finish()
 
 
-# Sums between hosts are made by host first, so that only one host gives the bits of the reference.
+# Between hosts the sum of each host is made first, so only on one host are the bits those of the reference.
 def compare(world, got, expected):
     (same if world.local_size == world.size else close)(got, expected)
 

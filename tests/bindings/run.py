@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs one file of tests with pytest; exits 77 (skipped) with a reason when a module that it needs is missing."""
+"""Runs one file of tests with pytest. Exits with 77 (skipped) and a reason if a needed module is missing."""
 
 import importlib.util
 import sys

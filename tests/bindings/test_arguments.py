@@ -1,4 +1,4 @@
-"""Arguments of a wrong type or out of range: an error that names them, and nobody else notices."""
+"""Arguments of a wrong type or out of range raise an error that names them. Other ranks are not affected."""
 
 import ctypes
 import math
@@ -11,11 +11,11 @@ from test_ranks import ranks
 
 
 def is_refused_alone(world, between):
-    """Rank 1 gives an array that is read-only, catches the error and goes on."""
+    """Rank 1 passes a read-only array, catches the error and goes on."""
     x = np.zeros(3)
     x.flags.writeable = world.rank == 0
     if between:
-        for _ in range(2):  # refused on all ranks
+        for _ in range(2):  # all ranks pass a wrong argument
             with pytest.raises(ValueError):
                 world.all_reduce(x[::2])
         world.barrier()
@@ -35,7 +35,7 @@ def mismatch(world, between):
 
 
 def in_group(world, between):
-    """A world that failed cannot be finalized with success."""
+    """A world that has failed cannot be finalized successfully."""
     group = world.split(0)
     return mismatch(group, between)
 
@@ -139,7 +139,7 @@ OUT_OF_RANGE = [
 
 
 def refuses(world):
-    """Rank 1 calls wrongly between two operations of both; neither notices."""
+    """Rank 1 makes wrong calls between two operations of both ranks. The operations still work."""
     x = np.zeros(4)
     for kind, cases in ((TypeError, WRONG_TYPES), (ValueError, OUT_OF_RANGE)):
         for call, text in cases if world.rank == 1 else ():

@@ -1,4 +1,4 @@
-"""What counts as an array, and what is said about one that does not."""
+"""Which objects are accepted as arrays, and the errors for other objects."""
 
 import array
 import ctypes
@@ -32,7 +32,7 @@ NUMPY_TYPES = [
 @pytest.mark.parametrize("name, code", NUMPY_TYPES)
 def test_numpy_types(name, code):
     x = np.zeros((3, 2), name)
-    for _ in range(2):  # the second look-up takes the short cut
+    for _ in range(2):  # the second look-up uses the cache
         assert located(x) == (x.ctypes.data, 6, code)
 
 
@@ -107,7 +107,7 @@ def test_dtype_says_what_numpy_cannot():
 
 
 def test_types_of_ml_dtypes_are_known_by_name():
-    """As ml_dtypes does it: numpy sees a void of two bytes, the type object has the name."""
+    """As with ml_dtypes: numpy sees a void type of two bytes, and the type object has the name."""
 
     class Named(np.ndarray):
         dtype_name = "bfloat16"
@@ -138,7 +138,7 @@ def test_owner_holds_the_buffer():
 
 
 class Device:
-    """What a CuPy array looks like."""
+    """An array with the attributes of a CuPy array."""
 
     def __init__(self, strides=None, read_only=False):
         self.__cuda_array_interface__ = {
@@ -161,7 +161,7 @@ def test_cuda_array_interface_passes_the_pointer():
 
 
 class DLPackOnly:
-    """numpy's own DLPack export and nothing else."""
+    """An array that offers only numpy's DLPack export."""
 
     def __init__(self, x):
         self.x, self.exports = x, 0

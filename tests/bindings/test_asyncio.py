@@ -1,4 +1,4 @@
-"""await: many at once, given up, failed; with the library's thread and without it."""
+"""await on works: many at the same time, canceled, failed; with the library's progress thread and without it."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ import libdsc as dsc
 
 SECONDS = 60
 MANY = 100
-LONG = 20  # a wait that should be short
+LONG = 20  # the limit for a wait that should be short
 
 
 def ranks(n, body, progress_thread):
@@ -39,7 +39,8 @@ async def awaits_many(world):
     before = descriptors()
     for _ in range(2):
         arrays = [np.full(500, world.rank + i, np.float64) for i in range(MANY)]
-        order = range(MANY) if world.rank else reversed(range(MANY))  # groups need no common order
+        # groups may be used in a different order on each rank
+        order = range(MANY) if world.rank else reversed(range(MANY))
         works = {}
         for group in range(4):
             for i in range(group, MANY, 4):
@@ -65,7 +66,7 @@ async def awaits_one_often(world):
         return x[0]
 
     assert await asyncio.gather(*(wait() for _ in range(10))) == [2.0] * 10
-    await work  # again
+    await work  # a second time
     return x[2]
 
 
@@ -74,7 +75,7 @@ def test_one_work_awaited_by_many(progress_thread):
 
 
 async def gives_up(world):
-    world.barrier()  # whatever the package opens only once
+    world.barrier()  # after this the package has opened everything that it opens only once
     loop, before = asyncio.get_running_loop(), descriptors()
     x = np.zeros(3)
     if world.rank == 0:
@@ -87,7 +88,7 @@ async def gives_up(world):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(work, 0.02)
         assert not work.test()
-        assert descriptors() <= before + 1  # the work's own, until it completes
+        assert descriptors() <= before + 1  # the descriptor of the work, which exists until the work completes
         await loop.run_in_executor(None, world.barrier)
         await work
         assert x[1] == 5
@@ -95,7 +96,7 @@ async def gives_up(world):
         task = loop.create_task(dropped._wait_async())
         await asyncio.sleep(0.01)
         task.cancel()
-        del dropped, task  # the operation goes on by itself, or with the barrier's help
+        del dropped, task  # the operation goes on, driven by the progress thread or by the barrier below
         await loop.run_in_executor(None, world.barrier)
     else:
         await loop.run_in_executor(None, world.barrier)

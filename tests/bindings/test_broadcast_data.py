@@ -1,4 +1,4 @@
-"""Named arrays of one rank for all."""
+"""broadcast_data(): named arrays of one rank are sent to all ranks."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_a_batch_reaches_all_ranks(n):
 
 
 def gets_floats(world):
-    """bf16 in uint16, a transposed array, an own allocator, and no key at all."""
+    """Sends bf16 as uint16, a transposed array, and no key at all; receives into arrays of a custom allocator."""
     root, made = 1, []
 
     def empty(shape, dtype):
@@ -68,7 +68,7 @@ WRONG = {
 
 
 def refuses(world):
-    """All ranks get what is wrong with the root's data, and the communicator works on."""
+    """All ranks get the error for the root's wrong data, and the communicator still works."""
     texts = []
     for data, _ in WRONG.values():
         with pytest.raises(dsc.InvalidArgError) as caught:

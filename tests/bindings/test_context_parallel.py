@@ -1,4 +1,7 @@
-"""Ring attention and Ulysses over ranks, forward and backward, compared with dense attention; orders of a sequence."""
+"""Ring attention and Ulysses over ranks, forward and backward, compared with dense attention.
+
+Also orders of a sequence.
+"""
 
 import gc
 
@@ -14,7 +17,7 @@ BATCH, HEADS, DIM = 2, 4, 3
 
 
 def inputs(count, dtype, seed=0):
-    """q, k, v and the gradient of the output, of the whole sequence."""
+    """Returns q, k, v and the gradient of the output, for the whole sequence."""
     random = np.random.default_rng(seed)
     return [random.standard_normal((BATCH, count, HEADS, DIM)).astype(dtype) for _ in range(4)]
 
@@ -36,13 +39,13 @@ def ring_is_dense(world, count, dtype, order, causal):
     parts = [sum(map(len, dsc.sequence_ranges(count, world.size, r, order))) for r in range(world.size)]
     longest = max(parts) * 2 * BATCH * HEADS * DIM * np.dtype(dtype).itemsize
     with dsc.Ring(world, longest, longest) as ring:
-        for _ in range(2):  # a ring is for many passes
+        for _ in range(2):  # a ring can be used for many passes
             out, lse = ring_forward(world, ring, q, kv, amounts, parts)
             dq = ring_backward(world, ring, q, kv, out, lse, upstream, amounts, grad, parts)
     expected = dense_grads(*whole[:3], causal, whole[3])
     for found, wanted in zip((out, dq, *grad), expected):
         close(found, take(wanted), dtype)
-    # and the whole is put together again
+    # restore the whole sequence from the parts of all ranks
     shape = (BATCH, max(parts), HEADS, DIM)
     padded = np.zeros((world.size, *shape), dtype)
     mine = np.zeros(shape, dtype)
@@ -57,7 +60,7 @@ def ring_attention(world):
     ring_is_dense(world, 24, np.float64, "contiguous", True)
     ring_is_dense(world, 21, np.float64, "zigzag", True)  # chunks of unequal sizes
     ring_is_dense(world, 22, np.float32, "contiguous", False)
-    ring_is_dense(world, 3, np.float64, "contiguous", True)  # with 4 ranks one has no tokens
+    ring_is_dense(world, 3, np.float64, "contiguous", True)  # with 4 ranks one rank has no tokens
 
 
 test_ring_attention = everywhere(ring_attention)
@@ -68,14 +71,14 @@ def test_ring_attention_of_two():
 
 
 def loss(world, ring, q, k, v, weights, amounts):
-    """A number that all ranks have: the sum of the weighted outputs."""
+    """Returns the sum of the weighted outputs, a number that is equal on all ranks."""
     total = np.array([np.vdot(ring_forward(world, ring, q, np.stack([k, v]), amounts)[0], weights)])
     world.all_reduce(total)
     return total[0]
 
 
 def numerical(world):
-    """The gradient in a random direction is the slope of the loss in it."""
+    """Checks that the gradient in a random direction equals the slope of the loss in that direction."""
     q, k, v, weights = (dsc.take_tokens(x, world.size, world.rank, 1) for x in inputs(24, np.float64, 1))
     steps = [dsc.take_tokens(x, world.size, world.rank, 1) for x in inputs(24, np.float64, 2)[:3]]
     amounts, kv = works(world, 24, "zigzag"), np.stack([k, v])
@@ -96,7 +99,7 @@ test_numerical = everywhere(numerical)
 
 
 def bf16(world):
-    """Keys and values of 16 bits, gradients of 32."""
+    """Keys and values have 16 bits, gradients have 32 bits."""
     whole = inputs(24, np.float32, 3)
     whole[1:3] = [widened(narrowed(x)) for x in whole[1:3]]
     q, k, v, upstream = (dsc.take_tokens(x, world.size, world.rank, 1) for x in whole)
@@ -107,7 +110,7 @@ def bf16(world):
         dq = ring_backward(world, ring, q, kv, out, lse, upstream, amounts, grad, dtype="bf16")
         for found, wanted in zip((out, dq, *grad), dense_grads(*whole[:3], True, whole[3])):
             close(found, dsc.take_tokens(wanted, world.size, world.rank, 1), np.float32)
-        sums = np.zeros(4, np.uint16)  # sums of 16 bits round at each step: 256 + 1 + 1 is 256
+        sums = np.zeros(4, np.uint16)  # 16-bit sums round at each step: 256 + 1 + 1 gives 256
         for source, _, part in ring.backward(np.zeros(4, np.uint16), sums, dtype="bf16", grad_dtype="bf16"):
             part[:] = narrowed(np.full(4, 256 if source == world.rank else 1, np.float32))
     assert (widened(sums) == 256).all()
@@ -136,7 +139,7 @@ def ulysses_is_dense(world, count, heads, dtype, uneven):
     for x, expected in zip((q, k, v), whole):
         assert np.array_equal(x, expected[:, :, own_heads.start : own_heads.stop])
     out = back(dense(q, k, v, True)[0])
-    gradients = dense_grads(q, k, v, True, there(mine[3]))[1:]  # the exchange back has this exchange as its gradient
+    gradients = dense_grads(q, k, v, True, there(mine[3]))[1:]  # the gradient of the exchange back is this exchange
     found = [out, *(back(np.ascontiguousarray(x)) for x in gradients)]
     for x, expected in zip(found, dense_grads(*whole[:3], True, whole[3])):
         close(x, expected[:, tokens.start : tokens.stop], dtype)
@@ -173,7 +176,10 @@ def test_works_and_types():
 @pytest.mark.parametrize("order", ["zigzag", "contiguous"])
 @pytest.mark.parametrize("count, n", [(24, 3), (8, 4), (7, 2), (11, 4), (3, 4), (0, 2), (5, 1)])
 def test_causal_work_is_the_mask(order, count, n):
-    """Every pair of a query and a key that comes no later is computed once, on the right rank, and no other one."""
+    """Every pair of a query and an earlier or equal key is computed exactly once, on the right rank.
+
+    No other pair is computed.
+    """
     held = [[token for part in dsc.sequence_ranges(count, n, r, order) for token in part] for r in range(n)]
     assert sorted(token for tokens in held for token in tokens) == list(range(count))
     for rank in range(n):
@@ -189,7 +195,10 @@ def test_causal_work_is_the_mask(order, count, n):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
 def test_zigzag_is_the_same_work_for_all(n):
-    """At each step, and half of a step without a mask; contiguous parts differ from nothing to all."""
+    """In zigzag order every rank computes the same amount at each step, half of the amount without a mask.
+
+    In contiguous order the amount varies from nothing to everything.
+    """
 
     def pairs(rank, step, order):
         work = dsc.causal_work(4 * n, n, rank, (rank - step) % n, order)
@@ -252,7 +261,7 @@ def arrays_of_a_ring(world):
     assert seen == [(rank - step) % n for step in range(n)]
     first = ring(own)
     assert next(first)[0] == rank
-    for source, _ in ring(own):  # the loop before is left after the same step everywhere
+    for source, _ in ring(own):  # every rank leaves this loop after the same step
         if source != rank or n == 1:
             break
     with pytest.raises(ValueError, match="another pass of this ring has started"):
@@ -261,7 +270,7 @@ def arrays_of_a_ring(world):
     ring.close()
     del ring
     gc.collect()
-    again = own.copy() + 1  # where the copy was, if it is gone
+    again = own.copy() + 1  # may reuse the memory of the copy if the copy was freed too early
     assert (blocks[0] == rank).all() and (blocks[-1] == (rank + 1) % n).all() and again is not None
     with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
         grad = np.empty_like(own)
@@ -284,7 +293,7 @@ def leaves(world, steps):
         next(loop)
     with pytest.raises(dsc.MismatchError, match=f"left at {steps[0]}"):
         ring(own)
-    world.barrier()  # goes on
+    world.barrier()  # the communicator still works
 
 
 @pytest.mark.parametrize("steps", [(1, 1, 0), (0, 1, 1), (0, 0, 1)])
@@ -342,7 +351,7 @@ def wrong_arguments(world):
             ring(np.zeros(2, "f4"))
         else:
             ring.backward(np.zeros(2, "f4"), np.zeros(2, "f4"))
-    world.barrier()  # goes on
+    world.barrier()  # the communicator still works
 
 
 def test_wrong_arguments():

@@ -1,4 +1,4 @@
-"""A rank that is killed in the middle of a ring pass: the others get its name, on one host and on two."""
+"""A rank is killed in the middle of a ring pass. The other ranks get its number, on one host and on two."""
 
 import sys
 
@@ -12,8 +12,10 @@ RANKS, VICTIM, TURNS = 4, 1, 3
 
 
 def go_around(world, ring, has_gradients, killing_at):
-    """One pass, in which this rank is killed after a step. A rank that needs nothing more of the killed one gets to the
-    end, and is told by the barrier."""
+    """Runs one pass in which this rank is killed after a step.
+
+    A rank that needs nothing more from the killed rank completes the pass and gets the error from the barrier.
+    """
     block = np.full(50_000, world.rank, np.float32)
     grad = np.zeros_like(block)
     steps = ring.backward(block, grad) if has_gradients else ring(block)

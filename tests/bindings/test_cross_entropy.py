@@ -1,4 +1,4 @@
-"""Cross entropy over a split vocabulary through the Python package."""
+"""Cross entropy over a split vocabulary, through the Python package."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from test_ranks import ranks
 
 
 def dense(whole, targets, smoothing=0.0, z_loss=0.0):
-    """Losses and gradients of the whole vocabulary in f64, by the formula of cross_entropy.h."""
+    """Returns losses and gradients of the whole vocabulary in f64, by the formula of cross_entropy.h."""
     x = whole.astype(np.float64)
     vocab, tokens = x.shape[-1], np.arange(len(targets))
     top = x.max(-1, keepdims=True)
@@ -154,7 +154,7 @@ def tensors(world):
     expected.sum().backward()
     own = slice(4 * world.rank, 4 * world.rank + 4)
     logits = whole.detach()[:, own].contiguous()
-    # PyTorch gives the target a part of what it smooths, too
+    # PyTorch's smoothing also gives a part to the target itself
     smoothing = 0.1 * 7 / 8
     loss, entropy = world.vocab_cross_entropy(logits, targets, ignore_index=-100, label_smoothing=smoothing)
     np.testing.assert_allclose(loss, expected.detach().numpy(), 1e-12)

@@ -1,4 +1,4 @@
-"""Runs that were recorded with PyTorch's DistributedDataParallel: gradients, buckets, hooks, logs and joins."""
+"""Replays runs that were recorded with PyTorch's DistributedDataParallel: gradients, buckets, hooks, logs and joins."""
 
 import contextlib
 import json
@@ -13,8 +13,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 120
 MIB = 1 << 20
 DTYPES = {"f32": np.float32, "f64": np.float64}
-UNDEFINED_ORDER = ("mixed_dtype", "mixed_dtype_first")  # PyTorch: of a hash map; here: by first tensor
-# DDP logs what was known when an iteration began, stats() what is known at its end.
+# PyTorch orders these buckets by a hash map, libdsc by their first tensors
+UNDEFINED_ORDER = ("mixed_dtype", "mixed_dtype_first")
+# DDP logs what it knew at the beginning of an iteration. stats() returns what is known at its end.
 SAME_IN_STATS = ("num_parameter_tensors", "total_parameter_size_bytes", "bucket_cap_bytes", "bucket_sizes")
 LATE_IN_LOGS = ("prev_iteration_grad_ready_order_indices", "rebuilt_bucket_sizes", "rebuilt_per_bucket_param_indices")
 
@@ -30,7 +31,7 @@ def start():
 
 
 class Replay:
-    """One rank's side of a recorded run."""
+    """Replays a recorded run on one rank."""
 
     def __init__(self, world, run):
         self.world, self.run, self.calls, self.collects = world, run, [], False
@@ -56,7 +57,7 @@ class Replay:
         self.shapes = [(p.size, p.dtype) for p in params]
 
     def hook(self, bucket):
-        """What the recorded hook did: divide, then sum."""
+        """Does what the recorded hook did: divides, then sums."""
         self.calls.append([bucket.index, len(bucket.buffer), bucket.is_last, [len(g) for g in bucket.gradients()]])
         bucket.buffer /= bucket.divisor
         return bucket.comm.all_reduce(bucket.buffer, async_op=True)
@@ -70,7 +71,7 @@ class Replay:
     def play(self):
         for number, step in enumerate(self.run["steps"]):
             if step["err"]:
-                return  # DDP finds here what finish() of the iteration before has raised
+                return  # DDP raises the error here that libdsc's finish() raised in the iteration before
             self.calls.clear()
             with self.reducer.no_sync() if step["no_sync"] else contextlib.nullcontext():
                 self.iterate(number, step)
@@ -103,7 +104,7 @@ class Replay:
         return bool(later) and later[0]["err"]
 
     def give(self, i, new, before, step):
-        """A gradient as PyTorch accumulates it: into .grad, which may be the view."""
+        """Stores a gradient as PyTorch accumulates it: in .grad, which may be the view."""
         total = new if before is None else before + new
         self.grads[i] = total.copy()
         if self.in_view and (step.get("kept") or step.get("zeroed_view")):
@@ -139,7 +140,7 @@ class Replay:
 
     @staticmethod
     def in_recorded_order(calls, recorded):
-        """The same buckets, of which those that stayed unfilled may come in another order."""
+        """Sorts the buckets in the recorded order. The order of buckets that were not filled may differ."""
         sizes = [call[3] for call in recorded]
         ordered = sorted(calls, key=lambda call: sizes.index(call[3]))
         return [[i, call[1], i == len(calls) - 1, call[3]] for i, call in enumerate(ordered)]
@@ -162,7 +163,7 @@ class Replay:
             return
         order = LATE_IN_LOGS[0]
         assert stats[order] == later.get(order, stats[order]), (self.run["name"], number)
-        # Views of the caller's keep the buckets, and a single bucket of one parameter stays as it is.
+        # With views in .grad the buckets are not rebuilt here, and a single bucket with one parameter does not change.
         for key in LATE_IN_LOGS[1:]:
             if key in later and not self.in_view and len(self.run["sizes"]) > 1:
                 got, recorded = stats[key], later[key]
@@ -188,7 +189,7 @@ def test_recorded_runs(n, runs):
 
 
 def hooked(rank, n):
-    """One bucket of random numbers through hooks, and through none."""
+    """Reduces one bucket of random numbers with each hook and without a hook."""
     world = start()
     (mine,) = rows("pt_join_hooks", kind="hook", hook="none", ws=n, rank=rank)
     found = {}
@@ -207,9 +208,11 @@ def floats(bits):
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_recorded_hooks(n):
-    """Equal bit for bit for two ranks. For more, Gloo's order of additions is another, and its f16 sums round at each.
+    """Results of two ranks are equal bit for bit. With more ranks Gloo adds in another order and rounds f16 sums after
+    each addition.
 
-    docs/buckets.md explains the rule of this library: sums are in rank order, those of 16 bits in f32 with one rounding.
+    libdsc's rule is explained in docs/buckets.md: it adds in rank order, and adds 16-bit types in f32 with one
+    rounding.
     """
     expected = {row["hook"]: row["out"] for row in rows("pt_join_hooks", kind="hook", ws=n)}
     inputs = floats([row["inp"] for row in rows("pt_join_hooks", kind="hook", hook="none", ws=n)]).astype(np.float64)
@@ -220,13 +223,14 @@ def test_recorded_hooks(n):
                 continue
             got, wanted = floats(found[hook]), floats(expected[hook])
             both = np.isfinite(got) & np.isfinite(wanted)
-            bound = unit * np.abs(inputs).sum(axis=0) + 2.0**-24  # of the roundings of n additions of inputs over n
+            # bounds the rounding errors of n additions of the inputs divided by n
+            bound = unit * np.abs(inputs).sum(axis=0) + 2.0**-24
             assert (np.abs(got - wanted)[both] <= bound[both]).all(), hook
             assert both.all() or hook == "fp16"
 
 
 def joined(rank, n):
-    """Rank r has r + 1 batches."""
+    """Trains with r + 1 batches on rank r."""
     world = start()
     found = {}
     for initial in (True, False):
@@ -255,7 +259,7 @@ def test_recorded_joins(n):
 
 
 def compress(rank, n):
-    """Three rounds of compressed_allreduce of DeepSpeed, whose state is that of the hook."""
+    """Repeats three recorded rounds of DeepSpeed's compressed_allreduce. Its state must equal that of the hook."""
     world = start()
     done = 0
     for row in rows("ds_compressed_allreduce", n=n):

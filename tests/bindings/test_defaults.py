@@ -1,4 +1,4 @@
-"""Defaults that change memory and speed and no result, so that nothing else would notice another number."""
+"""Checks defaults that affect memory and speed but no result. No other test would notice a changed default."""
 
 import ctypes
 import pathlib
@@ -28,7 +28,11 @@ def operations_of(world, function):
 
 
 def buffers(rank):
-    """A buffer is sent when it holds 250 MiB: with a byte less it takes one tensor more. Most of it are pages of zeros."""
+    """A buffer is sent when it holds 250 MiB.
+
+    If the first tensor is one byte smaller, the buffer takes one more tensor. Most of the memory are untouched pages of
+    zeros.
+    """
     world = start()
     memory = np.zeros(BUFFER_BYTES + 1, np.uint8)
     found = []
@@ -45,7 +49,7 @@ def test_lists_are_cut_at_250_mib():
 
 
 def flights(rank, sign):
-    """What rank 0 starts while nobody meets it."""
+    """Returns how many operations rank 0 starts while no other rank joins them."""
     world = start()
     tensors = [np.ones(100 + i, np.float32) for i in range(5)]
     started = None
@@ -56,7 +60,7 @@ def flights(rank, sign):
         while started != IN_FLIGHT and time.monotonic() < end:
             time.sleep(0.01)
             started = enqueued(world)
-        time.sleep(0.2)  # for a third one
+        time.sleep(0.2)  # time in which a third one could start
         started = enqueued(world)
         pathlib.Path(sign).touch()
         list_of_tensors.join()
@@ -77,7 +81,7 @@ def test_two_buffers_of_a_list_travel_at_once(tmp_path):
 
 
 def test_buckets_have_25_mib_and_the_first_one_1(world):
-    """Of parameters of half a MiB; the bucket of those that were declared first is launched last."""
+    """With parameters of half a MiB each. The bucket of the first parameters is launched last."""
     with dsc.BucketReducer(world, [np.zeros(MIB // 8, np.float32) for _ in range(60)]) as reducer:
         assert reducer.buckets == [list(range(52, 60)), list(range(2, 52)), [0, 1]]
     options = _raw.BucketReducerOptions()

@@ -1,6 +1,7 @@
-"""Arrays on a GPU: every operation, streams, works, and what is said about arrays that cannot be moved.
+"""Arrays on a GPU: every operation, streams, works, and the errors for arrays that cannot be communicated.
 
-By the fake driver and the fake NCCL; with DSC_CUDA_LIBRARY=libcuda.so.1 and without DSC_NCCL_LIBRARY on two GPUs.
+Uses the fake driver and the fake NCCL. With DSC_CUDA_LIBRARY=libcuda.so.1 and without DSC_NCCL_LIBRARY it uses two
+GPUs.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from conftest import ROOT
 from device_arrays import BFLOAT, MANAGED, DLPack, Interface, Memory, Stream, check, driver, work_on
 from libdsc import _buffers, _work
 
-SECONDS = 120  # for everything that must not take so long
+SECONDS = 120  # the time limit of a job
 
 
 def ranks(body, *args, n=2, **options):
@@ -55,7 +56,7 @@ def values(rank, n=6, kind=np.float32):
 
 
 def all_operations(world, kind, async_op):
-    """Every operation once; what it should have come to stands beside it."""
+    """Runs every operation once and returns each result with the expected one."""
     make, rank, peer = MAKERS[kind], world.rank, 1 - world.rank
     mine, theirs, empty = values(rank), values(peer), np.zeros(6, np.float32)
     both = np.concatenate([values(0), values(1)])
@@ -109,7 +110,7 @@ def test_all_operations(kind, async_op):
 
 
 def other_types(world):
-    half = DLPack(np.array([0x3F80, 0x4000], np.uint16), world.device, element=BFLOAT)  # 1 and 2
+    half = DLPack(np.array([0x3F80, 0x4000], np.uint16), world.device, element=BFLOAT)  # the bfloat16 numbers 1 and 2
     world.all_reduce(half)
     named = Interface(np.array([0x3F80, 0x4000], np.uint16))
     world.all_reduce(named, dtype="bf16")
@@ -131,7 +132,7 @@ def test_types():
 def host_memory_too(world):
     x = values(world.rank)
     world.all_reduce(x)
-    world.all_reduce(x, stream=Stream().number)  # of no effect
+    world.all_reduce(x, stream=Stream().number)  # the option has no effect here
     assert world.all_reduce(x, async_op=True).wait(30)
     return x.tolist(), world.backend, world.device
 
@@ -145,7 +146,7 @@ def test_host_memory_in_a_world_with_devices():
 
 
 def traced(world):
-    """Of the first nobody looks for the end, of the second its work does."""
+    """The end of the first operation is not observed. The work of the second one observes its end."""
     x = Interface(values(world.rank))
     world.all_reduce(x)
     world.all_reduce(x, async_op=True).synchronize()
@@ -162,7 +163,7 @@ def test_a_trace_says_what_is_known():
 
 
 def connect(world):
-    """The first operation may wait for others."""
+    """Makes the connections, because the first operation may wait for the other rank."""
     world.all_reduce(Interface(np.zeros(1)))
     exchange(world, Interface(np.zeros(1)), Interface(np.zeros(1)))
 
@@ -199,7 +200,7 @@ def follows_a_stream(world, spelling):
     world.barrier(stream=given)
     work = exchange(world, x, x2 := Interface(np.zeros(6, np.float32)), stream=given, async_op=True)
     was_held = not work.test() and x.read(Stream().number).tolist() == values(world.rank).tolist()
-    assert work.wait(30) and not work.test()  # the stream of the operation waits, the host does not
+    assert work.wait(30) and not work.test()  # the operation's stream waits, not the host
     gate.set()
     stream.synchronize()
     total = (values(0) + values(1)).tolist()
@@ -237,14 +238,14 @@ def test_a_stream_waits_for_a_work():
 
 
 class Tensor(DLPack):
-    """What torch's are: bfloat16 and all, with the module's current stream."""
+    """Has the attributes of a torch tensor on a GPU, including bfloat16 and the current stream of the module."""
 
 
 Tensor.__module__ = "torch"
 
 
 def library_of(name, stream):
-    """A module that stands for torch or CuPy, whose current stream is that one."""
+    """A module in place of torch or CuPy, with `stream` as its current stream."""
     module = types.ModuleType(name)
     if name == "torch":
         current = types.SimpleNamespace(cuda_stream=stream.number)
@@ -269,7 +270,7 @@ def on_current_stream(world, name):
     library_of(name, second)
     if name == "cupy":
         sys.modules[name].ndarray = type(x)
-    assert work.wait(30)  # of what is the current stream by now
+    assert work.wait(30)  # waits on the stream that is current now
     was_held = not work.test()
     gate.set()
     asked = getattr(x, "asked", [-1])
@@ -307,7 +308,7 @@ def captures(world):
     connect(world)
     stream, x, y = Stream(), Interface(values(world.rank)), Interface(values(0))
     handle, graph, runnable = ctypes.c_void_p(stream.number), ctypes.c_void_p(), ctypes.c_void_p()
-    check(driver().cuStreamBeginCapture_v2(handle, 1))  # of this thread
+    check(driver().cuStreamBeginCapture_v2(handle, 1))  # a capture of this thread
     world.all_reduce(x, stream=stream)
     work = world.all_reduce(y, stream=stream, async_op=True)
     assert work.wait(30, stream=stream)
@@ -345,7 +346,7 @@ def drops_works(world):
     for _ in range(10):
         assert world.all_reduce(Counted(np.ones(100)), stream=stream.number, async_op=True).wait(30)
     gc.collect()
-    while_running = len(freed)  # a wait of a stream gives no array free
+    while_running = len(freed)  # a stream's wait must not release the array
     gate.set()
     stream.synchronize()
     world.barrier()
@@ -532,7 +533,7 @@ def test_a_subclass_of_numpy_on_a_device():
 
 
 def test_memory_of_the_driver():
-    """Of these tests themselves."""
+    """Tests the memory class of these tests."""
     work_on(0)
     memory = Memory(values(3))
     assert memory.read().tolist() == values(3).tolist()
@@ -542,7 +543,10 @@ def test_memory_of_the_driver():
 
 
 def output_of_example(n, *folders, each="", **settings):
-    """What 13_device.py prints with what stands in these folders of the tests; each: shell, run by every rank before."""
+    """Runs 13_device.py with these folders of the tests in its path and returns its output.
+
+    Every rank first runs the shell line `each`.
+    """
     path = os.pathsep.join([*(str(ROOT / "tests/bindings" / folder) for folder in folders), os.environ["PYTHONPATH"]])
     program = [sys.executable, str(ROOT / "examples/python/13_device.py")]
     shell = ["sh", "-c", f'{each}; exec "$@"', "sh"] if each else []

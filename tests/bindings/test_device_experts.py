@@ -1,4 +1,7 @@
-"""The exchange of tokens of experts with arrays on a GPU, by the fake driver or a real one, against numpy's results."""
+"""The exchange of tokens between experts with arrays on a GPU, by the fake driver or a real one.
+
+Compared with numpy's results.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ EXPERTS, HIDDEN = 5, 6
 
 
 class Like(Interface):
-    """An array of a library that makes others like it, as torch does."""
+    """An array whose library can create others like it, as torch does."""
 
     def new_empty(self, shape):
         return Like(np.full(shape, 77, self.dtype))
@@ -31,7 +34,7 @@ def _in_world(rank, body, args):
 
 
 class Layer:
-    """What a rank gives, and a plan of it."""
+    """The inputs of one rank and a plan for them."""
 
     def __init__(self, world, **options):
         random = np.random.default_rng(world.rank)
@@ -42,7 +45,7 @@ class Layer:
         self.plan = world.moe_plan(self.ids, EXPERTS, **options)
 
     def on_host(self):
-        """rows, out, returned, grad_rows, grad_weights, grad_tokens."""
+        """Returns rows, out, returned, grad_rows, grad_weights, grad_tokens."""
         rows = self.plan.dispatch(self.tokens)
         returned = np.empty((*self.weights.shape, HIDDEN), np.float32)
         out = self.plan.combine(rows, self.weights, returned=returned)
@@ -77,7 +80,7 @@ def test_results_are_those_of_the_host(n, options):
 
 
 def on_a_stream(world, async_op):
-    """What is put on the stream afterwards sees the rows; nothing happens before what was there."""
+    """Later work on the stream sees the rows, and the exchange starts after the earlier work on the stream."""
     layer = Layer(world)
     rows = layer.on_host()[0]
     stream, empty = Stream(), np.zeros_like(layer.tokens)

@@ -1,4 +1,4 @@
-"""NCCL and CUDA's driver named by path or found in a folder of wheels, by copies of the fakes."""
+"""NCCL and CUDA's driver, named by a path or found in a folder of wheels. The libraries are copies of the fakes."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ import pytest
 
 import libdsc as dsc
 
-SECONDS = 50  # for everything that must not take so long
+SECONDS = 50  # the time limit of a job
 
 
 def named(rank, nccl, cuda):
@@ -69,7 +69,7 @@ def test_ranks_of_one_process_use_the_same_libraries(tmp_path):
 
 
 def made_up_site(folder, nccl):
-    """A folder as pip fills it."""
+    """Makes a folder with the files that pip installs."""
     wheel = folder / "nvidia" / "nccl" / "lib"
     wheel.mkdir(parents=True)
     return str(shutil.copy(nccl, wheel / "libnccl.so.2"))
@@ -90,7 +90,7 @@ def in_site(rank, site, wheel):
         dsc.init_distributed(**options, timeout=7)
     backend, found = first.backend, loaded(wheel)
     dsc.finalize()
-    again = dsc.init_distributed(device=rank)  # now it is the copy that is loaded
+    again = dsc.init_distributed(device=rank)  # now the copy is the loaded library
     same = dsc.init_distributed(device=rank) is again
     dsc.finalize()
     return backend, found, same

@@ -1,4 +1,4 @@
-"""The ring of blocks with arrays on a GPU, in the order of its streams. By the drivers of test_device.py."""
+"""The ring of blocks with arrays on a GPU, in the order of its streams. Uses the drivers of test_device.py."""
 
 import sys
 import threading
@@ -18,7 +18,7 @@ def block_of(rank, shape, kind=np.float32):
 
 
 def passes(world):
-    """Equal and unequal blocks, some of them empty, forward and backward, on a stream that the host does not wait for."""
+    """Runs forward and backward with equal, unequal and empty blocks on a stream, without waiting on the host."""
     stream, n, rank = Stream(), world.size, world.rank
     with dsc.Ring(world, 8 * 3 * 4, 8 * 3 * 8) as ring:
         for parts in (None, [3, 5], [0, 8], [0, 0]):
@@ -45,7 +45,7 @@ def test_passes():
 
 
 def same_bits(world):
-    """Sums of random numbers come out as on the host, in every floating type."""
+    """Sums of random numbers have the same bits as on the host, in every floating-point type."""
     stream, random = Stream(), np.random.default_rng(world.rank)
     with dsc.Ring(world, 8 * 999, 8 * 999) as ring:
         for kind, name in ((np.float32, None), (np.float64, None), (np.float16, None), (np.uint16, "bf16")):
@@ -70,13 +70,16 @@ def test_sums_have_the_bits_of_the_host():
 
 
 def later_passes(world):
-    """The host waits for no device, and a pass on another stream follows what still uses the blocks of the one before."""
+    """The host does not wait for a device.
+
+    A pass on another stream waits for what still uses the blocks of the earlier pass.
+    """
     first, second, gate = Stream(), Stream(), threading.Event()
     arrays = [Interface(block_of(world.rank + 10 * turn, (1000,))) for turn in range(2)]
     came = [Interface(np.zeros(1000, np.float32)) for _ in range(2)]
     with dsc.Ring(world, 4000) as ring:
         for _ in ring(arrays[0], stream=first):
-            pass  # messages are connected from here on
+            pass  # connects the ranks before the measured passes
         assert ring.synchronize(30)
         for array, to, stream in zip(arrays, came, (first, second)):
             for source, block in ring(array, stream=stream):
@@ -99,7 +102,10 @@ def test_passes_follow_each_other():
 
 
 def leaves_early(world):
-    """A pass that is left is behind the one after it, too; closing the ring waits for what its passes have begun."""
+    """A pass that was left early is still ordered before the next pass.
+
+    Closing the ring waits for operations that its passes have started.
+    """
     first, second = Stream(), Stream()
     own, other = Interface(block_of(world.rank, (1000,))), Interface(block_of(world.rank + 10, (1000,)))
     came = Interface(np.zeros(1000, np.float32))
@@ -117,7 +123,7 @@ def test_a_pass_that_is_left():
 
 
 def is_held(world):
-    """A ring whose stream does not come to its end is closed within twice the time-out, and its memory is not given back."""
+    """A ring whose stream is blocked is closed within twice the time-out, and its memory is not released."""
     stream, gate, came = Stream(), threading.Event(), Interface(np.zeros(1000, np.float32))
     own = Interface(block_of(world.rank, (1000,)))
     ring = dsc.Ring(world, 4000)
@@ -144,7 +150,7 @@ def test_a_stream_that_is_held():
 
 
 class Tensor(DLPack):
-    """What a tensor of torch has that a ring uses."""
+    """Has those attributes of a torch tensor that a ring uses."""
 
     device = "cuda"
 

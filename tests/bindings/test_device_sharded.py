@@ -1,4 +1,4 @@
-"""Sharded parameters on a GPU: streams, views, checkpoints and mistakes. By the drivers of test_device.py."""
+"""Sharded parameters on a GPU: streams, views, checkpoints and errors. Uses the drivers of test_device.py."""
 
 import threading
 
@@ -19,7 +19,7 @@ def initial(rank):
 
 
 def gradient(rank, step, i):
-    """Whole numbers, whose sums are exact."""
+    """Returns whole numbers, whose sums are exact."""
     return (np.arange(np.prod(SHAPES[i]), dtype=np.float32).reshape(SHAPES[i]) + 3 * i + 5 * rank) % 7 - step
 
 
@@ -36,13 +36,13 @@ def host_step(rank, step, sharded):
 
 
 def device_step(rank, step, sharded, stream):
-    """Gradients come on a stream that is held until all calls have returned; only clip waits."""
+    """The gradients are written on a stream that is held until all calls have returned. Only clip() waits."""
     go = threading.Event()
     grads = [Interface(np.full(shape, np.nan, np.float32)) for shape in SHAPES]
     stream.hold(go)
     sharded.begin(stream=stream)
     for i in reversed(range(len(SHAPES))):
-        grads[i].write(gradient(rank, step, i))  # on the default stream
+        grads[i].write(gradient(rank, step, i))  # this write uses the default stream
         sharded.mark_ready(i, grads[i], stream=stream)
     sharded.finish(stream=stream)
     go.set()
@@ -91,7 +91,7 @@ def test_training_has_the_bits_of_host_memory(stage):
 
 
 class Held:
-    """A stream, and another one, of which the first waits for the end of a with statement."""
+    """A stream that waits for another stream until the end of a `with` statement."""
 
     def __init__(self):
         self.stream, self.other, self._go = Stream(), Stream(), threading.Event()
@@ -111,7 +111,7 @@ def numbers(value, n=64):
 
 
 def gradients_in_order(world):
-    """Gradients that are made late; shards that are read late, and zeros that come late."""
+    """Gradients, shards and zeroing are delayed on a stream. All calls must still see them in order."""
     late, grads, kept = numbers(3), [numbers(np.nan), numbers(5)], numbers(0, 32)
     with dsc.Sharded(world, [numbers(1), numbers(2)], stage=1, units=[0, 1], average="none") as sharded:
         shard, view = sharded.shards[0].grads, sharded.grad_view(0)
@@ -148,7 +148,7 @@ def gradients_in_order(world):
 
 
 def norms_in_order(world):
-    """Gradients are replaced late, and read at once when they are scaled."""
+    """Gradients are replaced late on a stream. Scaling must read the new values."""
     n = 1 << 20
     with dsc.Sharded(world, [numbers(1, n)], average="none") as sharded:
         shard, new, kept, stream = sharded.shards[0].grads, numbers(2, n // 2), numbers(0, n // 2), Stream()
@@ -168,7 +168,7 @@ def norms_in_order(world):
 
 
 def parameters_in_order(world, stage):
-    """Shards that are written late, and parameters that are read late from memory that another unit gets."""
+    """Shards are written late, and parameters are read late from memory that another unit uses next."""
     new, kept = numbers(7, 32), numbers(0)
     with dsc.Sharded(world, [numbers(1), numbers(2)], stage=stage, units=[0, 1], prefetch=0) as sharded:
         sharded.begin()
@@ -202,7 +202,10 @@ def test_work_on_parameters_is_in_the_order_of_streams(stage):
 
 
 def checkpoints(world, folder):
-    """Saved from the GPU, with optimizer's arrays there, and read by other layouts on either side; and the other way round."""
+    """Saves from the GPU, including optimizer arrays on it.
+
+    Other layouts load that on the GPU and on the host. Then the other way round.
+    """
     params = initial(0)
     with dsc.Sharded(world, [Interface(x) for x in params], stage=2, units=UNITS) as sharded:
         moments = [Interface(View(shard.params).read() * 2) for shard in sharded.shards]
@@ -229,8 +232,8 @@ def test_checkpoints_of_both_kinds_of_memory(tmp_path):
 
 
 def of_bfloat(world):
-    """Parameters of 16 bits, whose gradients may be of either type."""
-    params = np.array([0x3F80, 0x4000, 0x4040], np.uint16)  # 1, 2, 3
+    """Parameters of 16 bits, with gradients of 16 or 32 bits."""
+    params = np.array([0x3F80, 0x4000, 0x4040], np.uint16)  # the numbers 1, 2, 3
     with dsc.Sharded(world, [DLPack(params, world.device, element=BFLOAT)], stage=3, grad_dtype="f32") as sharded:
         with sharded.unit(0) as (array,):
             assert View(array).read().tolist() == params.tolist()

@@ -1,4 +1,7 @@
-"""What training does on a GPU: start-up's record, arrays of unknown size, reducers and pipelines. By the drivers of test_device.py."""
+"""Training on a GPU: the record of start-up, arrays of unknown size, reducers and pipelines.
+
+Uses the drivers of test_device.py.
+"""
 
 import ctypes
 import gc
@@ -51,18 +54,18 @@ def reduces(world):
             go = threading.Event()
             stream.hold(go)
             reducer.begin(stream=stream)
-            grad.write(values(world.rank, 5) + step)  # on the default stream, which nobody holds
+            grad.write(values(world.rank, 5) + step)  # writes on the default stream, which is not held
             reducer.accumulate(0, ones, stream=stream)
             reducer.mark_ready(0, grad, stream=stream)
             View(view).write(values(world.rank, 7).reshape(1, 7))
             reducer.mark_ready(1, stream=stream)
-            reducer.finish(stream=stream)  # waits for nobody
+            reducer.finish(stream=stream)  # does not wait for the stream
             go.set()
             assert reducer.synchronize(30)
             stream.synchronize()
             assert grad.read().tolist() == (values(0, 5) + step + 6).tolist()
             assert View(reducer.grad_view(1)).read().tolist() == [(values(0, 7) + 5).tolist()]
-    bits = DLPack(np.array([0x3F80, 0x4000], half), world.device, element=BFLOAT)  # 1 and 2
+    bits = DLPack(np.array([0x3F80, 0x4000], half), world.device, element=BFLOAT)  # the numbers 1 and 2
     reducer = dsc.BucketReducer(world, [bits], average="none")
     reducer.begin()
     reducer.mark_ready(0, bits)
@@ -89,7 +92,7 @@ def test_hooks_and_clipping():
 
 
 def keeps_buckets(world):
-    """A hook keeps its array; the reducer goes, and the memory with the array."""
+    """A hook keeps its array. The memory is freed after the reducer is gone and the array is deleted."""
     lib, kept = dsc._library.lib, []
 
     def is_there(address):
@@ -146,7 +149,7 @@ def test_a_reducer():
 
 
 def pipes(world):
-    """Two stages: the first doubles, the second adds up; gradients come back as twos."""
+    """Two stages: the first one doubles, the second one adds up. The gradients must be twos."""
     stream, first = Stream(), world.rank == 0
     schedule = dsc.PipeSchedule("1f1b", stages=2, stage=world.rank, micro_batches=3)
     seen = []
@@ -176,7 +179,10 @@ def test_a_pipeline():
 
 
 def ties(world):
-    """Two keys on both stages and one on the second alone; sums on a stream that nobody waits for."""
+    """Two keys are on both stages, one key is only on the second stage.
+
+    The sums run on a stream, and the host does not wait.
+    """
     stream, stages = Stream(), {"embed": [0, 1], "norm": [1, 0], "alone": [1]}
     weights = {
         "norm": Interface(values(world.rank, 5)),
@@ -193,8 +199,8 @@ def ties(world):
             grads["alone"] = Interface(values(1, 2))
         stream.hold(go)
         for grad in (*grads["embed"], *grads["norm"]):
-            grad.write(values(world.rank, grad.shape[0]))  # on the default stream, which nobody holds
-        tied.reduce(grads, stream=stream)  # waits for nobody
+            grad.write(values(world.rank, grad.shape[0]))  # writes on the default stream, which is not held
+        tied.reduce(grads, stream=stream)  # does not wait for the stream
         go.set()
         stream.synchronize()
         for grad in (*grads["embed"], *grads["norm"]):
@@ -218,7 +224,7 @@ class UniqueId(ctypes.Structure):
 
 
 def adopts(world):
-    """A communicator of the program's own, made by NCCL itself."""
+    """Adopts a communicator that the program made with NCCL itself."""
     nccl = ctypes.CDLL(os.environ.get("DSC_NCCL_LIBRARY") or "libnccl.so.2")
     number = np.zeros(128, np.uint8)
     if world.rank == 0:
@@ -243,7 +249,10 @@ def test_a_communicator_of_nccl():
 
 
 def shares(world):
-    """Named arrays on a GPU go to arrays that empty() makes there; a wrong one is told to both ranks."""
+    """Named arrays on a GPU are received into arrays that empty() creates there.
+
+    Both ranks get the error for a wrong array.
+    """
     batch = {"a": Interface(values(0, 6).reshape(2, 3)), "none": Interface(np.zeros((0, 2), np.float32))}
     made = []
 

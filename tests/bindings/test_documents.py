@@ -1,4 +1,4 @@
-"""The Python that stands in the documents runs."""
+"""Runs the Python code of the documents."""
 
 import ast
 import importlib
@@ -23,7 +23,7 @@ from test_ranks import ranks
 
 
 def python_in(document):
-    """The blocks of Python of a document."""
+    """Returns the blocks of Python code of a document."""
     text = (ROOT / "docs" / document).read_text()
     return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
@@ -56,7 +56,7 @@ def runs_recipe(world, framework):
 def test_recipes_for_frameworks(framework, n, monkeypatch):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    monkeypatch.setenv("DEV", "CPU")  # on the host alone
+    monkeypatch.setenv("DEV", "CPU")  # only on the host
     assert ranks(n, runs_recipe, framework) == [True] * n
 
 
@@ -97,7 +97,7 @@ def test_two_hosts_on_one_machine(tmp_path):
 
 
 def hangs(world, folder):
-    """Rank 0 waits in C for rank 1, which asks for its trace by a signal, reads it and comes then."""
+    """Rank 0 waits in C for rank 1. Rank 1 requests the trace of rank 0 by a signal, reads it and then joins."""
     path = os.path.join(folder, "dsc_trace_rank_0.json")
     if world.rank == 0:
         (recipe,) = (block for block in python_in("tracing.md") if "set_wakeup_fd" in block)
@@ -105,7 +105,7 @@ def hangs(world, folder):
     pid = np.array([os.getpid()])
     world.broadcast(pid)
     if world.rank == 1:
-        time.sleep(0.3)  # rank 0 waits in the barrier by now
+        time.sleep(0.3)  # after this time rank 0 waits in the barrier
         os.kill(pid[0], signal.SIGUSR1)
         end = time.monotonic() + 50
         while not os.path.exists(path) and time.monotonic() < end:
@@ -122,7 +122,10 @@ def test_a_signal_asks_a_rank_that_hangs_for_its_trace(tmp_path, monkeypatch):
 
 
 def trains_by_the_document(world):
-    """Seven samples on two or three ranks, by the loop of buckets.md; then rank 0 does an iteration too few."""
+    """Trains with seven samples on two or three ranks by the loop in buckets.md.
+
+    Then rank 0 runs one iteration less than the others.
+    """
     (loop,) = (block for block in python_in("buckets.md") if "def epoch" in block)
     (whole,) = (block for block in python_in("buckets.md") if "dsc.finalize()" in block)
     averages, uneven = [], []
@@ -138,12 +141,13 @@ def trains_by_the_document(world):
                 reducer.begin()
                 reducer.mark_ready(0, np.ones(2))
                 reducer.finish()
-        except (dsc.PeerLeftError, dsc.RevokedError) as error:  # the latter where begin() comes after close()
+        # RevokedError if begin() is called after the other rank's close()
+        except (dsc.PeerLeftError, dsc.RevokedError) as error:
             uneven.append("has left the group" in str(error) and (type(error) is dsc.RevokedError or error.rank in range(3)))
 
     namespace = {"dsc": dsc, "np": np, "gradient": gradient, "train": train, "world": world, "params": [np.zeros(2)]}
     exec(loop, namespace)
-    exec(whole.replace("dsc.finalize()", ""), namespace)  # which the test does itself
+    exec(whole.replace("dsc.finalize()", ""), namespace)  # the test finalizes by itself
     return len(averages), sum(float(average[0]) for average in averages), uneven
 
 
@@ -173,12 +177,13 @@ TAKES_OPTIONS = [
     dsc.Sharded,
     dsc.init_distributed,
 ]
-WITH_A_FRAMEWORK = ("libdsc.jax.", "libdsc.torch.")  # whose source is read, as the framework may be missing
+# their source is read instead of importing them, because the framework may be missing
+WITH_A_FRAMEWORK = ("libdsc.jax.", "libdsc.torch.")
 TOOLS = ("dscctl bench", "dscctl info", "dscrun", "dscrun --export")
 
 
 def names_here():
-    """The names in the columns "here" of the tables of coming_from.md, with their lines."""
+    """Returns the names in the "here" columns of the tables of coming_from.md, with their lines."""
     found, is_table = [], False
     for number, line in enumerate((ROOT / "docs" / "coming_from.md").read_text().splitlines(), 1):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -196,7 +201,7 @@ def names_here():
 
 
 def exported(*place):
-    """What a package or a module of it says that it exports, read from its source."""
+    """Returns the names that a package or its module exports, read from its source."""
     path = pathlib.Path(dsc.__file__).parent.joinpath(*place)
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     (names,) = [

@@ -22,9 +22,9 @@ tell = lambda: print("pid", world.rank, os.getpid(), flush=True)
 """
 
 SECONDS = 60
-AT_ONCE = 15  # on a machine that others keep busy
+AT_ONCE = 15  # the limit for "immediately" on a busy machine
 
-# All of them hang for the five minutes that an operation may take.
+# Each program hangs for the five minutes of an operation's time-out.
 HANGS = {
     "recv": "world.recv(x, (world.rank + 1) % world.size)",
     "all_reduce": "world.all_reduce(x) if world.rank else time.sleep(300)",
@@ -59,7 +59,7 @@ def start(program, n=4, options=()):
 
 
 def read_pids(process, n):
-    """Reads what the ranks print at first, behind dscrun's prefix; returns the pids in rank order."""
+    """Reads the first lines of the ranks, after dscrun's prefix. Returns the pids in rank order."""
     pids = {}
     while len(pids) < n:
         line = process.stdout.readline()
@@ -81,7 +81,7 @@ def test_interrupt_ends_all_ranks(hang):
     process = start(INTERRUPTED.format(hang=HANGS[hang]))
     try:
         pids = read_pids(process, 4)
-        time.sleep(0.5)  # until the ranks are in the call
+        time.sleep(0.5)  # after this time the ranks are in the call
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=SECONDS)
@@ -167,7 +167,7 @@ print("done", flush=True)
 
 def test_a_dead_rank_is_named_by_the_survivors():
     program = """
-world.barrier()  # all have started
+world.barrier()  # all ranks have started
 if world.rank == 1:
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""One exception class per code."""
+"""One exception class for each result code."""
 
 import builtins
 import os
@@ -128,7 +128,10 @@ def test_messages_say_the_names_of_python(world):
 
 
 def test_a_thread_without_memory_is_no_wait_without_end():
-    """A thread that cannot begin, as where RLIMIT_DATA is reached, does nothing; who waits for it is told."""
+    """A thread that cannot start, for example because of RLIMIT_DATA, does nothing.
+
+    A caller that waits for it gets an error.
+    """
     script = """
 import _thread, threading
 import libdsc as dsc

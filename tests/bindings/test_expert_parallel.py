@@ -1,4 +1,4 @@
-"""The exchange of tokens for mixture-of-experts layers through the Python package."""
+"""The exchange of tokens for mixture-of-experts layers, through the Python package."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ SECONDS = 60
 
 
 def ranks(n, body, *args, hosts=1):
-    """Runs body(world, *args) on n ranks, which are spread over pretended hosts, and returns the results."""
+    """Runs body(world, *args) on n ranks, which are spread over simulated hosts, and returns the results."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -33,7 +33,7 @@ def _in_world(rank, n, hosts, port, body, args):
 
 
 class Layer:
-    """What one rank gives, made alike wherever it is made."""
+    """The inputs of one rank. Every process creates the same inputs for a rank."""
 
     def __init__(self, rank, experts, top_k, hidden, dtype):
         random = np.random.default_rng((rank, experts, top_k))
@@ -44,7 +44,7 @@ class Layer:
         self.gradient = random.normal(size=(count, hidden)).astype(dtype)
 
     def kept(self, capacity, drop):
-        """Which slots are sent."""
+        """Returns which slots are sent."""
         kept = self.ids >= 0
         for expert in np.unique(self.ids[kept]) if capacity else []:
             slots = np.flatnonzero(self.ids == expert)
@@ -55,7 +55,7 @@ class Layer:
 
 
 def received(layers, rank, experts, capacity, drop, padded):
-    """The rows of a rank: (source, slot) of each, or None for padding; and rows[expert][source]."""
+    """Returns (source, slot) for each row of a rank, or None for padding, and rows[expert][source]."""
     rows, counts = [], []
     for expert in dsc.split_range(experts, len(layers), rank):
         counts.append([])
@@ -68,7 +68,7 @@ def received(layers, rank, experts, capacity, drop, padded):
 
 
 def combined(layer, kept, rows_of_slot, weights):
-    """In the order of the slots, rounded after each step, as the library promises."""
+    """Combines in the order of the slots and rounds after each step, as the library promises."""
     out = np.zeros_like(layer.tokens)
     for token in range(len(out)):
         terms = [rows_of_slot[token, k] * weights[token, k] for k in np.flatnonzero(kept[token])]
@@ -177,13 +177,13 @@ def works(world):
     grads = np.empty_like(rows)
     plan.combine_backward(layer.gradient, layer.weights, None, grads, async_op=True).wait()
     assert grads.tobytes() == plan.combine_backward(layer.gradient, layer.weights)[0].tobytes()
-    plan.dispatch(layer.tokens, rows, async_op=True)  # dropped: it goes on, and its arrays are kept
+    plan.dispatch(layer.tokens, rows, async_op=True)  # the work is dropped: the operation goes on and keeps its arrays
     world.barrier()
     return True
 
 
 def dropped_works(world):
-    """How far a dropped operation has come differs between ranks; what the next call does, must not."""
+    """The progress of a dropped operation differs between ranks. The result of the next call must not."""
     layer = Layer(world.rank, 3, 2, 6, np.float32)
     plan = world.moe_plan(layer.ids, 3)
     expected = plan.dispatch(layer.tokens).tobytes()
@@ -289,7 +289,8 @@ def refuses(world):
     refused(ValueError, "returned is None; expected the array that combine.. wrote", plan.combine_backward, tokens, grad_weights=np.ones((3, 2), np.float32))
     refused(ValueError, "grad_weights is None; expected an array, because returned is given", plan.combine_backward, tokens,
             returned=np.ones((3, 2, 4), np.float32), out=np.empty((plan.rows, 4), np.float32), async_op=True)
-    to_first = world.moe_plan(np.zeros((3, 1), np.int32), 2)  # rank 1 gets no rows, and its array of none may lie anywhere
+    # rank 1 gets no rows, so its empty array may have any address
+    to_first = world.moe_plan(np.zeros((3, 1), np.int32), 2)
     out = tokens[1:1] if world.rank == 1 else np.empty((to_first.rows, 4), np.float32)
     assert to_first.dispatch(tokens, out).shape == (0 if world.rank == 1 else 6, 4)
     with world.batch():
@@ -305,7 +306,7 @@ def test_refusals_name_the_argument_and_end_nothing():
 
 
 def differs_from_slope(world):
-    """The gradients of a layer that is not linear, by central differences in one random direction at a time."""
+    """Checks the gradients of a nonlinear layer by central differences in one random direction at a time."""
     layer = Layer(world.rank, 5, 2, 4, np.float64)
     plan = world.moe_plan(layer.ids, 5)
 

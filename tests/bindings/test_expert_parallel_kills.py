@@ -1,4 +1,7 @@
-"""A rank that is killed in an exchange of tokens: the others name it, and what came before it came whole."""
+"""A rank is killed in an exchange of tokens.
+
+The other ranks name it, and operations that completed before it died are intact.
+"""
 
 import sys
 import threading
@@ -10,7 +13,7 @@ from killed_rank import expect_named, kill_self, others_of, telling
 import libdsc as dsc
 
 RANKS, VICTIM, LAYERS = 3, 1, 4
-TOKENS, HIDDEN, CAPACITY = 400, 200, 400  # several pieces of what travels at a time
+TOKENS, HIDDEN, CAPACITY = 400, 200, 400  # more than one piece of data
 
 
 def tokens_of(rank, layer):
@@ -18,7 +21,7 @@ def tokens_of(rank, layer):
 
 
 def run(world, plan, layer, killing_at):
-    """One layer; the victim dies before its dispatch, in one of many, or in its combine."""
+    """Runs one layer. The victim dies before its dispatch, in one of many dispatches, or in its combine."""
     tokens, rows = tokens_of(world.rank, layer), np.empty((plan.rows, HIDDEN), np.float32)
     dies = world.rank == VICTIM
     if killing_at == "before" and dies:
@@ -46,7 +49,7 @@ def child(killing_at):
     with telling(lambda: layer):
         for layer in range(LAYERS):
             run(world, plan, layer, killing_at if layer == LAYERS - 1 else None)
-        plan.dispatch(tokens_of(rank, layer))  # a combine that was whole before the victim died is no failure
+        plan.dispatch(tokens_of(rank, layer))  # this rank's combine may have been completed before the victim died
 
 
 @pytest.mark.parametrize("killing_at", ["before", "dispatch", "combine"])

@@ -1,4 +1,4 @@
-"""What exceptions say beside their text belongs to the failure that the text speaks of."""
+"""The attributes of an exception belong to the same failure as its text."""
 
 import os
 import pathlib
@@ -13,7 +13,25 @@ import pytest
 import libdsc as dsc
 from reducer_ranks import everywhere
 
-FIRST, LATER = 2, 1  # who is missing at first, and who leaves later
+FIRST, LATER = 2, 1  # the rank that is missing first, and the rank that leaves later
+
+
+def with_block(rank, is_caught):
+    """A block whose operation fails on all ranks; returns how the block ended, and whether the world has."""
+    try:
+        with dsc.init_distributed(init_timeout=30, timeout=30) as world:
+            work = world.all_reduce(np.ones(2 + rank), async_op=True)
+            if is_caught:
+                with pytest.raises(dsc.MismatchError):
+                    work.wait()
+    except dsc.DscError as error:
+        return type(error).__name__, dsc.is_initialized()
+    return "well", dsc.is_initialized()
+
+
+@pytest.mark.parametrize("is_caught, ends", [(True, "well"), (False, "RevokedError")])
+def test_the_end_of_a_with_block_raises_what_the_program_has_not_caught(is_caught, ends):
+    assert dsc.spawn(with_block, 2, (is_caught,), timeout=60) == [(ends, False)] * 2
 
 
 def ones(n=100):
@@ -21,10 +39,10 @@ def ones(n=100):
 
 
 def expect(error, ranks, group):
-    """The parts of an exception, and its text, name the same ranks and the same group."""
+    """Checks that the attributes of an exception and its text name the same ranks and the same group."""
     assert (error.rank, error.ranks) == (ranks[0], tuple(ranks)), (error.rank, error.ranks, str(error))
     assert error.group == group, (error.group, str(error))
-    if group == "sharded":  # it may have heard of the end of its part from another rank, in that rank's words
+    if group == "sharded":  # this rank may have got the failure from another rank, with that rank's text
         return
     said = re.search(r'\w+ number (\d+) of group "(.*?)"', str(error))
     if said:
@@ -32,7 +50,7 @@ def expect(error, ranks, group):
 
 
 def fail(comm):
-    """Rank 0 waits in vain for the first one, and all know."""
+    """Rank 0 waits in vain for rank FIRST. All ranks learn of the failure."""
     comm.barrier()
     comm.timeout = 0.2
     if comm.rank == 0:
@@ -45,7 +63,7 @@ def fail(comm):
 
 
 def make_sign():
-    """Makes a file that is there until a rank gives the sign."""
+    """Creates a file that exists until a rank gives the sign."""
     handle, path = tempfile.mkstemp()
     os.close(handle)
     return path
@@ -59,7 +77,7 @@ def wait_for(sign):
 
 
 def objects_of_a_world_that_failed(world):
-    """They have groups of their own, in which another rank is missing later."""
+    """These objects have their own groups, in which another rank leaves later."""
     if world.size == 1:
         return
     sign = pathlib.Path(world.broadcast_object(make_sign() if world.rank == 0 else None))
@@ -85,7 +103,8 @@ def objects_of_a_world_that_failed(world):
         iterate()
     expect(told.value, [LATER], "reducer")
     if world.rank != 0:
-        wait_for(sign)  # that some hear of it from rank 0, and of which group, before they find it themselves
+        # so that some ranks learn of the failure and of its group from rank 0 before they notice it themselves
+        wait_for(sign)
     with pytest.raises(dsc.PeerLeftError) as told:
         gather()
     sign.unlink(missing_ok=True)
@@ -93,7 +112,7 @@ def objects_of_a_world_that_failed(world):
     with pytest.raises(dsc.PeerLeftError) as told:
         tied.reduce({"a": ones()})
     expect(told.value, [LATER], "tied/a")
-    with pytest.raises(dsc.RevokedError) as told:  # which has the cause in its text
+    with pytest.raises(dsc.RevokedError) as told:  # its text contains the cause
         reducer.begin()
     expect(told.value, [LATER], "reducer")
     with pytest.raises(dsc.RevokedError) as told:
@@ -102,21 +121,21 @@ def objects_of_a_world_that_failed(world):
 
 
 def later_operations_of_a_communicator(world):
-    """Their numbers are their own, and not that of the operation that failed first."""
+    """A later operation is reported with its own number, not with that of the operation that failed first."""
     if world.size == 1:
         return
     group = world.split(0, world.rank, name="group")
     group.all_reduce(ones())
     fail(group)
     for _ in range(2):
-        with pytest.raises((dsc.RevokedError, dsc.TimeoutError)) as told:  # the first call may tell the cause
+        with pytest.raises((dsc.RevokedError, dsc.TimeoutError)) as told:  # the first call may report the cause itself
             group.all_reduce(ones())
         expect(told.value, [FIRST], "group")
     work = group.all_reduce(ones(), async_op=True)
     with pytest.raises(dsc.RevokedError) as told:
         work.wait()
     expect(told.value, [FIRST], "group")
-    with pytest.raises(dsc.InvalidArgError) as told:  # of nobody, and of no operation
+    with pytest.raises(dsc.InvalidArgError) as told:  # names no rank and no operation
         group.broadcast(ones(), world.size)
     assert (told.value.rank, told.value.ranks, told.value.group, told.value.sequence) == (None, (), "group", None)
     world.barrier()
@@ -126,12 +145,12 @@ def later_operations_of_a_communicator(world):
 
 
 def a_reducer_that_failed_meanwhile(world):
-    """The next call that needs the others tells the cause with its rank; leaving no_sync() needs nobody."""
+    """The next call that needs other ranks reports the cause and its rank. Leaving no_sync() needs no other rank."""
     if world.size == 1:
         return
     reducer = dsc.BucketReducer(world, [ones()])
     world.barrier()
-    if world.rank == LATER:  # ends its part inside finish()
+    if world.rank == LATER:  # closes its reducer while it is inside finish()
         reducer.begin()
         reducer.mark_ready(0, ones())
         closing = threading.Timer(0.2, reducer.close)

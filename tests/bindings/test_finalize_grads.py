@@ -1,4 +1,4 @@
-"""The end of a step of a model that several groups of ranks share."""
+"""The end of a training step for a model that several groups of ranks share."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from test_ranks import ranks
 
 
 def spy(told):
-    """Notes the groups of the operations of this process."""
+    """Records the groups of all operations of this process."""
     kind = dsc.Communicator
     for name in ("all_reduce", "broadcast"):
         original = getattr(kind, name)
@@ -34,7 +34,7 @@ def value(rank, kind, size):
 
 
 def finishes(world):
-    """Two tensor-parallel ranks, two replicas, two stages."""
+    """Runs with two tensor-parallel ranks, two replicas and two stages."""
     mpu.initialize_model_parallel(2, 2)
     rank, told = world.rank, []
     first, last = mpu.is_pipeline_first_stage(), mpu.is_pipeline_last_stage()
@@ -101,7 +101,7 @@ def test_a_step_of_eight_ranks():
 
 
 def packs(world):
-    """Types are packed each by itself, and halves are scaled in f32."""
+    """Each type is packed separately. Half-precision gradients are scaled in f32."""
     halves = [np.full(3, 60000, np.float16), np.full((2, 1), 2, np.float16)]
     doubles, whole = np.full(2, 1e300), np.full(3, 5, np.float32)
     total = dsc.finalize_grads(
@@ -119,7 +119,7 @@ def test_types_are_packed_by_themselves():
 
 
 def reduces(world):
-    """A BucketReducer is finished first, and nothing else is done when nothing else is given."""
+    """A given BucketReducer is finished first. Without other arguments nothing else is done."""
     grad = np.full(5, world.rank, np.float32)
     reducer = dsc.BucketReducer(world, [np.zeros(5, np.float32)])
     reducer.begin()

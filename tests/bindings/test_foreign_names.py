@@ -1,4 +1,4 @@
-"""Names of torch.distributed, mpi4py and Horovod: what is said where a program uses them here."""
+"""Names of torch.distributed, mpi4py and Horovod: the errors when a program uses them in libdsc."""
 
 import builtins
 import inspect
@@ -82,7 +82,7 @@ def test_arguments_of_other_libraries(world, call, text):
 
 
 def test_every_answer_names_what_exists():
-    """Each word with a bracket behind it is a method or a function, each attribute an attribute."""
+    """Each name followed by a parenthesis must be a method or a function, each other name an attribute."""
     for table, owner in ((_foreign._MEMBERS, dsc.Communicator), (_foreign._FUNCTIONS, dsc)):
         for name, answer in table.items():
             assert name == name.lower()
@@ -95,7 +95,7 @@ def test_every_answer_names_what_exists():
 
 
 def test_functions_delegate_to_methods(world):
-    """One way to call each thing: what takes a communicator first is its method, with the same arguments."""
+    """A function that takes a communicator first is the communicator's method with the same arguments."""
     taken = []
     for name in dsc.__all__:
         function = getattr(dsc, name)

@@ -1,4 +1,4 @@
-"""The generated files follow from the headers, and agree with what the real compiler makes of them."""
+"""The generated files match the headers and what the real compiler makes of the headers."""
 
 import ctypes
 import subprocess
@@ -15,7 +15,7 @@ GENERATE = ROOT / "bindings" / "generate.py"
 
 
 def by_class(entries):
-    """(entry, the class in _raw.py) for every struct or enum."""
+    """Returns (entry, the class in _raw.py) for every struct or enum."""
     from_c = lambda name: "".join(w.capitalize() for w in name.removeprefix("dsc_").removesuffix("_t").split("_"))
     return [(entry, getattr(_raw, from_c(entry["name"]))) for entry in entries]
 
@@ -28,7 +28,7 @@ def test_outputs_are_fresh():
 
 
 def check_changed(tmp_path, header, old, new):
-    """Runs the check on a copy of the tree in which a header has another text; it must fail."""
+    """Runs the check on a copy of the tree in which the text of one header is changed. The check must fail."""
     subprocess.run(["cp", "-r", str(ROOT / "bindings"), str(ROOT / "capi"), str(tmp_path)], check=True)
     path = tmp_path / "capi" / "include" / "dsc" / header
     text = path.read_text()
@@ -75,6 +75,8 @@ def test_check_finds_a_misplaced_field(tmp_path):
             "dsc_all_reduce(dsc_comm_t* comm, void* recv, const void* send",
             "dsc_all_reduce: recv comes before send",
         ),
+        ("op.h", "void* result;", "void* end;", "dsc_op_call_t: end is a reserved word of Python, Rust or Julia"),
+        ("op.h", "uint64_t id,", "uint64_t from,", "dsc_op_create_user: from is a reserved word"),
         ("op.h", "uint64_t id,", "size_t capacity, uint64_t id,", "dsc_op_create_user: id comes after capacity; expected needed"),
         ("comm.h", "dsc_comm_size(", "dsc_comm_size_stats(", "dsc_comm_size_stats: expected a list of dsc_..._stats_t"),
         ("recovery.h", "needed", "n_ranks", "dsc_comm_missing: n_ranks comes after capacity; expected needed"),
@@ -113,9 +115,9 @@ def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said)
 
 
 def test_check_finds_a_stale_file(tmp_path):
-    """A copy of the tree with one value changed is refused, with a difference that shows the value."""
-    done = check_changed(tmp_path, "types.h", "DSC_OP_BXOR = 8,", "DSC_OP_BXOR = 9,")
-    assert "-    BXOR = 8" in done.stdout and "+    BXOR = 9" in done.stdout
+    """If a value is changed in a copy of the tree, the check fails and shows the value in its difference."""
+    done = check_changed(tmp_path, "types.h", "DSC_OP_BXOR = 108,", "DSC_OP_BXOR = 109,")
+    assert "-    BXOR = 108" in done.stdout and "+    BXOR = 109" in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""Gradient views: what was not written in an iteration is never reduced, and what was is never refused."""
+"""Gradient views: a view that was not written in an iteration is never reduced, and one that was written is never
+refused."""
 
 import importlib.util
 
@@ -11,7 +12,7 @@ FLOATS = ["f8", "f4", "f2"]
 
 
 class Parameter:
-    """A parameter whose gradients are kept as PyTorch keeps them."""
+    """A parameter that handles its gradient as PyTorch does."""
 
     def __init__(self, grad):
         self.grad = grad
@@ -41,7 +42,7 @@ def train(world, step, iterations=3, size=5, dtype="f4"):
 
 
 def detached(reducer, p, gradient, before, clip=1.0):
-    """An iteration with the default of zero_grad(), before or after begin()."""
+    """Runs an iteration with the default of zero_grad(), which is called before or after begin()."""
     if before:
         p.zero_grad()
     reducer.begin()
@@ -70,7 +71,7 @@ def test_also_after_good_iterations(world, clip):
         p.backward(gradient)
         reducer.mark_ready(0)
         reducer.finish()
-        p.grad *= clip  # what the view holds is not what finish() left
+        p.grad *= clip  # the view now differs from what finish() has left in it
         p.zero_grad()
 
     with pytest.raises(dsc.StateError, match=SAYS):
@@ -176,7 +177,7 @@ def test_nothing_at_all_is_refused_and_the_iteration_goes_on(world):
             reducer.mark_ready(0, gradient)
             with pytest.raises(dsc.StateError, match="marked as ready twice"):
                 reducer.mark_ready(0)
-            reducer.mark_ready(1)  # has no elements
+            reducer.mark_ready(1)  # parameter 1 has no elements
             reducer.mark_unused(2)
             reducer.finish()
             assert (gradient == 1).all()
@@ -190,7 +191,7 @@ def test_a_view_of_this_iteration_is_followed_too(world):
             reducer.mark_ready(0)
         view[:] = 2
         reducer.accumulate(1, np.full(3, 4.0))
-        assert (reducer.grad_view(1) == 4).all()  # marks would be in it, if they were put now
+        assert (reducer.grad_view(1) == 4).all()  # a marker value written by the library now would be visible here
         reducer.mark_ready(0)
         reducer.mark_ready(1)
         reducer.finish()
@@ -243,7 +244,7 @@ def test_torch(world):
 
 
 def test_a_gradient_that_was_computed_before_begin_is_not_reduced(world):
-    """begin() has voided it; the view itself says so as well as None does."""
+    """begin() has invalidated the view. Passing the view itself is refused in the same way as passing None."""
     with dsc.BucketReducer(world, [np.zeros(6)]) as reducer:
         view = reducer.grad_view(0)
         view[:] = 3
@@ -304,7 +305,7 @@ def after_the_end(rank, closed):
             said.append(call() and None)
         except dsc.DscError as error:
             said.append(type(error))
-    view[:] = 3  # would end the process if it were freed
+    view[:] = 3  # crashes the process if the memory was freed
     reducer.close()
     del reducer, calls, call
     return said, view.tolist()

@@ -1,4 +1,4 @@
-"""Communication hooks, on one host and over two."""
+"""Communication hooks, on one host and on two."""
 
 import os
 
@@ -83,7 +83,7 @@ def built_in_hooks(world):
                 for got, expected in zip(grads, means(n, step)):
                     assert np.abs(got - expected).max() <= bound * max(1, np.abs(expected).max()), (name, step)
             copies = world.all_gather_object([g.tobytes() for g in grads])
-            assert all(copy == copies[0] for copy in copies), name  # the same bits on all ranks
+            assert all(copy == copies[0] for copy in copies), name  # the results have the same bits on all ranks
     with pytest.raises(dsc.InvalidArgError, match='did you mean "powersgd"'):
         reducer_of(world, hook="powersdg")
     if n > 1:
@@ -92,13 +92,13 @@ def built_in_hooks(world):
 
 
 def error_feedback_sums_up(world):
-    """What a hook leaves out comes later: the mean over many steps of equal gradients converges."""
+    """What a hook leaves out is sent later: with equal gradients the mean over many steps converges."""
     for name, bound in {
         "onebit": 0.3,
         "topk(ratio=0.2)": 0.3,
         "powersgd(start_iteration=0)": 0.3,
         "bf16(powersgd(start_iteration=0))": 0.3,
-        "int4(error_feedback=1)": 0.02,  # a step alone is off by 0.1
+        "int4(error_feedback=1)": 0.02,  # a single step has an error of 0.1
     }.items():
         params = [np.zeros((8, 10), np.float32), np.zeros(6, np.float32)]
         with dsc.BucketReducer(world, params, hook=name) as reducer:
@@ -115,7 +115,7 @@ def error_feedback_sums_up(world):
 
 
 def powersgd_sends_gradients_that_were_zero(world):
-    """A matrix of zeros has no columns to go on from; those of the next step are drawn anew."""
+    """A matrix of zeros gives no directions for the next step, so new random columns are drawn."""
     for spec in ("powersgd(start_iteration=0)", "powersgd(start_iteration=0, error_feedback=0)"):
         params = [np.zeros((8, 10), np.float32), np.zeros((9, 7), np.float32)]
         with dsc.BucketReducer(world, params, hook=spec) as reducer:
@@ -123,12 +123,12 @@ def powersgd_sends_gradients_that_were_zero(world):
                 grads = [np.full(p.shape, 0 if (i, step) == (0, 1) else 3, np.float32) for i, p in enumerate(params)]
                 wanted = [g.copy() for g in grads]
                 iterate(reducer, grads)
-                for got, expected in zip(grads, wanted):  # of rank one, so that the approximation is exact
+                for got, expected in zip(grads, wanted):  # the matrices have rank one, so the approximation is exact
                     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def local_sgd_reduces_within_hosts(world):
-    """Gradients stay those of the host, or of the rank, from start_iteration on."""
+    """From start_iteration on, gradients are reduced only within a host, or not at all."""
     hosts = world.all_gather_object(os.environ.get("DSC_HOST_ID"))
     here = [rank for rank, host in enumerate(hosts) if host == hosts[world.rank]]
     assert len(here) == world.local_size
@@ -169,7 +169,7 @@ def states_of_hooks_go_on(world):
             with pytest.raises(dsc.InvalidArgError, match="has format 3, expected 2"):
                 reducer.load_hook(state[:8] + b"\3" + state[9:])
             with pytest.raises(dsc.InvalidArgError, match="does not begin as one of format 2: .* of an older version"):
-                reducer.load_hook(state[16:-8])  # as drafts saved it
+                reducer.load_hook(state[16:-8])  # an older format without the header
     with dsc.BucketReducer(world, params, hook="onebit") as reducer:
         with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):
             reducer.load_hook(state)
@@ -182,7 +182,7 @@ def states_go_on_in_rebuilt_buckets(world):
         random = np.random.default_rng(10 * step + world.rank)
         grads = [random.standard_normal(p.shape).astype(np.float32) for p in params]
         reducer.begin()
-        for i in (2, 0, 3, 1):  # in which order buckets are rebuilt
+        for i in (2, 0, 3, 1):  # the order in which buckets are rebuilt
             reducer.mark_ready(i, grads[i])
         reducer.finish()
         return grads
@@ -204,7 +204,7 @@ def states_go_on_in_rebuilt_buckets(world):
 
 
 def hooks_that_have_waited_themselves(world):
-    """A work that is done already, and steps that yield nothing, do not end a generator."""
+    """A hook may yield a work that is already complete, or None. The generator goes on."""
 
     def hook(bucket):
         work = bucket.comm.all_reduce(bucket.buffer, async_op=True)
@@ -237,7 +237,7 @@ def hooks_forget_what_is_not_finite(world):
 
 
 def hooks_that_close_their_reducer_fail_at_once(world):
-    """The rank that tried it is named on all ranks, and nobody waits for the time-out."""
+    """All ranks name the rank whose hook closed the reducer, and no rank waits until the time-out."""
     last = world.size - 1
 
     def hook(bucket):
@@ -265,11 +265,11 @@ def states_of_other_models_are_refused(world):
         with dsc.BucketReducer(world, large, hook=name) as reducer:
             with pytest.raises(dsc.InvalidArgError, match="other parameters"):
                 reducer.load_hook(state)
-            iterate(reducer, [np.ones((40, 50), np.float32)])  # nothing has changed
+            iterate(reducer, [np.ones((40, 50), np.float32)])  # the refused state has changed nothing
 
 
 def states_of_other_sizes_are_refused_that_are_as_long(world):
-    """Padded to whole units, or in another order, the parameters have as many elements."""
+    """The number of elements is the same after padding, or with the parameters in another order."""
     of, others = [(20, 30), (50,)], ([(20, 30), (51,)], [(50,), (20, 30)])
     for name in ("fp8(error_feedback=1)", "int8(error_feedback=1)", "int4(error_feedback=1)", "onebit", "topk", "powersgd(start_iteration=0)"):
         with dsc.BucketReducer(world, [np.zeros(shape, np.float32) for shape in of], hook=name, rebuild="never") as reducer:
@@ -309,7 +309,7 @@ def failed_reducers_tell_why(world):
         world.barrier()
         with pytest.raises((ValueError, dsc.DscError)):
             iterate(reducer, gradients(world.rank, 0))
-        with pytest.raises(dsc.DscError):  # and not again the exception of the hook
+        with pytest.raises(dsc.DscError):  # an error of the library, not the hook's exception again
             reducer.finish()
         assert "hook" in reducer.stats()["error"]
     world.barrier()

@@ -1,4 +1,4 @@
-"""Arrays that are never written, as JAX's: a stand-in always, and JAX itself where it is installed."""
+"""Arrays that cannot be written, like JAX's: a replacement is always tested, JAX itself where it is installed."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "stand_in"))
 from immutable import ImmutableArray  # noqa: E402
 
 BF16, F8E4M3, F8E5M2 = (4, 16, "bfloat16"), (10, 8, "float8_e4m3fn"), (12, 8, "float8_e5m2")
-ONE = 0x3F80  # of bfloat16
+ONE = 0x3F80  # the number 1 as bfloat16
 
 
 def bf16(*bits):
@@ -21,7 +21,7 @@ def bf16(*bits):
 
 
 def refuse_memoryview(monkeypatch):
-    """jaxlib's type has the buffer protocol and refuses in it, which Python below 3.12 cannot write."""
+    """Makes memoryview() refuse, as jaxlib's type does. Python below 3.12 cannot define such a type."""
     from libdsc import _buffers
 
     def refusing(x):
@@ -83,7 +83,7 @@ def test_a_versioned_capsule_says_that_it_is_read_only():
 
 
 def _versioned(x, owner):
-    """A capsule of DLPack 1.0 whose flags say read-only."""
+    """Returns a DLPack 1.0 capsule that is marked as read-only."""
     import ctypes
 
     from device_arrays import _Tensor
@@ -125,7 +125,7 @@ def test_views_have_the_type_of_ml_dtypes_where_it_is_imported(world, monkeypatc
         if module is not None:
             monkeypatch.setitem(sys.modules, "ml_dtypes", module)
         with dsc.BucketReducer(world, [bf16(ONE)], sync=False) as reducer:
-            # The stand-in's dtype is none of numpy's, as torch's.
+            # The array's dtype is not a numpy dtype, as with torch.
             assert reducer.grad_view(0).dtype.name == expected
 
 
@@ -144,7 +144,7 @@ def test_masked_arrays_and_strings_are_refused(world):
 
 
 def test_jax(world):
-    """Every type of JAX that operations take, and the recipe of docs/buckets.md."""
+    """Tests every JAX type that operations accept, and the recipe in docs/buckets.md."""
     jax = pytest.importorskip("jax", reason="the stand-in above behaves as it does")
     jnp = jax.numpy
     for name in ("int8", "uint8", "int32", "uint32", "float16", "float32", "bool", "bfloat16", "float8_e4m3fn", "float8_e5m2"):

@@ -1,4 +1,4 @@
-"""Arrays of the program that a reducer writes, and arrays over its memory that the program keeps."""
+"""Arrays of the program that a reducer writes, and arrays over the reducer's memory that the program keeps."""
 
 import array
 import copy
@@ -14,7 +14,7 @@ import pytest
 import libdsc as dsc
 from reducer_ranks import everywhere, iterate, same
 
-MANY = 1 << 18  # elements, so that memory that was freed is not mapped any more
+MANY = 1 << 18  # elements; so large that freed memory is unmapped
 
 
 def ones(n=1000):
@@ -22,7 +22,8 @@ def ones(n=1000):
 
 
 def finish_once_too_often(world):
-    """The error is caught. clip() must not write where a gradient was, and has to write one that still exists."""
+    """The error of the second finish() is caught. clip() must not write where a gradient was freed, but must write a
+    gradient that still exists."""
     for keep in (False, True):
         with dsc.BucketReducer(world, [ones()]) as reducer:
             reducer.begin()
@@ -34,7 +35,7 @@ def finish_once_too_often(world):
             reducer.finish()
             with pytest.raises(dsc.StateError, match="no iteration runs"):
                 reducer.finish()
-            assert keep or gone() is None  # finish() has written it, and nobody else had it
+            assert keep or gone() is None  # finish() has written it, and no other reference is left
             if not keep:
                 with pytest.raises(dsc.StateError, match="no longer exists"):
                     reducer.clip(1.0)
@@ -44,7 +45,7 @@ def finish_once_too_often(world):
 
 
 def sums_survive_a_finish_too_many(world):
-    """What views have collected without communication is not marked as void."""
+    """Sums in the views that were accumulated without communication are not invalidated."""
     with dsc.BucketReducer(world, [ones()]) as reducer:
         with reducer.no_sync():
             reducer.begin()
@@ -62,7 +63,7 @@ def sums_survive_a_finish_too_many(world):
 
 
 def without_its_results(world):
-    """An iteration that ends because a gradient is missing leaves no sums behind."""
+    """An iteration that fails because a gradient is missing leaves no sums behind."""
     with dsc.BucketReducer(world, [ones()]) as reducer:
         with reducer.no_sync():
             iterate(reducer, [ones()])
@@ -80,9 +81,10 @@ def without_its_results(world):
 
 
 def inside_finish(world, act):
-    """Calls act(reducer) on another thread while finish() runs; returns how finish() and act() ended, if it came so far.
+    """Calls act(reducer) on another thread while finish() runs. Returns how act() and finish() ended, if they were
+    reached.
 
-    The gradients are the reducer's alone, and finish() is going to write them.
+    Only the reducer holds the gradients, and finish() still has to write them.
     """
     ended, alive = [], []
 
@@ -96,7 +98,7 @@ def inside_finish(world, act):
     def hook(bucket):
         bucket.buffer /= bucket.divisor
         yield bucket.comm.all_reduce(bucket.buffer, async_op=True)
-        if bucket.index == 0:  # in finish(), because no later bucket is launched
+        if bucket.index == 0:  # this bucket runs inside finish(), because no later bucket is launched
             thread = threading.Thread(target=on_thread, args=(reducer,))
             thread.start()
             thread.join()
@@ -126,12 +128,13 @@ def threads_that_finish_at_once(world):
 
 def a_thread_that_closes_during_finish(world):
     *closed, ended = inside_finish(world, lambda reducer: reducer.close())
-    assert closed in ([None], []), closed  # another rank that closes may end it earlier
-    assert ended is None or isinstance(ended, dsc.DscError), ended  # it may have had everything that it waits for
+    assert closed in ([None], []), closed  # another rank's close() may end finish() before `act` is called
+    # finish() may already have received everything that it needs
+    assert ended is None or isinstance(ended, dsc.DscError), ended
 
 
 def a_finish_that_is_refused_in_a_pass(world):
-    """A pipeline does not reduce in the middle; the gradients are still to be written then."""
+    """A pipeline does not reduce in the middle of a pass. Afterwards the gradients must still be written."""
     own = world.split(world.rank)
     reducer = dsc.BucketReducer(own, [ones()])
     alive = []
@@ -158,7 +161,7 @@ def a_finish_that_is_refused_in_a_pass(world):
 
 
 class Moving:
-    """An array whose owner may give it other memory, as x.data = y does in PyTorch."""
+    """An array whose owner may replace its memory, as x.data = y does in PyTorch."""
 
     def __init__(self, values):
         self.values = values
@@ -169,7 +172,7 @@ class Moving:
 
 
 def arrays_that_move(world):
-    """clip() and sync_buffers() write where the arrays were, and must see that these are elsewhere."""
+    """clip() and sync_buffers() write to the arrays, and must notice that the arrays have other memory now."""
     with dsc.BucketReducer(world, [ones()], dtype="f32") as reducer:
         for make, move in {
             lambda: array.array("f", [1.0] * 1000): lambda x: x.extend([0.0] * MANY),
@@ -207,7 +210,10 @@ def address_of(kept):
 
 
 def hooks_keep_their_arrays(world):
-    """Over buckets that were rebuilt, and after the end of the reducer; the memory goes with the last array."""
+    """Arrays stay valid after buckets were rebuilt and after the reducer is closed.
+
+    The memory is freed with the last array.
+    """
     kept, buckets = [], []
 
     def hook(bucket):
@@ -223,9 +229,9 @@ def hooks_keep_their_arrays(world):
         if step == 0:
             first, places = list(kept), [address_of(x) for x in kept]
     assert reducer.rebuilds == 1
-    assert not set(places) & {address_of(x) for x in kept[len(places) :]}  # the buckets are others now
+    assert not set(places) & {address_of(x) for x in kept[len(places) :]}  # the rebuilt buckets have other memory
     for array_of_first in first:
-        assert (array_of_first[:: MANY // 2] == 1).all()  # what the library left there
+        assert (array_of_first[:: MANY // 2] == 1).all()  # the values that the library left there
         array_of_first[...] = 7
     if world.size > 1:
         assert all(is_mapped(place) for place in places)
@@ -236,21 +242,22 @@ def hooks_keep_their_arrays(world):
     del reducer
     gc.collect()
     for at_the_end in kept:
-        assert at_the_end[5] in (3, 9)  # of the last step, or written here by way of another array
+        # 3 from the last step, or 9 written below through another array of the same bucket
+        assert at_the_end[5] in (3, 9)
         at_the_end[5] = 9
     with pytest.raises(dsc.DscError):
         buckets[0].comm.all_reduce(ones())
 
 
 def memory_of_the_library_is_not_freed(world):
-    """A hook that frees what it retained once too often gets an error, and the reducer goes on."""
+    """A hook that frees retained memory once too often gets an error, and the reducer still works."""
     free, retain = dsc._library.lib.dsc_mem_free, dsc._library.lib.dsc_mem_retain
     codes = []
 
     def hook(bucket):
         start = ctypes.c_void_p()
         codes.append(retain(address_of(bucket.buffer), ctypes.byref(start)))
-        codes.extend(free(start) for _ in range(3))  # one too many also for the retain of the array itself
+        codes.extend(free(start) for _ in range(3))  # one too many, even with the retain of the array itself
         return bucket.comm.all_reduce(bucket.buffer, async_op=True)
 
     with dsc.BucketReducer(world, [ones()], hook=hook) as reducer:
@@ -260,7 +267,7 @@ def memory_of_the_library_is_not_freed(world):
 
 
 def memory_is_retained(world):
-    """By hand, as a hook in C does it; each retain needs one free, and memory of others is refused."""
+    """Retains memory by hand, as a hook in C does. Each retain needs one free, and other memory is refused."""
     free, retain = dsc._library.lib.dsc_mem_free, dsc._library.lib.dsc_mem_retain
     shared = world.empty(MANY)
     shared[...] = world.rank
@@ -268,7 +275,7 @@ def memory_is_retained(world):
     for start in starts:
         assert retain(place + shared.nbytes - 1, ctypes.byref(start)) == 0 and start.value == place
     del shared
-    assert retain(place, ctypes.byref(starts[0])) == 0 and free(place) == 0  # what somebody else still keeps
+    assert retain(place, ctypes.byref(starts[0])) == 0 and free(place) == 0  # another reference still keeps the memory
     assert free(place) == 0
     assert (np.frombuffer((ctypes.c_float * MANY).from_address(place), np.float32) == world.rank).all()
     assert free(place) == 0
@@ -280,7 +287,7 @@ def memory_is_retained(world):
 
 
 def copies_are_refused(world):
-    """A copy of a handle would be destroyed once more."""
+    """A copy of a handle would be destroyed a second time."""
     x = ones()
     objects = [dsc.BucketReducer(world, [ones()]), dsc.Sharded(world, [ones()]), world.all_reduce(x, async_op=True)]
     for each in objects:
@@ -289,7 +296,7 @@ def copies_are_refused(world):
                 make(each)
         gc.collect()
     objects[-1].wait()
-    for shared in (world, dsc.PipeSchedule("1f1b", 2, micro_batches=4)):  # as by a copy of a module that has them
+    for shared in (world, dsc.PipeSchedule("1f1b", 2, micro_batches=4)):  # as if a copy of a module contained them
         assert copy.copy(shared) is shared and copy.deepcopy({"inside": [shared]})["inside"][0] is shared
         with pytest.raises(TypeError, match="cannot be copied or pickled"):
             pickle.dumps(shared)

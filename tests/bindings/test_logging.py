@@ -1,4 +1,4 @@
-"""log_to_logging(): every record once, of the right rank and level, whatever threads, forks and exits do."""
+"""log_to_logging(): every record appears once with its rank and level, even with threads, forks and exits."""
 
 import os
 import subprocess
@@ -8,13 +8,13 @@ import pytest
 
 import libdsc as dsc
 
-SECONDS = 100  # for programs that must not take so long
+SECONDS = 100  # the time limit of a program
 
 LISTENS = """
 import logging, sys, libdsc as dsc
 class Lines(logging.Handler):
     def emit(self, record):
-        sys.stdout.write(f"{record.levelname} {record.rank} {record.getMessage()}\\n")  # whole, beside those of other processes
+        sys.stdout.write(f"{record.levelname} {record.rank} {record.getMessage()}\\n")  # one write, so that lines of processes do not mix
         sys.stdout.flush()
 logging.getLogger().addHandler(Lines())
 logging.getLogger().setLevel(logging.DEBUG)
@@ -22,7 +22,7 @@ logging.getLogger().setLevel(logging.DEBUG)
 
 
 def run(program, **variables):
-    """Runs a program in a process of its own; returns its lines on stdout, and stderr."""
+    """Runs a program in a separate process. Returns its lines on stdout, and stderr."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DSC_LOG", "RANK", "WORLD", "PYTHONUNBUFFERED"))}
     done = subprocess.run(
         [sys.executable, "-c", LISTENS + program], env={**clean, **variables}, capture_output=True, text=True, timeout=SECONDS
@@ -119,7 +119,7 @@ def test_one_listener_takes_the_place_of_another():
 
 
 def test_the_time_is_that_of_the_record():
-    """A handler that is behind does not make later records younger than they are."""
+    """The time of a record stays correct if the handler is behind."""
     lines, _ = run(
         "import time\n"
         "class Times(logging.Handler):\n"
@@ -171,7 +171,10 @@ dsc.finalize()
 
 
 def test_an_operation_that_waits_30_s_says_so_unasked(tmp_path):
-    """Once, and not where DSC_LOG is off or the program listens. All at once, as it takes half a minute."""
+    """The message appears once, but not if DSC_LOG is off or the program has a listener.
+
+    All cases run at the same time, because they take half a minute.
+    """
     program = tmp_path / "waits.py"
     program.write_text(WAITS)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DSC_LOG", "RANK", "WORLD"))}
@@ -201,7 +204,7 @@ for number in range(20):
 
 @pytest.mark.parametrize("leaves", ["os._exit(0)", "sys.exit(0)"])
 def test_children_made_by_fork_begin_without_it(leaves):
-    """The parent's log thread is at work while the child is made."""
+    """The log thread of the parent is running while the child is forked."""
     lines, errors = run(
         f"def in_child():\n    dsc.partition_layers([5], 1)\n    {leaves}\n" + "dsc.log_to_logging()\n" + CHILD,
     )
@@ -272,7 +275,7 @@ def test_wrong_levels_are_refused():
 
 
 def test_a_child_made_during_a_line_does_not_write_it_again():
-    """The handler is slow between writing and flushing, and the forking thread meets it there."""
+    """The handler is slow between writing and flushing, and the process forks in between."""
     lines, _ = run(
         "import os, time\n"
         "class Slow(logging.Handler):\n"

@@ -1,4 +1,4 @@
-"""Megatron-LM's names: the groups are those that it makes itself, in lists for all ranks and in one real job."""
+"""Megatron-LM's names: libdsc's groups must equal those of Megatron-LM, in lists for all ranks and in one real job."""
 
 import json
 import pathlib
@@ -91,7 +91,7 @@ GROUPS = {
 
 
 def members(world, group):
-    """The ranks of a group, from the group itself."""
+    """Returns the ranks of a group, asked from the group itself."""
     gathered = np.empty(group.size, np.int64)
     group.all_gather(gathered, np.array([world.rank]))
     return gathered.tolist()
@@ -160,7 +160,7 @@ def has_groups(world):
 
 
 def test_a_job_of_eight_ranks():
-    """Two tensor-parallel ranks, two stages: the groups of the articles about Megatron-LM."""
+    """Two tensor-parallel ranks and two stages: the example of the articles about Megatron-LM."""
     found = ranks(8, has_groups)
     for rank, (groups, known, _) in enumerate(found):
         tp, dp, pp = rank % 2, rank // 2 % 2, rank // 4
@@ -198,7 +198,7 @@ def has_experts(world):
     ]
     with pytest.raises(dsc.StateError, match="rank . belongs to no group 'hcp'"):
         mpu._group("hcp")
-    return levels, found  # and the end of the world ends the groups
+    return levels, found  # finalizing the world also ends the groups
 
 
 def test_levels_experts_and_instances():

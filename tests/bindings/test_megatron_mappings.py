@@ -1,4 +1,4 @@
-"""The mappings of libdsc.megatron, with arrays and with tensors of torch, give the numbers that Megatron-LM gave."""
+"""The mappings of libdsc.megatron give the numbers that Megatron-LM gave, with arrays and with torch tensors."""
 
 import importlib.util
 import itertools
@@ -28,7 +28,7 @@ FUNCTIONS = {
     "all_to_all_sp2hp": mpu.all_to_all_sp2hp,
     "all_to_all_hp2sp": mpu.all_to_all_hp2sp,
 }
-KINDS = 13  # gather_from_sequence_parallel_region counts twice
+KINDS = 13  # gather_from_sequence_parallel_region has two modes
 
 
 def kinds(n):
@@ -36,7 +36,7 @@ def kinds(n):
 
 
 def mapped(row, rank, x):
-    """The result of the function of a row, over the tensor-parallel group."""
+    """Returns the result of the function that a row names, over the tensor-parallel group."""
     function = FUNCTIONS[row["fn"]]
     if row["fn"] == "_AllToAll":
         outputs, inputs = row["output_splits"], row["input_splits"]
@@ -126,7 +126,7 @@ def test_losses_of_tensors_and_their_gradients(n):
 
 
 def differentiates_twice(world):
-    """Gaps, a subclass, and the gradient of a gradient, which is the forward step again."""
+    """Tests tensors with gaps, a subclass, and the gradient of a gradient, which is the forward step again."""
     import torch
 
     group = world.split(0)

@@ -1,4 +1,4 @@
-"""Meshes through the Python package; the library's own tests hold the vectors."""
+"""Meshes through the Python package. The library's own tests have the recorded vectors."""
 
 import numpy as np
 import pytest
@@ -146,7 +146,7 @@ def differs(rank):
         it.comm("dp")
     except dsc.MismatchError as error:
         text = str(error)
-    world.barrier()  # goes on
+    world.barrier()  # the communicator still works
     dsc.finalize()
     return text
 

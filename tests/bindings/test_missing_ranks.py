@@ -1,4 +1,4 @@
-"""Operations of parallel models whose other rank is killed, does not come, or is waited for until Ctrl-C."""
+"""Operations of parallel models in which another rank is killed, never joins, or is awaited until Ctrl-C."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from killed_rank import kill_self, others_of
 import libdsc as dsc
 
 VICTIM = 1
-TIMEOUT_S = 1  # of groups in which one rank never comes
-AT_ONCE_S = 15  # what waits for nobody has ended by then, on a busy machine as well
+TIMEOUT_S = 1  # of groups in which one rank never joins an operation
+AT_ONCE_S = 15  # long enough, even on a busy machine, for a call that waits for no rank
 DATA = {"tokens": np.ones(4, np.int64), "mask": np.ones((2, 3), np.int64)}
 OPERATIONS = {
     "all_reduce_coalesced": lambda group: dsc.all_reduce_coalesced(group, [np.ones(1000, np.float32), np.ones(70_000, np.float32)]),
@@ -27,7 +27,7 @@ OPERATIONS = {
 
 
 def ended(operation, group, fate):
-    """What an operation raises, and after how long."""
+    """Returns what an operation raises and how long it took."""
     if fate == "interrupted":
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begin = time.monotonic()
@@ -39,7 +39,7 @@ def ended(operation, group, fate):
 
 
 def child(fate, told):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without this handler
     world = dsc.init_distributed(init_timeout=30, timeout=30)
     groups = [world.split(0, timeout=TIMEOUT_S if fate == "absent" else None) for _ in OPERATIONS]
     if world.rank == VICTIM:

@@ -1,4 +1,4 @@
-"""Python objects between ranks: what they return, failures on one rank, sizes, and two hosts."""
+"""Operations on Python objects: results, failures on one rank, sizes, and two hosts."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ from test_ranks import ranks
 
 
 class Poison:
-    """Pickles, and cannot be unpickled."""
+    """An object that can be pickled but not unpickled."""
 
     def __reduce__(self):
         return int, ("poison",)
@@ -30,7 +30,7 @@ def test_objects():
 
 
 def to_one_rank(world):
-    """A ring of objects, and one that cannot be pickled: both ends raise, and go on."""
+    """Sends objects around a ring. For an object that cannot be pickled both ends raise, and the group still works."""
     right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     if world.rank == 0:
         world.send_object({"from": 0}, right)
@@ -81,7 +81,7 @@ def test_numbers_and_other_objects_are_reduced():
 
 
 def moves_between_hosts(rank, port):
-    """The first two ranks are on one host, the third on another."""
+    """The first two ranks are on one host, the third one is on another host."""
     local = {"LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2 - rank // 2, "MASTER_PORT": port}
     os.environ.update({name: str(number) for name, number in local.items()})
     os.environ.update(DSC_HOST_ID=f"host-{rank // 2}", DSC_TOKEN="ab" * 32, MASTER_ADDR="127.0.0.1")
@@ -129,7 +129,7 @@ def fails(world):
 
 
 def _own(world):
-    """The rank whose object it is keeps the object itself, so it alone sees no failure."""
+    """The rank that sends the object keeps it as it is, so only this rank does not fail to unpickle."""
     world.all_gather_object(Poison())
     raise dsc.InvalidArgError("rank 1 cannot be unpickled here: ValueError")
 
@@ -141,7 +141,7 @@ def test_failures_are_the_same_on_all_ranks():
 
 
 def differs(world):
-    """Ranks that called different operations on objects are told at once, and the communicator goes on."""
+    """Ranks that called different operations on objects get the error immediately, and the communicator still works."""
     calls = {
         "all_gather_object()": lambda: world.all_gather_object(1),
         "gather_object(root 0)": lambda: world.gather_object(1),
@@ -165,7 +165,7 @@ def test_other_operations():
 
 
 def ends(world):
-    """Operations that begin in another way are told apart by the library, which ends the communicator."""
+    """The library itself detects operations that begin differently, and ends the communicator."""
     with pytest.raises(dsc.MismatchError) as told:
         world.broadcast_object(1) if world.rank == 1 else world.all_gather_object(1)
     return told.value.ranks

@@ -1,4 +1,4 @@
-"""A world of one rank: everything is callable, nothing is communicated."""
+"""A world of one rank: every function can be called, and nothing is communicated."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ def test_world(world):
 
 
 def test_launch_report(monkeypatch):
-    """Joins nobody, and so works at any time."""
+    """The report joins no world, so it works at any time."""
     monkeypatch.setenv("RANK", "3")
     report = dsc.launch_report()
     assert report["error"]["text"] == "RANK is set, but WORLD_SIZE is not" and report["start"] is None
@@ -246,7 +246,7 @@ def test_empty_lives_as_long_as_a_view(world):
     view = x[10:20].reshape(2, 5)
     del x
     gc.collect()
-    view += 1  # would end the process if it were freed
+    view += 1  # crashes the process if the memory was freed
     world.all_reduce(view)
     assert (view == 1).all()
 
@@ -304,7 +304,7 @@ def test_gradients_have_the_shape_of_their_parameter_or_none(world):
         for call in (reducer.mark_ready, reducer.accumulate):
             with pytest.raises(ValueError, match=r"grad has shape \(8, 2\); parameter 0 has \(2, 8\)"):
                 call(0, np.zeros((8, 2)))
-        reducer.accumulate(0, np.ones(16))  # flat
+        reducer.accumulate(0, np.ones(16))  # a flat array
         reducer.accumulate(0, np.ones((2, 8)))
         reducer.mark_ready(0)
         reducer.mark_ready(1, np.ones(1))
@@ -318,7 +318,7 @@ def test_a_view_outlives_its_reducer(world):
     reducer.close()
     reducer.close()
     gc.collect()
-    view[:] = 1  # would end the process if it were freed
+    view[:] = 1  # crashes the process if the memory was freed
 
 
 def test_parameters(world):
@@ -336,7 +336,7 @@ def test_log_callback(world):
         arrived.set()
 
     dsc.set_log(receive, level="debug")
-    dsc.init_distributed()  # returns the world that exists, and logs it
+    dsc.init_distributed()  # returns the existing world and logs that
     world.split(0).close()
     assert arrived.wait(5)
     dsc.set_log(None)

@@ -1,4 +1,4 @@
-"""Reduce, gather, scatter, all-to-all, blocks of different lengths, batches, and ops of the caller's."""
+"""Reduce, gather, scatter, all-to-all, blocks of different lengths, batches, and user-defined operations."""
 
 import gc
 import weakref
@@ -36,7 +36,7 @@ def test_reduce_gather_scatter():
 
 
 def by_counts(world):
-    """Scatterv and Gatherv: parts of an array and arrays of a list, also of no elements."""
+    """Tests gather and scatter with counts: parts of one array, lists of arrays, and parts without elements."""
     n, rank = world.size, world.rank
     counts, root = [2 * r for r in range(n)], n - 1
     mine = np.full(counts[rank], rank, np.float32)
@@ -78,7 +78,7 @@ def exchanged(world):
     assert out.tolist() == expected
     world.all_to_all(x)
     assert x.tolist() == expected
-    # Rank r has s + 1 elements for rank s, so that everybody gets rank + 1 from each.
+    # Rank r sends s + 1 elements to rank s, so each rank receives rank + 1 elements from every rank.
     blocks = [np.full(s + 1, 10 * rank + s) for s in range(n)]
     flat = np.zeros(n * (rank + 1), int)
     counts = {"send_counts": [s + 1 for s in range(n)], "recv_counts": [rank + 1] * n}
@@ -95,7 +95,7 @@ def test_all_to_all():
 
 def uneven(world):
     n, rank = world.size, world.rank
-    counts = [3 * r for r in range(n)]  # rank 0 has nothing
+    counts = [3 * r for r in range(n)]  # rank 0 has no elements
     x = np.full(counts[rank], rank, np.float32)
     flat = np.empty(sum(counts), np.float32)
     world.all_gather(flat, x, counts=counts)
@@ -175,7 +175,7 @@ def test_every_operation_on_one_rank(world):
     world.monitored_barrier(5)
 
 
-# ---- operations of the caller's ------------------------------------------------------------------------------------
+# ---- user-defined operations ---------------------------------------------------------------------------------------
 
 
 def scaled(world):
@@ -199,7 +199,7 @@ def combined(world):
     world.all_reduce(x, dsc.user_op(first_nonzero, 7, commutative=False))
     largest, out = np.full(10, world.rank), np.zeros(10, int)
     work = world.all_reduce(largest, dsc.user_op(lambda a, b: np.maximum(a, b, out=a), 8), out=out, async_op=True)
-    gc.collect()  # nobody but the work holds that operation
+    gc.collect()  # only the work still refers to that operation
     work.wait()
     return x[:3].tolist(), set(x[3000:].tolist()), out.tolist()
 
@@ -215,6 +215,7 @@ def fails(world, async_op):
     with pytest.raises(dsc.CallbackError) as caught:
         work = world.all_reduce(np.ones(8), dsc.user_op(broken, 1), async_op=async_op)
         work.wait()
+    assert "user operation 1 returned 1: KeyError: 'not my day'" in str(caught.value)  # on every rank
     return repr(caught.value.__cause__)
 
 
@@ -285,7 +286,7 @@ def batched(world):
     peer, x = 1 - world.rank, np.full(100_000, world.rank + 1.0)
     came, total, listed = np.zeros_like(x), np.ones(3), [np.zeros(1), np.zeros(1)]
     with world.batch() as batch:
-        world.send(x, peer)  # alone, both ranks would wait for ever here
+        world.send(x, peer)  # outside of a batch both ranks would wait here forever
         world.recv(came, peer)
         world.all_reduce(total)
         world.all_gather(listed, np.array([world.rank + 1.0]))
@@ -293,7 +294,7 @@ def batched(world):
     assert [float(part[0]) for part in listed] == [1.0, 2.0]
     with world.batch(async_op=True) as batch:
         world.recv(came, peer)
-        world.send(-x, peer)  # nobody but the batch holds that array
+        world.send(-x, peer)  # only the batch still refers to that array
     gc.collect()
     batch.work.wait()
     return came[0]
@@ -319,7 +320,7 @@ def test_an_exception_ends_a_batch(world):
     world.all_reduce(x)
 
 
-# ---- NaN and infinity, and who is missing --------------------------------------------------------------------------
+# ---- NaN and infinity, and missing ranks ---------------------------------------------------------------------------
 
 
 def counts_nonfinite(world):
@@ -393,7 +394,7 @@ def keeps_arrays(world):
     x = np.full(30000, world.rank, np.int32)
     world.all_reduce(x, op)
     as_seen = all((array == seen).all() for array, seen in kept)
-    world.barrier()  # before anybody writes
+    world.barrier()  # all ranks have compared before any rank writes
     for array, _ in kept:
         array[...] = -5
     world.barrier()

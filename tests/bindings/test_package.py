@@ -1,4 +1,4 @@
-"""The package installs without a network, without a compiler and with its types."""
+"""The package installs without a network and without a compiler, and includes its type hints."""
 
 import importlib.util
 import os
@@ -30,7 +30,7 @@ def needs(*modules):
 
 @pytest.fixture
 def source(tmp_path):
-    """A copy, since building leaves files in the folder."""
+    """A copy of the source, because building leaves files in the folder."""
     copy = tmp_path / "python"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".mypy_cache"))
     return copy
@@ -38,7 +38,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def empty(tmp_path):
-    """The interpreter of a fresh environment that sees the system's setuptools and nothing of this build."""
+    """The interpreter of a new environment that has the system's setuptools but nothing of this build."""
     needs("venv", "ensurepip", "setuptools", "wheel")
     run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "venv")
     return tmp_path / "venv" / "bin" / "python3"
@@ -74,7 +74,7 @@ def test_source_distribution(source, tmp_path):
 
 
 def version_in(path, line):
-    """The version that a file of metadata gives."""
+    """Returns the version in a metadata file."""
     return re.search(rf"^\s*{line}", path.read_text(), re.MULTILINE).group(1)
 
 
@@ -85,7 +85,7 @@ def test_every_version_is_that_of_the_library():
     assert version_in(ROOT / "meson.build", r"version: '(.+)',") == version
     assert version_in(SOURCE / "pyproject.toml", 'version = "(.+)"') == version
     whole = (ROOT / "pyproject.toml").read_text()
-    assert 'dynamic = ["version"]' in whole  # meson-python takes it from meson.build
+    assert 'dynamic = ["version"]' in whole  # meson-python reads the version from meson.build
 
 
 def test_both_ways_to_install_describe_one_package():
@@ -99,7 +99,7 @@ def test_import_error_says_how_to_get_the_library(tmp_path):
     shutil.copytree(SOURCE / "libdsc", tmp_path / "libdsc", ignore=shutil.ignore_patterns("*.so*", "bin", "__pycache__"))
     environment = {name: value for name, value in clean_environment().items() if not name.startswith(("DSC_", "LD_LIBRARY_"))}
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + IMPORT
-    raw = tmp_path / "libdsc" / "_raw.py"  # asks for a name that no installed library has
+    raw = tmp_path / "libdsc" / "_raw.py"  # makes the package look for a function that no installed library has
     raw.write_text(re.sub(r"^SOVERSION = .+", "SOVERSION = 'none'", raw.read_text(), flags=re.MULTILINE))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 1

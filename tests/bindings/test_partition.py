@@ -1,4 +1,4 @@
-"""Partitions of layers and seeds through the Python package; the library's own tests hold the vectors."""
+"""Partitions of layers, and seeds, through the Python package. The library's own tests have the recorded vectors."""
 
 import doctest
 import re
@@ -53,7 +53,7 @@ def test_uniform_needs_no_weights():
 
 
 class Weight:
-    """A parameter of torch, as far as it is counted."""
+    """Has only those attributes of a torch parameter that are needed to count its elements."""
 
     def __init__(self, count, trained=True):
         self.requires_grad, self._count = trained, count

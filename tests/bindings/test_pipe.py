@@ -1,4 +1,4 @@
-"""Pipeline schedules through the Python package; the library's own tests hold the vectors."""
+"""Pipeline schedules through the Python package. The library's own tests have the recorded vectors."""
 
 import gc
 

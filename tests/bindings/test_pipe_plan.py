@@ -105,7 +105,7 @@ def test_costs_of_parts():
     it = dsc.simulate_pipeline(
         whole("1f1b", 2, 3), forward=[1, 4], comm=0.5, activation_bytes=10, static_bytes=[5, 7], timeline=True
     )
-    # F at 0 to 1; from 1.5 on stage 1 runs three times 4 + 2; the last gradient comes at 19.5 + 0.5.
+    # F runs from 0 to 1. From 1.5 on stage 1 runs 4 + 2 three times. The last gradient arrives at 19.5 + 0.5.
     assert it.makespan == 22 and it.busy == [9, 18] and it.peak_bytes == [25, 17]
     assert it.timeline[0] == dsc.PipeSpan(0, "forward", 0, 0, 0.0, 1.0) and len(it.timeline) == 12
 

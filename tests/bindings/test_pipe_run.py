@@ -22,7 +22,7 @@ NUMBER = [((3,), "float64")]
 
 
 class Stage:
-    """y = 2 x in every element; the loss is the last stage's first y."""
+    """Computes y = 2 x in every element. The loss is the first y of the last stage."""
 
     def __init__(self, comm, schedule="1f1b", micro_batches=MICRO_BATCHES):
         self.comm, self.micro_batches = comm, micro_batches
@@ -89,7 +89,7 @@ def test_losses_and_gradients(n, schedule):
 
 
 def forgets(world, debug, which):
-    """Stage 0 writes no output for micro-batch 2, or stage 1 no gradient of its input."""
+    """Stage 0 writes no output for micro-batch 2, or stage 1 writes no gradient for its input."""
     if debug:
         os.environ["DSC_PIPE_DEBUG"] = "1"
     stage = Stage(world)
@@ -146,7 +146,8 @@ def test_arrays_are_made_once_and_outlive_the_schedule():
 
 
 def keeps_arrays(world):
-    """Runs with more memory, on another communicator and with memory of its own, beside arrays of the first run."""
+    """Runs with more memory, on another communicator and with the caller's memory, while arrays of the first run
+    exist."""
     stage, kept, handles = Stage(world), [], []
     wider = {name: [((300_000,), "float64")] for name in stage.ends if stage.ends[name]}
 
@@ -163,7 +164,7 @@ def keeps_arrays(world):
     other = world.split(0)
     run(world)
     kept[0][:] = 5
-    run(world, **wider)  # beside an array that is kept, so the schedule goes on with a handle of its own
+    run(world, **wider)  # an array of the first run still exists, so the schedule continues with a new handle
     kept[0][0] += 1
     run(other, **wider)
     kept[1][-2:] = 5, 7
@@ -175,7 +176,7 @@ def keeps_arrays(world):
 
 
 def keeps_arrays_while_others_grow(world, variable):
-    """The memory is replaced on all ranks because the last two exchange more."""
+    """The memory is replaced on all ranks, because the last two ranks exchange larger arrays."""
     stage, kept = Stage(world), []
 
     def forward(instruction, inputs, outputs):
@@ -255,7 +256,7 @@ def test_inference():
 
 
 class OwnError(Exception):
-    """Not an exception of the package."""
+    """An exception class that is not from the package."""
 
 
 def fails(rank, failing, name):
@@ -328,7 +329,10 @@ def test_a_forgotten_loss():
 
 
 def is_interrupted(rank, where, left):
-    """Rank 1 interrupts rank 0, which waits for gradients and leaves before any come, or rank 0 itself in a callback."""
+    """Rank 1 interrupts rank 0, which waits for gradients and leaves before any arrive.
+
+    Or rank 0 interrupts itself in a callback.
+    """
     world = dsc.init_distributed(timeout=30)
     stage, pids = Stage(world), np.array([0])
     pids[0] = os.getpid()
@@ -363,7 +367,7 @@ def test_ctrl_c(where, tmp_path):
 
 
 def is_interrupted_often(rank):
-    """Ctrl-C at times that often fall between the library and the first line of a callback."""
+    """Ctrl-C arrives at times that are often between the library's call and the first line of a callback."""
     world = dsc.init_distributed(timeout=30)
     unraisable = []
     sys.unraisablehook = unraisable.append
@@ -389,7 +393,7 @@ def test_no_ctrl_c_is_lost():
 
 
 def calls_the_library(world):
-    """2 x 2 ranks: a group of twins is used inside a callback of the pipeline's run."""
+    """2 x 2 ranks. A callback of a pipeline run uses another group, that of the ranks of the same stage."""
     pipeline, twins = world.split(world.rank // 2), world.split(world.rank % 2)
     stage, total = Stage(pipeline), np.array([world.rank + 1.0])
 
@@ -425,7 +429,7 @@ RETURNED = {"an array": np.ones(3), "a number": 1.0, "a list": [np.ones(3)], "a 
 
 
 def returns_instead_of_writing(world, what, where):
-    """The stage writes as well, so that only what it returns is wrong."""
+    """The stage also writes its outputs, so only its return value is wrong."""
     stage, started = Stage(world), []
 
     def forward(instruction, inputs, outputs):
@@ -449,7 +453,7 @@ def test_a_result_that_is_returned_instead_of_written(what):
     (text, calls, _), (other, received, _) = ranks(2, returns_instead_of_writing, what, "forward")
     said = f"forward returned a {kind}; expected None on this stage; write the result into the array instead: outputs[0][...] = y"
     assert text == said and said in other
-    assert calls == 1 and received == 0  # nothing was sent
+    assert calls == 1 and received == 0  # nothing was sent to the next stage
 
 
 def test_gradients_that_are_returned_instead_of_written():

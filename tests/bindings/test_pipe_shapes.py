@@ -1,4 +1,4 @@
-"""Communicator.pipe_run() with shapes that vary from micro-batch to micro-batch, and in the caller's memory."""
+"""Communicator.pipe_run() with shapes that differ between micro-batches, and in the caller's memory."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from test_ranks import ranks
 
 import libdsc as dsc
 
-MOST = [((4, 3), "float32"), (6, "int32")]  # rows of numbers, and lengths of words
+MOST = [((4, 3), "float32"), (6, "int32")]  # rows of numbers, and word lengths
 MICRO_BATCHES = 6
 
 
@@ -15,7 +15,7 @@ def rows_of(part, micro_batch):
 
 
 class Stage:
-    """Part p gives rows_of(p, m) rows of p + m, and m times the word p."""
+    """Part p outputs rows_of(p, m) rows of p + m, and m times the number p."""
 
     def __init__(self, comm, name, assigns=True):
         self.comm, self.assigns = comm, assigns
@@ -105,7 +105,7 @@ def attempts(world):
         attempt(outputs.resize, 0, (-1, 3))
         attempt(outputs.__getitem__, 2)
         attempt(outputs.__setitem__, 1, np.full(2, 0.5))
-        outputs[0] = np.ones((1, 12))  # float64 becomes float32, and rows become columns
+        outputs[0] = np.ones((1, 12))  # float64 is converted to float32, and the shape to that of the output
         said.append([a.shape for a in outputs])
         outputs[0], outputs[1] = stage.numbers(world.rank, 0), stage.words(world.rank, 0)
         return None

@@ -1,4 +1,4 @@
-"""Pure planning through the Python package; the library's own tests hold the vectors."""
+"""Planning functions through the Python package. The library's own tests have the recorded vectors."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,8 @@ MIB = 1 << 20
 
 def test_four_small_tensors_share_a_bucket():
     assert dsc.plan_buckets([100, 10, 50, 5], ["float32"] * 4, [MIB, 25 * MIB]) == [[0, 1, 2, 3]]
+    half = [MIB // 8] * 5  # two fill the first bucket, and all others the second
+    assert dsc.plan_buckets(half, ["float32"] * 5) == [[0, 1], [2, 3, 4]]
 
 
 def test_limits_move_on_and_stay_at_the_last():

@@ -16,7 +16,7 @@ import pytest
 
 import libdsc as dsc
 
-SECONDS = 60  # for everything that must not take so long
+SECONDS = 60  # the time limit of a job
 
 
 def ranks(n, body, *args):
@@ -33,12 +33,12 @@ def _in_world(rank, body, *args):
 
 
 def finalizes_beside_a_call(world):
-    """One thread at a time is in a call on a communicator, finalize() included."""
+    """Only one thread at a time may be in a call on a communicator. This includes finalize()."""
     pair, told = world.split(0), "nothing"
     if world.rank == 0:
         waiting = threading.Thread(target=world.barrier)
         waiting.start()
-        time.sleep(0.5)  # for the thread to be in its call, which ends only after the other rank has come
+        time.sleep(0.5)  # time for the thread to enter its call, which ends only after the other rank has joined
         try:
             dsc.finalize()
         except dsc.BusyError:
@@ -48,7 +48,7 @@ def finalizes_beside_a_call(world):
     else:
         pair.barrier()
         world.barrier()
-    return told, dsc.is_initialized()  # and the world is finalized afterwards
+    return told, dsc.is_initialized()  # finalize() works afterwards
 
 
 def test_finalize_beside_a_call_is_refused():
@@ -72,7 +72,7 @@ def test_all_reduce(n):
 
 
 def passes_on(world):
-    """What a child process reads from the environment that is passed on to it, and what it makes of it."""
+    """Returns the environment that a child process gets and what the child does with it."""
     code = "import json, libdsc as dsc; print(json.dumps(dsc.launch_report()['start']))"
     command = [sys.executable, "-c", code]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DSC_JOB", "DSC_LAUNCHER"))}
@@ -133,7 +133,7 @@ def exchanges(world):
     peer = 1 - world.rank
     theirs = np.zeros(5)
     received = world.irecv(theirs, peer)
-    sent = world.isend(np.full(5, float(world.rank)), peer)  # nobody but the work holds that array
+    sent = world.isend(np.full(5, float(world.rank)), peer)  # only the work still refers to that array
     gc.collect()
     assert received.wait(20) and sent.wait(20)
     if world.rank == 0:
@@ -152,13 +152,14 @@ def test_send_and_receive():
 def drops_works(world):
     out = np.zeros(1000)
     for _ in range(50):
-        world.all_reduce(np.ones(100_000), async_op=True)  # neither the array nor the work is kept
+        world.all_reduce(np.ones(100_000), async_op=True)  # the program keeps neither the array nor the work
     world.all_gather([out[:500], out[500:]], np.full(500, world.rank + 1.0), async_op=True)
     gc.collect()
     world.barrier()
     for _ in range(1000):
         late = np.array([float(out[-1] == 0)])
-        world.all_reduce(late, op="max", async_op=True).wait()  # lets go of what has completed; agreed on all ranks
+        # lets the library release completed works; all ranks agree on the result
+        world.all_reduce(late, op="max", async_op=True).wait()
         if late[0] == 0:
             break
     return out[0], out[-1]
@@ -375,7 +376,7 @@ def test_a_rank_that_comes_too_late_is_told_so():
 
 
 def sends_what_nobody_receives(world):
-    """Rank 0 waits in a message, the others in a broadcast, whose time is over first."""
+    """Rank 0 waits for a message, the other ranks wait in a broadcast that times out first."""
     world.timeout = 0.5
     with pytest.raises(dsc.TimeoutError) as caught:
         if world.rank == 0:
@@ -395,7 +396,7 @@ def test_an_error_names_the_operation_that_failed_first():
 
 
 def calls_differ(world):
-    """The two ends of a message differ, and then two operations; each is the first of its number."""
+    """First the two ends of a message differ, then two operations. Each is the first operation of its group."""
     texts = []
     for mine in (
         lambda group: group.send(np.ones(3), 1) if world.rank == 0 else group.recv(np.ones(2), 0),
@@ -451,7 +452,7 @@ def test_ranks_as_threads_of_one_process():
 
 
 def finalizes_alone(rank, done):
-    """Rank 1 runs, and does not come."""
+    """Rank 1 runs but never joins."""
     world = dsc.init_distributed(timeout=30)
     world.barrier()
     if rank == 1:
@@ -482,7 +483,7 @@ def test_the_summary_is_printed_once():
 
 
 def monitors(world, told):
-    """How long the barrier says that it waited, by where the time-out was given; rank 0 never comes."""
+    """Returns how long the barrier says that it waited, for each way to set the time-out. Rank 0 never joins."""
     world.set_timeout(2)
     groups = [world.split(0), world.split(0, timeout=0.3), world]
     groups[0].monitored_barrier()
@@ -500,7 +501,7 @@ def monitors(world, told):
 def in_own_world(rank, told):
     world = dsc.init_distributed(timeout=20)
     said = monitors(world, told)
-    with contextlib.suppress(dsc.DscError):  # it has failed
+    with contextlib.suppress(dsc.DscError):  # the world has failed
         dsc.finalize()
     return said
 

@@ -1,4 +1,7 @@
-"""Going on after a failure: agree(), shrink() and missing. Ranks are threads; one that leaves stands for a death."""
+"""Continuing after a failure: agree(), shrink() and missing.
+
+Ranks are threads, and a rank that leaves simulates a death.
+"""
 
 import os
 import threading
@@ -13,7 +16,7 @@ SECONDS = 60
 
 
 def on_ranks(n, body):
-    """Runs body(world) on n threads, each a rank; returns the results."""
+    """Runs body(world) on n threads, each of which is a rank. Returns the results."""
     results, errors = [None] * n, []
 
     def rank(r):
@@ -23,7 +26,7 @@ def on_ranks(n, body):
             )
             results[r] = body(world)
             dsc.finalize()
-        except BaseException as error:  # shown by the main thread
+        except BaseException as error:  # the main thread raises it again
             errors.append(error)
 
     threads = [threading.Thread(target=rank, args=(r,)) for r in range(n)]
@@ -77,10 +80,10 @@ def test_shrink():
 def is_late(world):
     world.barrier()
     if world.rank == 2:
-        while world.error() is None:  # until the others have given up
+        while world.error() is None:  # until the other ranks have given up
             time.sleep(0.01)
     else:
-        world.set_timeout(4)  # time for the other one that does come
+        world.set_timeout(4)  # enough time for the other rank that joins
         with pytest.raises(dsc.TimeoutError, match="rank 2") as caught:
             world.agree(True)
         assert caught.value.ranks == (2,) and caught.value.rank == 2 and world.missing == [2]
@@ -97,12 +100,12 @@ started = threading.Barrier(2)
 
 
 def ends_together(world):
-    started.wait(SECONDS)  # nobody aborts what another still starts
+    started.wait(SECONDS)  # no rank may abort while another rank is still starting
     world.abort()
     small = world.shrink()
     total = np.ones(1)
     small.all_reduce(total)
-    return total[0]  # finalize() comes next, and waits for the others
+    return total[0]  # finalize() follows and waits for the other rank
 
 
 def test_finalize_after_shrink():
@@ -113,13 +116,13 @@ def test_finalize_after_shrink():
 def begins_anew(rank, early):
     world = dsc.init_distributed(timeout=SECONDS)
     if rank == early:
-        world.barrier()  # the other one has started, too
+        world.barrier()  # the other rank has started, too
         world.abort()
     else:
         with pytest.raises(dsc.RevokedError):
             while True:
                 world.barrier()
-        time.sleep(0.3)  # the old world is still there when the other one comes for the new one
+        time.sleep(0.3)  # the old world still exists when the other rank asks for the new one
     dsc.finalize()
     world = dsc.init_distributed(timeout=SECONDS, init_timeout=SECONDS)
     world.barrier()

@@ -1,4 +1,4 @@
-"""What reducers do beside plain iterations, on one host and over two."""
+"""Features of reducers other than plain iterations, on one host and on two."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def rebuilds_in_ready_order(world):
             for step in range(2):
                 iterate(reducer, gradients(world.rank, step), order)
             assert reducer.rebuilds == 0
-    with reducer_of(world) as reducer:  # one rank has a view
+    with reducer_of(world) as reducer:  # only one rank uses a view
         view = reducer.grad_view(1) if world.rank == 0 else None
         for step in range(2):
             iterate(reducer, gradients(world.rank, step), order)
@@ -57,7 +57,7 @@ def views_of_before_a_rebuild_stay_readable(world):
         new = reducer.grad_view(0)
         assert new.__array_interface__["data"] != old.__array_interface__["data"]
         compare(world, [new], means(world.size, 1)[:1])
-        old[...] = 7  # memory that nobody reads any more
+        old[...] = 7  # the reducer must no longer read this memory
         reducer.begin()
         for i, grad in enumerate(gradients(world.rank, 2)):
             reducer.mark_ready(i, grad)
@@ -66,7 +66,10 @@ def views_of_before_a_rebuild_stay_readable(world):
 
 
 def closing_is_told_at_once(world):
-    """Though a view of the reducer's memory is still alive, and stays readable."""
+    """Closing is reported immediately, even though a view of the reducer's memory still exists.
+
+    The view stays readable.
+    """
     reducer = reducer_of(world)
     grads = gradients(world.rank, 0)
     iterate(reducer, grads)
@@ -81,7 +84,7 @@ def closing_is_told_at_once(world):
         began = time.monotonic()
         with pytest.raises(dsc.PeerLeftError, match=f"rank {leaver}"):
             iterate(reducer, gradients(world.rank, 1))
-        assert time.monotonic() - began < 20  # the time-out is 60
+        assert time.monotonic() - began < 20  # well below the time-out of 60 s
     compare(world, [view], means(world.size, 0)[:1] if world.rank == leaver else [view])
     del reducer
     view[...] = 7
@@ -94,7 +97,7 @@ def finds_unused_parameters(world):
             grads = gradients(world.rank, step)
             kept = grads[3].copy()
             reducer.begin()
-            used = [0, 2, 4] if world.rank % 2 == 0 else [0, 2]  # 4 on some ranks, 1 and 3 on none
+            used = [0, 2, 4] if world.rank % 2 == 0 else [0, 2]  # some ranks use parameter 4, no rank uses 1 and 3
             for i in used:
                 reducer.mark_ready(i, grads[i])
             if step == 1:
@@ -111,10 +114,10 @@ def finds_unused_parameters(world):
 
 
 def static_graphs_count_marks(world):
-    marks = (4, 2, 2, 1, 0, 2, 0)  # parameter 2 is used three times, 3 never
+    marks = (4, 2, 2, 1, 0, 2, 0)  # parameter 2 is used three times, parameter 3 never
 
     def backward(reducer, step):
-        """Each use adds its part of the gradient, which is complete with the last one."""
+        """Each use adds its part of the gradient. The last use completes it."""
         whole = gradients(world.rank, step)
         grads = [np.zeros_like(g) for g in whole]
         reducer.begin()
@@ -131,7 +134,7 @@ def static_graphs_count_marks(world):
     with reducer_of(world, static_graph=True) as reducer:
         for step in range(4):
             grads = backward(reducer, step)
-            if step == 2 and world.size > 1:  # the marks so far have started buckets
+            if step == 2 and world.size > 1:  # some marks have already started buckets
                 assert sum(s.count for s in reducer.op_stats() if s.op == "all_reduce") > 0
             reducer.finish()
             check(grads, step)
@@ -156,14 +159,14 @@ def static_graphs_count_marks(world):
             reducer.mark_ready(i, grads[i])
         reducer.finish()
         reducer.begin()
-        for i in (4, 2, 2, 1, 0, 0):  # a use less
+        for i in (4, 2, 2, 1, 0, 0):  # one use less than before
             reducer.mark_ready(i, grads[i])
         with pytest.raises(dsc.StateError, match="parameter 2"):
             reducer.finish()
 
 
 def static_graphs_without_communication(world):
-    """Iterations that are not reduced come before, between and after those that count."""
+    """Iterations without communication run before, between and after the reduced iterations."""
     with reducer_of(world, static_graph=True) as reducer:
         for step in range(4):
             with reducer.no_sync():
@@ -197,7 +200,7 @@ def no_sync_collects(world):
         expected = [sum(x) for x in zip(*(means(world.size, step) for step in range(4)))]
         close(last, expected, 1e-5)
         grads = gradients(world.rank, 4)
-        iterate(reducer, grads)  # nothing is left of the sums
+        iterate(reducer, grads)  # no old sums are left
         compare(world, grads, means(world.size, 4))
         reducer.begin()
         with pytest.raises(dsc.StateError, match="an iteration runs"):
@@ -224,7 +227,7 @@ def no_sync_in_views(world):
         reducer.begin()
         for i in range(len(SIZES)):
             if i == 1:
-                reducer.mark_unused(i)  # what was collected counts
+                reducer.mark_unused(i)  # the sums of earlier iterations count
             else:
                 reducer.mark_ready(i)
         reducer.finish()
@@ -274,7 +277,7 @@ def clips_by_the_norm_of_all(world):
             reducer.clip(1.0)
         iterate(reducer, grads := gradients(world.rank, 0))
         assert reducer.clip(1e9, norm="max") == np.abs(flat).max()
-        # Another group holds the other half of the model; parameter 2 is tied and counted there.
+        # Another group has the other half of the model. Parameter 2 is tied and counted there.
         shards = world.split(0, world.rank, name="shards")
         counted = [i != 2 for i in range(len(SIZES))]
         rest = np.concatenate([g for i, g in enumerate(expected) if i != 2]).astype(np.float64)
@@ -292,7 +295,7 @@ def clips_by_the_norm_of_all(world):
         views = np.zeros(100, np.float32)
         with dsc.BucketReducer(world, [np.zeros(50, np.float32)]) as sliced:
             iterate(sliced, [views[10:60]])
-            assert sliced.clip(1.0) == 0  # the array that the slice was of still exists
+            assert sliced.clip(1.0) == 0  # the array that was sliced still exists
         bad = gradients(world.rank, 1)
         if world.rank == world.size - 1:
             bad[3][5] = np.inf
@@ -321,7 +324,8 @@ def buffers_become_equal(world):
 
 
 def wrong_arguments_can_be_put_right(world):
-    """Of a collective call: nothing has happened on this rank, and the others wait for the right call."""
+    """A collective call that fails on one rank changes nothing there, and the other ranks wait for the corrected
+    call."""
     floats = np.full(4, world.rank, np.float32)
     last = world.rank == world.size - 1
     with reducer_of(world, buffers=[floats]) as reducer:
@@ -360,7 +364,7 @@ def tells_and_draws(world):
         stats = reducer.stats()
         assert stats["iteration"] == 4 and stats["num_parameter_tensors"] == len(SIZES)
         assert stats["total_parameter_size_bytes"] == 4 * sum(SIZES) and json.dumps(stats)
-        # The invariants of PyTorch's own times.
+        # The relations that hold for PyTorch's times too.
         overlap = stats["backward_compute_comm_overlap_time"]
         assert 0 <= overlap <= stats["backward_compute_time"] and overlap <= stats["backward_comm_time"]
         assert stats["backward_compute_time_end"] >= stats["backward_compute_time_start"] >= stats["forward_compute_time_start"]
@@ -381,7 +385,7 @@ def tells_and_draws(world):
 
 
 def sparse_gradients(world):
-    """An embedding of 10 rows of 3, and a plain parameter before and behind it."""
+    """A sparse embedding of 10 rows of 3 elements, between two plain parameters."""
     n = world.size
     params = [np.zeros(4, np.float32), np.zeros((10, 3), np.float32), np.zeros(5, np.float32)]
 
@@ -420,7 +424,7 @@ def sparse_gradients(world):
         for step in range(3):
             reducer.begin()
             if step == 0:
-                with pytest.raises(dsc.InvalidArgError, match="is 11"):  # nothing of it is kept, and it does not count
+                with pytest.raises(dsc.InvalidArgError, match="is 11"):  # this gradient does not count
                     reducer.mark_sparse(1, [2, 11], np.ones((2, 3), np.float32))
             reducer.mark_sparse(1, [2], np.ones((1, 3), np.float32))
             reducer.mark_sparse(1, [5], np.ones((1, 3), np.float32))

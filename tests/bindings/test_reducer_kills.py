@@ -1,4 +1,7 @@
-"""A rank that is killed while reducers join, run hooks, rebuild buckets, clip or gather sparse rows: the others name it."""
+"""A rank is killed while reducers join, run hooks, rebuild buckets, clip or gather sparse rows.
+
+The other ranks name it.
+"""
 
 import os
 import random
@@ -26,7 +29,7 @@ def gradients(rank, step):
 
 
 class Victim:
-    """Kills its process where it is told to."""
+    """Kills its own process at the chosen point."""
 
     def __init__(self, rank, point):
         self.is_it, self.point = rank == VICTIM, point
@@ -41,7 +44,7 @@ class Victim:
 
 
 def work(world, victim):
-    """Iterations of all kinds for as long as nobody is missing."""
+    """Runs iterations of all kinds until a rank is missing."""
     params = [np.zeros(size, np.float32) for size in SIZES]
     buffer = np.zeros(10, np.float32)
 
@@ -49,7 +52,8 @@ def work(world, victim):
         bucket.buffer /= bucket.divisor
         victim.here("hook", step if bucket.index == 1 else 0)
         yield bucket.comm.all_reduce(bucket.buffer, async_op=True)
-        victim.here("rebuild", 2 if step == 0 and bucket.is_last else 0)  # the others are about to vote on it
+        # the other ranks are about to agree on the rebuilt buckets
+        victim.here("rebuild", 2 if step == 0 and bucket.is_last else 0)
 
     for turn in range(1000):
         plain = dsc.BucketReducer(world, params, bucket_bytes=2000, first_bucket_bytes=100, buffers=[buffer])

@@ -1,4 +1,4 @@
-"""Reducers under a pipeline: gradients of all micro-batches are reduced once, in reduce_grads."""
+"""Reducers under a pipeline: the gradients of all micro-batches are reduced once, in reduce_grads."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ MICRO_BATCHES = 4
 
 
 class Stage:
-    """One stage, y = w * x, of one of the replicas; the model is the product of all stages."""
+    """One stage of one replica, y = w * x. The model is the product of all stages."""
 
     def __init__(self, world):
         replicas = 2 if world.size == 4 else 1
@@ -43,7 +43,7 @@ class Stage:
             inputs=end if self.stage > 0 else [], outputs=end if self.stage < self.stages - 1 else [], **callbacks)
 
     def expected(self):
-        """The mean over the replicas: the sum of all inputs times all other weights."""
+        """Returns the mean over the replicas of the sum of all inputs times all other weights."""
         replicas = self.group.size
         inputs = sum(1.0 + m + 10 * r for m in range(MICRO_BATCHES) for r in range(replicas)) / replicas
         return inputs * np.prod([s + 2.0 for s in range(self.stages) if s != self.stage])
@@ -75,7 +75,7 @@ def passes_under_no_sync_are_reduced_once(world):
         def backward(instruction, inputs, outputs, output_grads, input_grads):
             reducer.begin()
             reducer.mark_ready(0, stage.gradient(instruction, output_grads, input_grads))
-            reducer.finish()  # adds only
+            reducer.finish()  # only accumulates
 
         def reduce_grads(instruction):
             reducer.begin()
@@ -103,7 +103,7 @@ def a_reduction_per_pass_is_refused(world):
 
         with ours:
             ours.begin()
-            stage.run(backward=backward, reduce_grads=lambda i: ours.finish())  # nothing was lost
+            stage.run(backward=backward, reduce_grads=lambda i: ours.finish())  # no gradient was lost
 
 
 for body in (gradients_are_reduced_once, passes_under_no_sync_are_reduced_once, a_reduction_per_pass_is_refused):

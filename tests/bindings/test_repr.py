@@ -1,4 +1,4 @@
-"""Every public class says what an object is."""
+"""The repr() of every public class says what the object is."""
 
 import enum
 
@@ -89,7 +89,8 @@ def test_it_names_the_class(world, name):
     made = MAKE[name](world)
     assert type(made).__name__ == name or isinstance(made, PUBLIC[name])
     said = repr(made)
-    assert {"Partition": "[0, 1, 2]", "ReduceOp": "libdsc.premul(0.5)"}.get(name, name) in said  # as a list; as it was made
+    # a Partition prints as a list, a ReduceOp as the call that creates it
+    assert {"Partition": "[0, 1, 2]", "ReduceOp": "libdsc.premul(0.5)"}.get(name, name) in said
     assert " object at 0x" not in said
     if hasattr(made, "close") and made is not world:
         made.close()

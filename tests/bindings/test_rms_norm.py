@@ -1,4 +1,4 @@
-"""An all-reduce with a residual and RMSNorm through the Python package."""
+"""All-reduce with a residual and RMSNorm, through the Python package."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from test_ranks import ranks
 
 
 def given(world, dtype, shape=(2, 3, 40)):
-    """This rank's input, the sum of all ranks, a residual and a weight."""
+    """Returns this rank's input, the sum of all inputs, a residual and a weight."""
     random = np.random.default_rng(5)
     inputs = random.normal(size=(world.size, *shape)).astype(dtype)
     residual, weight = random.normal(size=shape).astype(dtype), random.normal(size=shape[-1:]).astype(dtype)
@@ -17,7 +17,7 @@ def given(world, dtype, shape=(2, 3, 40)):
 
 
 def dense(kept, weight, epsilon):
-    """RMSNorm by the formula of rms_norm.h, in f64."""
+    """Computes RMSNorm by the formula of rms_norm.h in f64."""
     kept = kept.astype(np.float64)
     return kept / np.sqrt((kept * kept).mean(-1, keepdims=True) + epsilon) * weight
 
@@ -96,7 +96,7 @@ def refuses(world):
         world.all_reduce_rms_norm(np.zeros((3, 0), np.float32))
     out, none = world.all_reduce_rms_norm(np.zeros((0, 40), np.float32), weight=weight)
     assert out.shape == (0, 40) and none is None
-    world.all_reduce_rms_norm(x)  # no rank noticed anything
+    world.all_reduce_rms_norm(x)  # the other ranks did not notice the error
     return True
 
 
@@ -127,9 +127,9 @@ RANKS, VICTIM = 3, 1
 
 
 def child():
-    """The victim is killed between two calls; the others are in the second one then, which names it."""
+    """The victim is killed between two calls. The other ranks are in the second call then, and it names the victim."""
     world = dsc.init_distributed(init_timeout=30, timeout=20)
-    x = np.ones((300, 4096), np.float32)  # several blocks
+    x = np.ones((300, 4096), np.float32)  # these rows need several blocks
     with telling():
         world.all_reduce_rms_norm(x)
         if world.rank == VICTIM:

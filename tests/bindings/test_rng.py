@@ -144,6 +144,6 @@ def test_refusals():
 
 
 def test_ranks_whose_seeds_meet():
-    """Megatron-LM's numbers are equal where 1694 + tp_rank is 100 * ep_rank + etp_rank."""
+    """Megatron-LM's numbers repeat where 1694 + tp_rank equals 100 * ep_rank + etp_rank."""
     tracker = dsc.RngTracker()
     refuse(dsc.RngError, "seed 2724 for 'expert-parallel-rng' is already used by 'model-parallel-rng'", tracker.add_regions, 0, 6, 17)

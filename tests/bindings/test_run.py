@@ -14,7 +14,7 @@ SECONDS = 60
 
 
 def environment():
-    """The package of the source tree has no programs in it, so that the launcher of this build is found in PATH."""
+    """The package in the source tree has no programs, so the launcher of this build is found in PATH."""
     return {**os.environ, "PATH": f"{pathlib.Path(DSCRUN).parent}:{os.environ['PATH']}"}
 
 

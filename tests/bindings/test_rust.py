@@ -1,4 +1,4 @@
-"""The raw Rust layer agrees with the compiled headers, and the crate keeps to the headers' rules about threads."""
+"""The raw Rust layer matches the compiled headers, and the crate follows the thread rules of the headers."""
 
 import os
 import pathlib
@@ -72,7 +72,8 @@ WRAPPERS = {
 
 
 def handle_of(function):
-    """The handle that a function's thread rule is about: its first argument, or the communicator if the rule says so."""
+    """Returns the handle that a function's thread rule applies to: its first argument, or the communicator if the rule
+    says so."""
     types = [argument["type"] for argument in function["arguments"]]
     if function["threads"].endswith("per communicator") and "dsc_comm_t*" in types:
         return "dsc_comm_t*"
@@ -80,7 +81,7 @@ def handle_of(function):
 
 
 def restricted(handle):
-    """Functions on this handle that take one thread at a time."""
+    """Returns the functions on this handle that only one thread may call at a time."""
     on_it = [f for f in API["functions"] if handle_of(f) == f"{handle}*"]
     assert on_it, handle
     return {f["name"] for f in on_it if not f["threads"].startswith("any")}
@@ -90,12 +91,12 @@ THREADS = {function["name"]: function["threads"] for function in API["functions"
 
 
 def called(body):
-    """The functions of the C interface that the text of a Rust function names: it calls them, or chooses one to call."""
+    """Returns the C functions that the text of a Rust function names: it calls them, or chooses one to call."""
     return THREADS.keys() & re.findall(r"sys::(dsc_\w+)\b", body)
 
 
 def rust_functions():
-    """(file, signature, body) of every function of the crate."""
+    """Returns (file, signature, body) for every function of the crate."""
     for file, text in SOURCES.items():
         head = r"(?:pub(?:\(crate\))? )?(?:unsafe )?fn (?:[^;{]|; ?\w+\])*\{\n"
         for found in re.finditer(rf"^( *){head}(?:.|\n)*?^\1\}}", text, re.MULTILINE):
@@ -125,8 +126,10 @@ def test_only_known_types_are_declared_send_or_sync():
 
 
 def keeps_to_one_thread(handle, file, signature):
-    """Communicators are reached through Comm, where the library refuses a second thread; other handles through an exclusive
-    reference."""
+    """Communicators are used through Comm, where the library refuses a second thread.
+
+    Other handles need an exclusive reference.
+    """
     if handle == "dsc_comm_t":
         return "impl Comm {" in SOURCES[file] or re.search(r"&Comm\b", signature)
     public = WRAPPERS[handle][1]
@@ -144,7 +147,10 @@ def test_one_thread_at_a_time_is_kept():
 
 
 def test_what_a_group_of_operations_would_take_in_waits_for_its_turn():
-    """Between begin and end of a batch, a blocking call only notes its buffers, which safe code may free before the end."""
+    """Inside a batch a blocking call only records its buffers.
+
+    Safe code could free them before the batch ends, so the crate must refuse the call.
+    """
     operations = {f["name"] for f in API["functions"] if f["header"].endswith("collectives.h")} - {"dsc_monitored_barrier"}
     found = set()
     for file, signature, body in rust_functions():
@@ -227,7 +233,7 @@ def test_documentation_needs_no_library(tmp_path):
 
 
 def folders_found(tmp_path):
-    """Those that the build script gave to the linker."""
+    """Returns the folders that the build script passed to the linker."""
     (output,) = (tmp_path / "target").rglob("build/dsc-sys-*/output")
     return re.findall(r"^cargo:rustc-link-search=native=(.*)$", output.read_text(), re.MULTILINE)
 
@@ -260,7 +266,7 @@ def test_manifest_is_fit_for_publishing(crate):
 
 
 def test_crates_are_packaged_without_a_network_and_the_packages_compile(tmp_path):
-    # No cache of a registry helps: the folder of cargo is empty. Where cargo comes from rustup, it finds its toolchain.
+    # cargo's folder is empty, so no cached registry can help. A cargo from rustup still finds its toolchain.
     rustup = os.environ.get("RUSTUP_HOME", str(pathlib.Path.home() / ".rustup"))
     env = {**os.environ, "CARGO_HOME": str(tmp_path / "empty"), "RUSTUP_HOME": rustup}
     command = [WORKSPACE / "package.sh", tmp_path / "crates"]

@@ -1,4 +1,7 @@
-"""Checkpoints that were damaged or made up are refused by name, soon; a save that one rank cannot write leaves the one before."""
+"""Damaged or forged checkpoints are refused quickly with an error that names the file.
+
+If one rank cannot write, the earlier save stays intact.
+"""
 
 import errno
 import json
@@ -20,7 +23,7 @@ FILE = "shard-00000-of-00001.safetensors"
 
 
 def parts(path):
-    """The header, the layout in it, and the data of a file."""
+    """Returns the header of a file, the layout in it, and its data."""
     found = path.read_bytes()
     (size,) = struct.unpack("<Q", found[:8])
     header = json.loads(found[8 : 8 + size])
@@ -35,7 +38,7 @@ def put(path, header, layout, data):
 
 @pytest.fixture
 def saved(world, tmp_path):
-    """Shards, and the only file of their checkpoint."""
+    """Returns shards and the only file of their checkpoint."""
     with dsc.Sharded(world, [np.arange(100, dtype=np.float32), np.ones(7, np.float32)]) as sharded:
         sharded.save(tmp_path, {"m": [np.full(shard.count, 3, np.float32) for shard in sharded.shards]})
         yield sharded, tmp_path / FILE
@@ -155,7 +158,7 @@ def test_names_without_a_number(saved):
 
 
 def save_in_another_order(world):
-    """The number of a shard is in its file, not in the name alone."""
+    """A file contains its shard's number, so a renamed file is noticed."""
     with tempfile.TemporaryDirectory() as own, dsc.Sharded(world, [np.ones(100, np.float32)]) as sharded:
         folder = pathlib.Path(world.broadcast_object(own))
         sharded.save(folder)
@@ -178,7 +181,7 @@ def limit_files(size):
 
 
 def save_without_room(world):
-    """All ranks raise where one cannot write its file, and the save before stays whole."""
+    """If one rank cannot write its file, all ranks raise and the earlier save stays intact."""
     last = world.size - 1
     with tempfile.TemporaryDirectory() as own, dsc.Sharded(world, [np.zeros(50_000, np.float32)]) as sharded:
         folder = world.broadcast_object(own)
@@ -206,7 +209,7 @@ def save_without_room(world):
             assert not sharded.param_view(0).any()
         with pytest.raises((TypeError, dsc.InvalidArgError), match="PathLike"):
             sharded.save(5 if world.rank == last else folder)
-        if world.size > 1:  # as a folder with the time in its name
+        if world.size > 1:  # as if the folder's name contained the time
             with pytest.raises(dsc.InvalidArgError, match="has folder .*expected .* as on rank 0"):
                 sharded.save(f"{folder}-{world.rank}")
         assert sorted(os.listdir(folder)) == before
@@ -214,7 +217,7 @@ def save_without_room(world):
 
 
 def rename_in_vain(world):
-    """A file that cannot take its name is an error on all ranks."""
+    """A file that cannot be renamed is an error on all ranks."""
     last = world.size - 1
     with tempfile.TemporaryDirectory() as own, dsc.Sharded(world, [np.zeros(100, np.float32)]) as sharded:
         folder = pathlib.Path(world.broadcast_object(own))

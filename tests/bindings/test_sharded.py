@@ -1,4 +1,4 @@
-"""Sharded data parallelism: bits of training, memory, several micro-batches, vectors of others, clipping."""
+"""Sharded data parallelism: bits of training, memory, several micro-batches, recorded vectors, clipping."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def test_hybrid_shards_have_the_bits_of_sums_of_sums():
 
 
 def without_progress_thread(rank):
-    """Calls that wait drive what was started, and nobody else does."""
+    """Without a progress thread only the waiting calls drive the operations."""
     world = dsc.init_distributed(init_timeout=60, timeout=60, progress_thread=False)
     for stage in (1, 3):
         model.compare(world, "adam", stage=stage)
@@ -58,7 +58,7 @@ def test_no_thread_of_the_library_is_needed():
 
 
 def megatron(rank):
-    """Its buckets are planned, so a layer may be in two of them: parameters are gathered bucket by bucket."""
+    """The buckets are planned, so a layer may be in two of them. Parameters are gathered bucket by bucket."""
     world = start()
     expected = model.replicated(world, "adam")
     with dsc.Sharded(world, model.initial(), model.NAMES, layout="megatron", bucket_elements=500, alone=[2]) as sharded:
@@ -83,7 +83,10 @@ def test_buckets_of_megatron_train_alike():
 
 
 def micro_batches(rank, stage, locally):
-    """Gradients of three passes are added, in the shards or before anything is reduced; whole numbers, so both are exact."""
+    """Adds the gradients of three passes, in the shards or before the reduction.
+
+    They are whole numbers, so both sums are exact.
+    """
     world = start()
     params = [np.zeros(size, np.float32) for size in model.SIZES]
     with dsc.Sharded(world, params, stage=stage, average="none", units=model.UNITS) as sharded:
@@ -131,7 +134,7 @@ def wide_gradients(rank, n):
         assert [shard.grads.dtype for shard in sharded.shards] == [np.float32] * 2
         assert sharded.grad_view(0).dtype == np.float32
         sharded.begin()
-        sharded.accumulate(0, bfloat16(np.full(10, 256.0)))  # 257 is no bfloat16: the sum is made in f32
+        sharded.accumulate(0, bfloat16(np.full(10, 256.0)))  # 257 is not a bfloat16, so the sum must be computed in f32
         sharded.mark_ready(0, np.full(10, 1.0, np.float32))
         sharded.mark_ready(1, bfloat16(np.full(7, 0.5)))
         sharded.finish()
@@ -147,7 +150,7 @@ def test_gradients_of_f32_over_parameters_of_bfloat16():
     dsc.spawn(wide_gradients, 2, args=(2,), timeout=SECONDS)
 
 
-# ---- vectors of DeepSpeed and Megatron --------------------------------------------------------------------------------
+# ---- recorded vectors of DeepSpeed and Megatron ----------------------------------------------------------------------
 
 
 def rows(name, **wanted):
@@ -253,11 +256,11 @@ def test_gradients_are_clipped_by_the_norm_of_all(n, stage, shard_size):
 
 # ---- memory -----------------------------------------------------------------------------------------------------------
 
-LAYERS, WIDTH = 16, 1 << 18  # of 1 MiB each
+LAYERS, WIDTH = 16, 1 << 18  # a layer has 1 MiB
 
 
 def held_bytes():
-    """Memory of this process, where pages that several share are counted once."""
+    """Returns the memory of this process. Pages that several processes share are counted once."""
     lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
 
@@ -299,9 +302,9 @@ def measure(rank, n, stage):
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_stage_3_holds_its_part_and_the_stated_working_set(n):
-    """By the library's own count, and by that of the system."""
+    """Checked by the library's own numbers and by those of the system."""
     model_bytes, unit, page = LAYERS * 4 * WIDTH, 4 * WIDTH, 4096
-    slack = 6 << 20  # arrays and code of Python, stages of the groups; less than stage 2 would take
+    slack = 6 << 20  # arrays and code of Python, and stages of the groups; less than stage 2 would need
     for memory, held, highest in dsc.spawn(measure, n, args=(n, 3), timeout=SECONDS):
         assert memory.param_shard_bytes <= model_bytes // n + page and memory.grad_shard_bytes <= model_bytes // n + page
         assert memory.peak_param_bytes <= 2 * unit and memory.peak_grad_bytes <= 2 * unit
@@ -319,7 +322,10 @@ def test_earlier_stages_hold_what_they_say(stage, params, grads):
 
 
 def give_back(rank):
-    """Units beyond the pool take pages, which are gone after reshard(); an array over them ends a process that reads it."""
+    """Units that do not fit into the pool get pages, which reshard() unmaps.
+
+    Reading an array over them ends the process.
+    """
     world = start()
     params = [np.ones(WIDTH, np.float32) for _ in range(LAYERS)]
     with dsc.Sharded(world, params, stage=3, units=list(range(LAYERS)), prefetch=0) as sharded:
@@ -358,7 +364,7 @@ def test_pages_beyond_the_pool_are_given_back():
 
 
 def padding(rank, stage):
-    """Units change their places in the pool, and what was there before must not be summed."""
+    """The memory of a unit in the pool changes. What was there before must not become part of a sum."""
     world = start()
     sizes = [1000, 5, 900]
     with dsc.Sharded(world, [np.zeros(size, np.float32) for size in sizes], stage=stage, units=[0, 1, 2]) as sharded:

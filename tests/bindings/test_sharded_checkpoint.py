@@ -1,4 +1,5 @@
-"""Checkpoints of shards: another number of ranks, another layout; and the copies that they are made of."""
+"""Checkpoints of shards: loading with another number of ranks or another layout, and the copies that checkpoints
+consist of."""
 
 import math
 import os
@@ -37,7 +38,7 @@ def first_half(rank, folder, options):
 
 
 def gathered(world, sharded, arrays):
-    """State of all elements by parameter, from the shards of all ranks."""
+    """Returns the state of all elements by parameter, collected from the shards of all ranks."""
     full = [np.full(math.prod(size), np.nan, np.float32) for size in model.SIZES]
     mine = [(one.param, one.param_start, arrays[one.bucket][one.shard_start : one.shard_start + one.count]) for one in sharded.ranges]
     for of_rank in dsc.all_gather_object(world, mine):
@@ -120,7 +121,10 @@ def read_wrongly(rank, folder):
 
 
 def state_of_several_types(world):
-    """Each bucket's state comes back in the type that was saved, and refusals to save reach all ranks."""
+    """The state of each bucket is loaded in the type that was saved.
+
+    If a rank refuses to save, all ranks get the error.
+    """
     params = [np.ones(40, np.float32), np.ones(24, np.float16), np.ones(16, np.float64)]
     with tempfile.TemporaryDirectory() as own:
         folder = world.broadcast_object(own)
@@ -142,7 +146,7 @@ def state_of_several_types(world):
 
 
 def read_wrongly_on_one_rank(world):
-    """All ranks hear of it, and none has loaded anything."""
+    """All ranks get the error, and no rank has loaded anything."""
     with tempfile.TemporaryDirectory() as own:
         folder = world.broadcast_object(own)
         with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS) as sharded:
@@ -202,7 +206,7 @@ def test_copies_cover_every_element_once():
 
 
 def fill(plan, numels):
-    """Buckets in which every element has a number of its own, and padding -1."""
+    """Fills buckets with a different number in each element, and -1 in the padding."""
     buckets, at = [np.full(bucket.size, -1) for bucket in plan.buckets], 0
     for b, begin, numel in zip(plan.places, plan.starts, numels):
         buckets[b][begin : begin + numel] = np.arange(at, at + numel)

@@ -1,4 +1,4 @@
-"""What goes wrong with shards, and the order in which units are gathered ahead."""
+"""Errors of sharded parameters, and the order in which units are gathered ahead."""
 
 import gc
 import os
@@ -18,8 +18,8 @@ import sharded_model as model  # noqa: E402
 from repetitions import repetitions  # noqa: E402
 
 SECONDS = 120
-KINDS = 12  # of what is closed: all stages, with and without parts, finished or not
-AT_ONCE_S = 15  # what waits for nobody has come by then, on a busy machine as well
+KINDS = 12  # closed objects: all stages, with and without parts, finished or not
+AT_ONCE_S = 15  # long enough, even on a busy machine, for a call that waits for no rank
 
 
 def start():
@@ -82,7 +82,7 @@ def wrong_calls(rank):
             sharded.mark_ready(5, params[5])
         with pytest.raises(dsc.StateError, match="w0 .index 0.; 2 of 3 units were reduced; the contents of the shards are undefined"):
             sharded.finish()
-        sharded.begin()  # all ranks missed the same, so it goes on
+        sharded.begin()  # all ranks missed the same gradients, so the object still works
         for i in range(6):
             sharded.mark_unused(i)
         sharded.finish()
@@ -103,7 +103,7 @@ def wrong_calls(rank):
                 sharded.finish()
         with pytest.raises(dsc.RevokedError, match="the sharded parameters were revoked"):
             sharded.unshard(0)
-    world.all_reduce(np.ones(1))  # the communicator goes on
+    world.all_reduce(np.ones(1))  # the communicator still works
     dsc.finalize()
 
 
@@ -112,7 +112,7 @@ def test_mistakes_are_named():
 
 
 def steps_that_differ(world):
-    """One rank says that it has changed the parameters, and the others that they have not."""
+    """One rank says that it has changed the parameters, the other ranks say that they have not."""
     last = world.rank == world.size - 1
     for stage, says, next_call in ((1, last, "finish"), (2, not last, "unit"), (3, last, "unit"), (3, not last, "finish")):
         with dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, units=model.UNITS) as sharded:
@@ -131,7 +131,7 @@ def steps_that_differ(world):
                 reduce_ones(sharded)
             assert isinstance(told.value, (dsc.MismatchError, dsc.RevokedError)), told.value
             assert "step 3 changes nothing" in str(told.value) or "step 3 unchanged" in str(told.value), (stage, told.value)
-            assert time.monotonic() - began < 20  # the time-out is 60
+            assert time.monotonic() - began < 20  # well below the time-out of 60 s
             world.barrier()
 
 
@@ -143,7 +143,7 @@ def reduce_ones(sharded):
 
 
 def copies_whose_steps_differ(rank):
-    """In hybrid sharding, each copy by itself agrees."""
+    """In hybrid sharding each copy agrees separately."""
     world = start()
     with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=2) as sharded:
         reduce_ones(sharded)
@@ -158,7 +158,8 @@ def test_copies_learn_that_their_steps_differ():
 
 
 def wrong_arguments_can_be_put_right(world):
-    """Of a collective call: nothing has happened on this rank, and the others wait for the right call."""
+    """A collective call that fails on one rank changes nothing there, and the other ranks wait for the corrected
+    call."""
     params, last = model.initial(), world.rank == world.size - 1
     wrong = (
         (lambda: dsc.Sharded(world, params, grad_dtype="f23"), "grad_dtype is 'f23'"),
@@ -211,7 +212,7 @@ test_in_place = everywhere(shards_are_written_in_place)
 
 
 def missing_in_a_copy(rank):
-    """Rank 3 leaves out a parameter; its own copy finds that, and the other one must not wait for it."""
+    """Rank 3 leaves out a parameter. Its own copy notices that, and the other copy must not wait for it."""
     world = start()
     with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=2) as sharded:
         sharded.begin()
@@ -296,18 +297,18 @@ def test_a_gradient_that_is_not_finite_fails_the_iteration_everywhere(n, shard_s
 
 
 def prefetches(rank):
-    """The second step gathers ahead what the first one has used next; statistics count the gathers."""
+    """The second step gathers ahead in the order of the first step. The statistics count the gathers."""
     world = start()
     with dsc.Sharded(world, model.initial(), model.NAMES, stage=3, units=model.UNITS, prefetch=2) as sharded:
         gathers = lambda: sum(one.count for one in sharded.stats() if one.operation == "all_gather (parameters)")  # noqa: E731
-        # The third step takes another course: it drops nothing, and gathers what was not ahead.
+        # The third step uses another order. It drops nothing and gathers what was not gathered ahead.
         for order, expected in (([0, 1, 2], 3 + 2), ([0, 1, 2], 1 + 2), ([2, 1, 0], 1 + 2)):
             before = gathers()
             for unit in order:
                 with sharded.unit(unit):
                     pass
             sharded.step_done()
-            assert sharded.memory.param_bytes == 3 * 4096  # one unit, and two that are gathered ahead
+            assert sharded.memory.param_bytes == 3 * 4096  # one unit, and two units that are gathered ahead
             end = time.monotonic() + 20
             while gathers() - before < expected and time.monotonic() < end:
                 time.sleep(0.001)
@@ -320,7 +321,7 @@ def test_units_are_gathered_in_the_order_of_the_step_before():
 
 
 def closing_is_told_at_once(world):
-    """Though the arrays of shards are still alive, and stay readable."""
+    """Closing is reported immediately, even though arrays of shards still exist. The arrays stay readable."""
     for stage in (2, 3):
         sharded = dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, units=model.UNITS)
         sharded.unshard(0)
@@ -341,7 +342,7 @@ def closing_is_told_at_once(world):
                 for i in range(6):
                     sharded.mark_unused(i)
                 sharded.finish()
-            assert time.monotonic() - began < 20  # the time-out is 60
+            assert time.monotonic() - began < 20  # well below the time-out of 60 s
         del sharded
         assert [array.tobytes() for array in kept] == [was.tobytes() for was in before]
         for array in kept:
@@ -353,7 +354,8 @@ test_close = everywhere(closing_is_told_at_once)
 
 
 def made_and_closed(rank, n):
-    """Descriptors, mappings and memory stay the same, whatever was under way when it was closed."""
+    """The number of descriptors, the mappings and the memory do not grow, whatever was in progress when an object was
+    closed."""
     world = start()
     seen = []
     for number in range(KINDS * repetitions(5, least=2)):
@@ -362,7 +364,7 @@ def made_and_closed(rank, n):
         model.train_sharded(world, sharded, "sgd", steps=2)
         if number % 4 == 0:
             sharded.begin()
-            sharded.mark_unused(5)  # an iteration that nobody finishes
+            sharded.mark_unused(5)  # an iteration that is never finished
         world.barrier()
         sharded.close()
         del sharded

@@ -1,4 +1,7 @@
-"""A rank that uses a parameter whose unit was released dies by signal 11; the others are told where to look."""
+"""A rank that uses a parameter after its unit was released dies by signal 11.
+
+The other ranks are told where to look.
+"""
 
 import signal
 
@@ -18,7 +21,7 @@ def child():
             assert kept[0] == 1
         if world.rank == VICTIM:
             signal.signal(signal.SIGSEGV, signal.SIG_DFL)
-            print(kept[0])  # after the block
+            print(kept[0])  # used after the `with` block
         for _ in range(100):
             with sharded.unit(1):
                 pass

@@ -1,4 +1,4 @@
-"""Gradients that would train on wrongly without a word: counted twice, thrown away, or on other ranks alone."""
+"""Mistakes that would silently give wrong gradients: counted twice, lost, or present only on other ranks."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from test_ranks import ranks
 
 
 class Tensor(np.ndarray):
-    """An array that counts writes in place as torch does."""
+    """An array that counts in-place writes, as torch does."""
 
     _version = 0
 
@@ -32,7 +32,10 @@ def iterate(reducer, grad):
 
 
 def accumulates(world, zeroed):
-    """Three micro-batches with the gradients 1, 2 and 3, which a framework adds to one array, as torch does to p.grad."""
+    """Three micro-batches with the gradients 1, 2 and 3.
+
+    A framework adds them to one array, as torch does with p.grad.
+    """
     with dsc.BucketReducer(world, [tensor(0, 0)], ["w"]) as reducer:
         grad = tensor(1, 1)
         with reducer.no_sync():
@@ -58,7 +61,7 @@ def test_an_array_that_was_added_to_under_no_sync_would_count_twice(zeroed):
 
 
 def overwrites(world):
-    """Other arrays in the place of old ones, and arrays that are written anew, are taken as they are."""
+    """New arrays in place of old ones, and arrays that were overwritten, are used as they are."""
     with dsc.BucketReducer(world, [np.zeros(2, np.float32)]) as reducer:
         grad = np.ones(2, np.float32)
         with reducer.no_sync():
@@ -69,7 +72,7 @@ def overwrites(world):
                 iterate(reducer, tensor(value, value))
         last = tensor(5, 5)
         iterate(reducer, last)
-        last.add_(1)  # nothing is carried any more
+        last.add_(1)  # no earlier sums are left
         iterate(reducer, last)
         return last.tolist()
 
@@ -91,7 +94,7 @@ def zeroes_a_view(world):
                 view[:] = 0
                 with pytest.raises(dsc.StateError, match=r"begin: the gradient view of w \(index 0\) was set to zero, which deleted the sum"):
                     reducer.begin()
-            reducer.begin()  # after the error: without that sum
+            reducer.begin()  # after the error the sum is gone
             view += 5
             reducer.mark_ready(0)
             reducer.finish()
@@ -104,7 +107,7 @@ def test_a_view_that_was_zeroed_under_no_sync_has_lost_its_sum():
 
 
 def uses_one_of_two(world, way):
-    """Rank 0 uses w alone, the others b alone; torch's p.grad stays None for the other one."""
+    """Rank 0 uses only w, the other ranks use only b. In torch p.grad stays None for the unused parameter."""
     params = [np.zeros(2, np.float32), np.zeros(3, np.float32), np.zeros(1, np.float32)]
     with dsc.BucketReducer(world, params, ["w", "b", "nobody's"], find_unused=True) as reducer:
         mine = int(world.rank > 0)
@@ -166,7 +169,7 @@ def test_values_are_compared_when_asked():
 
 
 def read_only(world):
-    """Refused on all ranks alike, so that none waits for the others; then the communicator works on."""
+    """All ranks refuse, so none waits for the others. Then the communicator still works."""
     params = np.zeros(3, np.float32)
     params.flags.writeable = False
     with pytest.raises(ValueError, match=r"^params\[0\] is read-only; expected .*sync=False"):
@@ -193,7 +196,7 @@ def test_wrong_parameters_are_refused_on_all_ranks():
 
 
 def runs_out(world, joined):
-    """Rank 0 has a batch more."""
+    """Rank 0 has one batch more than the others."""
     world.set_timeout(10)
     grad = np.ones(2, np.float32)
     with dsc.BucketReducer(world, [np.zeros(2, np.float32)]) as reducer:
@@ -211,7 +214,7 @@ def test_a_rank_that_has_run_out_of_batches_leads_to_join():
 
 
 class Sparse:
-    """The gradient of an embedding as torch has it."""
+    """The gradient of an embedding in torch's form."""
 
     is_sparse = True
 
@@ -227,7 +230,7 @@ def test_a_sparse_gradient_leads_to_mark_sparse(world):
 
 
 def accumulates_in_torch(world, zeroes):
-    """As every PyTorch user writes it; zeroes is what zero_grad(set_to_none=) gets, or None for no call."""
+    """A loop as PyTorch users write it. `zeroes` is passed to zero_grad(set_to_none=); None means no call."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""spawn(): results, exceptions, and nothing left behind."""
+"""spawn(): results, exceptions, and nothing is left behind."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ def describes(rank, text):
 def test_results_and_environment(method, monkeypatch):
     monkeypatch.setenv("TEST_METHOD", "before")
     dsc.spawn(print, 1, timeout=SECONDS, start_method=method)
-    monkeypatch.setenv("TEST_METHOD", method)  # also where a server with another has run since
+    monkeypatch.setenv("TEST_METHOD", method)  # must also work after a server with another value has run
     results = dsc.spawn(describes, 3, ("hello",), timeout=SECONDS, start_method=method)
     assert all(result[5] == method for result in results)
     assert [result[:3] for result in results] == [
@@ -135,7 +135,7 @@ def test_wrong_number():
 
 
 def run(*command, given=None):
-    """What a program without cloudpickle says on stderr, and its exit code."""
+    """Returns what a program without cloudpickle prints on stderr, and its exit code."""
     clean = {name: value for name, value in os.environ.items() if name not in NAMES}
     done = subprocess.run([sys.executable, *command], input=given, env=clean, capture_output=True, text=True, timeout=SECONDS)
     return done.stderr, done.returncode
@@ -152,7 +152,7 @@ dsc.spawn(main, 3)
 
 @either_way
 def test_a_script_without_a_guard_is_told_so(tmp_path, method):
-    """Each process would make processes in turn."""
+    """Without a guard each process would start more processes."""
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED.replace("main, 3", f"main, 3, start_method={method!r}"))
     said, code = run(str(script))
@@ -200,7 +200,7 @@ def test_a_program_from_standard_input_is_told_so():
 
 
 def test_cloudpickle_is_not_named_where_it_is_installed(tmp_path):
-    """A stand-in that pickles as pickle does."""
+    """A replacement that pickles as pickle does."""
     (tmp_path / "cloudpickle.py").write_text("from pickle import dumps")
     program = NOTEBOOK.replace("sys.modules", "{}").replace("import sys", f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
     said, code = run("-c", f"{program}dsc.spawn(local(), 2)\n")

@@ -1,4 +1,4 @@
-"""Exceptions of a start-up that fails name the ranks at fault, on all that came, on one host and on two."""
+"""The exceptions of a failed start-up name the ranks at fault, on every rank that arrived, on one host and on two."""
 
 import os
 

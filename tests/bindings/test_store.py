@@ -1,4 +1,4 @@
-"""Stores in Python: the rules, many processes, what goes wrong, and Ctrl-C."""
+"""Stores in Python: their rules, many processes, errors, and Ctrl-C."""
 
 import os
 import signal
@@ -167,7 +167,7 @@ def test_callbacks():
         store.get("broken", timeout=0.1)
     assert isinstance(failed.value.__cause__, KeyError)
     store.close()
-    assert part.get("k") == b"v"  # the part keeps it alive
+    assert part.get("k") == b"v"  # the part of the store keeps it alive
 
 
 def test_control_c_ends_a_wait():

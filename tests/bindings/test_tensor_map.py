@@ -6,7 +6,7 @@ import pytest
 import libdsc as dsc
 
 SECONDS = 120
-# Whether what goes in, and what comes out, is one tensor that all ranks have.
+# Whether the input, and the output, is one tensor that is equal on all ranks.
 ONE_FOR_ALL = {
     "copy": (True, False),
     "reduce": (False, True),
@@ -28,7 +28,7 @@ def start(rank, n):
 
 
 def inner_product(world, a, b, is_one):
-    """Of the tensors of all ranks; one that all ranks have counts once."""
+    """Sums the inner products of all ranks. A tensor that is equal on all ranks counts once."""
     total = np.array([np.vdot(a, b)])
     if not is_one:
         world.all_reduce(total)
@@ -164,7 +164,7 @@ def use_every_form(rank, n):
         with pytest.raises(error, match=words):
             world.tensor_map(x, *arguments, **options)
         raised += 1
-    assert world.tensor_map(x, "gather").shape == (4, 4)  # the ranks are still in step
+    assert world.tensor_map(x, "gather").shape == (4, 4)  # the ranks still run the same operations
     dsc.finalize()
     return raised
 

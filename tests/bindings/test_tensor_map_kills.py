@@ -1,4 +1,7 @@
-"""A rank that is killed between the chunks of a gather: the others name it, and every chunk came whole or failed."""
+"""A rank is killed between the chunks of a gather.
+
+The other ranks name it, and every chunk is either complete or an error.
+"""
 
 import sys
 
@@ -9,7 +12,7 @@ from killed_rank import expect_named, kill_self, others_of, telling
 import libdsc as dsc
 
 RANKS, VICTIM, CHUNKS, TURNS = 3, 1, 8, 4
-SHAPE = (64, 300)  # of a part, along whose first dimension the chunks are
+SHAPE = (64, 300)  # the shape of a part; chunks divide its first dimension
 
 
 def content(rank, turn):
@@ -21,13 +24,16 @@ def whole(turn):
 
 
 def rows_of(chunk):
-    """Of the whole: a range of every rank's part."""
+    """Returns the rows of the whole tensor in a chunk: a range of every rank's part."""
     part = dsc.split_range(SHAPE[0], CHUNKS, chunk)
     return [rank * SHAPE[0] + row for rank in range(RANKS) for row in part]
 
 
 def gather(world, turn, killing_at):
-    """Starts all chunks, then takes one after another; returns how many came, and the failure of the first that did not."""
+    """Starts all chunks and then waits for them in order.
+
+    Returns how many completed, and the failure of the first that did not.
+    """
     x, out = content(world.rank, turn), np.full((RANKS * SHAPE[0], SHAPE[1]), np.nan, np.float32)
     works = []
     for chunk in range(CHUNKS):

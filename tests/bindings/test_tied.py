@@ -38,7 +38,7 @@ def test_stages_are_refused(boundaries, layers, error, text):
 
 
 def arrays(stage, dtype=np.float32):
-    """This stage's weights, in an order of its own."""
+    """Returns the weights of this stage, in an order that differs by stage."""
     keys = [key for key in STAGES if stage in STAGES[key]]
     made = {key: np.full((3, 2), 10 * stage + len(key), dtype) for key in (keys if stage % 2 else keys[::-1])}
     if "norm" in made:
@@ -72,7 +72,7 @@ def test_weights_are_copied_and_gradients_summed():
 
 
 def ties_pipelines(world):
-    """Two pipelines: ranks 3 and 1, ranks 0 and 2."""
+    """Two pipelines: ranks 3 and 1, and ranks 0 and 2."""
     stage = {3: 0, 1: 1, 0: 0, 2: 1}[world.rank]
     weight = np.full(4, float(world.rank))
     tied = dsc.TiedLayers(world, {"x": [0, 1]}, {"x": weight}, ranks=[[3, 1], [0, 2]])

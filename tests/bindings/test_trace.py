@@ -1,4 +1,4 @@
-"""Traces of the flight recorder in Python: as a dict, as a file that other programs read, and on request."""
+"""Traces of the flight recorder in Python: as a dict, as a file for other programs, and on request."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_on_request_and_at_the_end_of_the_program(tmp_path):
         import libdsc as dsc
         world = dsc.init_distributed()
         world.barrier()
-        dsc.request_trace_dump()  # and ends at once: exit waits for the file
+        dsc.request_trace_dump()  # the program ends now, but exit waits for the file
     """
     folder = tmp_path / "traces"
     subprocess.run(

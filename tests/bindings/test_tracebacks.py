@@ -1,4 +1,4 @@
-"""What tracebacks show: the program's lines and one frame of the package, unless the fault is the package's own."""
+"""Tracebacks show the program's lines and one frame of the package, unless the package itself has failed."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ PACKAGE = os.path.dirname(dsc.__file__)
 
 
 def frames(error):
-    """(is the package's, function) of each frame, from the test's own on."""
+    """Returns (is of the package, function) for each frame, from the test's own frame on."""
     found = traceback.extract_tb(error.__traceback__)
     return [(os.path.dirname(frame.filename) == PACKAGE, frame.name) for frame in found][1:]
 
@@ -155,7 +155,7 @@ def fails_in_function(world):
 
 
 def in_split_world(world):
-    """Its failure ends the group, not the world."""
+    """The failure ends the group, not the world."""
     return fails_in_function(world.split(0))
 
 
@@ -183,7 +183,7 @@ def without_peer(world):
 
 
 def test_works_that_fail_again_and_again():
-    """Each wait raises the same exception, whose traceback does not grow."""
+    """Each wait raises the same exception, and its traceback does not grow."""
     assert ranks(2, without_peer)[0] == ["_wait_async"]
 
 
@@ -208,7 +208,7 @@ def test_an_internal_error_keeps_its_frames(world, monkeypatch):
 
 
 def test_the_standard_library_keeps_the_frames_before_it(world, monkeypatch):
-    """The package may have given it what is wrong."""
+    """The package may have passed a wrong value to the standard library."""
     monkeypatch.setattr(dsc._communicator, "text_of", lambda *_: "{")
     error = raised_by(world.trace)
     assert "trace" in [name for own, name in frames(error) if own]

@@ -1,4 +1,4 @@
-"""Trees of arrays: order, structure, averages, paths in errors; and the names and time-outs that other libraries use."""
+"""Trees of arrays: order, structure, averages, paths in errors. Also names and time-outs that other libraries use."""
 
 from datetime import timedelta
 from typing import NamedTuple
@@ -47,7 +47,7 @@ def averages(world):
 
 
 def broadcasts(world):
-    """Arrays that can be written are, in place of others there are new ones; the root has its own tree again."""
+    """Writable arrays are written, other arrays are replaced by new ones. The root gets its own tree back."""
     given = tree(float(world.rank))
     got = world.broadcast_tree(given, 1)
     layer, own = got["body"]["layer1"][0], given["body"]["layer1"][0]
@@ -71,7 +71,7 @@ def tree_of_writable():
 
 
 def test_averages():
-    mean = 2.0  # of 0, 2 and 4
+    mean = 2.0  # the mean of 0, 2 and 4
     expected = [[[mean, mean], [mean, mean]], [mean, 2 * mean], [mean]]
     assert ranks(3, averages) == [[expected, expected]] * 3
 
@@ -113,7 +113,7 @@ def test_timedelta_is_a_timeout(world):
 
 
 def starts_again(rank):
-    """As programs do in several places: what is not said is not compared."""
+    """Joins again, as programs do in several places. Arguments that are not given are not compared."""
     given = {"timeout": timedelta(seconds=40), "stall_timeout": 20, "rank": rank, "world_size": 2, "progress_thread": False}
     world = dsc.init_distributed("host", **given)
     again = [{}, {"timeout": 40}, {"backend": "host", "world_size": 2}, {"dist_backend": "auto"}, {"progress_thread": False}]
@@ -166,7 +166,7 @@ def test_names_of_deepspeed(world, caplog):
 
 
 def launched(rank, names):
-    """Under the variables of Slurm, which auto_mpi_discovery=False does not look at."""
+    """Runs under the variables of Slurm, which auto_mpi_discovery=False ignores."""
     import os
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):

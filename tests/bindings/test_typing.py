@@ -1,4 +1,4 @@
-"""What checkers of types say about calls: of the whole package, and of typed_calls.py line by line."""
+"""What type checkers say: about the whole package, and about typed_calls.py line by line."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Ranks with different numbers of batches, on one host and over two."""
+"""Ranks with different numbers of batches, on one host and on two."""
 
 import threading
 
@@ -10,7 +10,7 @@ from reducer_ranks import SECONDS, SIZES, close, compare, everywhere, gradients,
 
 
 def ranks_with_fewer_batches(world):
-    """Rank r has r + 1 batches; two reducers, of which one has unused parameters, buffers, and a hook."""
+    """Rank r has r + 1 batches. One of the two reducers has unused parameters and buffers, the other one has a hook."""
     n, params = world.size, [np.full(size, world.rank, np.float32) for size in SIZES]
     buffer = np.zeros(2, np.float32)
     with reducer_of(world, find_unused=True, buffers=[buffer]) as first, reducer_of(world, hook="bf16") as second:
@@ -18,7 +18,7 @@ def ranks_with_fewer_batches(world):
             for step in range(world.rank + 1):
                 buffer[...] = world.rank
                 first.sync_buffers()
-                assert (buffer == step).all(), buffer  # of the lowest rank that has batches
+                assert (buffer == step).all(), buffer  # the value of the lowest rank that still has batches
                 grads = gradients(world.rank, step)
                 first.begin()
                 for i in (0, 2, 4):
@@ -33,7 +33,7 @@ def ranks_with_fewer_batches(world):
                 close(grads, expected, 3e-2)
         assert join.last_rank == n - 1 and all((p == n - 1).all() for p in params)
         grads = gradients(world.rank, 7)
-        iterate(second, grads)  # all ranks again, without a join
+        iterate(second, grads)  # all ranks reduce again, without a join
         close(grads, means(n, 7), 3e-2)
 
 
@@ -67,7 +67,7 @@ def joins_that_end_all_ranks_early(world):
             assert n == 1
         assert steps == 2 + (n == 1 and world.rank > 0)
         grads = gradients(world.rank, 9)
-        iterate(reducer, grads)  # nothing is broken
+        iterate(reducer, grads)  # the communicator still works
         compare(world, grads, means(n, 9))
         with dsc.Join(reducer) as again:
             with pytest.raises(dsc.StateError, match="belongs to a join"):
@@ -110,7 +110,7 @@ def refusals_under_a_join(world):
 
 
 def a_reducer_that_is_not_ready_on_one_rank(world):
-    """All ranks hear of it, none waits for the others."""
+    """All ranks get the error, and no rank waits for the others."""
     with reducer_of(world) as reducer:
         grads = gradients(world.rank, 0)
         if world.rank == world.size - 1:
@@ -128,7 +128,7 @@ def a_reducer_that_is_not_ready_on_one_rank(world):
 
 
 def join_over(world, reducer):
-    """A join over another communicator than the reducer's own."""
+    """Makes a join over another communicator than the reducer's."""
     reducer._world, own = world, reducer._world
     try:
         return dsc.Join(reducer)
@@ -143,7 +143,7 @@ def joins_outlive_gradients_that_are_not_finite(world):
         with dsc.Join(reducer):
             for step in range(world.rank + 1):
                 grads = gradients(world.rank, step)
-                if step == n - 1:  # only the last rank has a batch
+                if step == n - 1:  # only the last rank still has a batch
                     grads[1][0] = np.nan
                     with pytest.raises(dsc.NonfiniteError):
                         iterate(reducer, grads)
@@ -156,7 +156,7 @@ def joins_outlive_gradients_that_are_not_finite(world):
 
 def closing_a_reducer_ends_a_begin_that_waits(world):
     if world.size == 1:
-        return  # which waits for nobody
+        return  # with one rank begin() does not wait
     with reducer_of(world) as reducer:
         join = dsc.Join(reducer)
         if world.rank == 0:
@@ -173,7 +173,8 @@ def closing_a_reducer_ends_a_begin_that_waits(world):
 
 
 def rank_0_without_batches_keeps_the_order_of_buckets(world):
-    """It proposes the order in which buckets are rebuilt: the gradients that come first start first."""
+    """Rank 0 proposes the order of the rebuilt buckets although it has no batches: the gradients that are ready first
+    are reduced first."""
     grads = [np.ones(1000, np.float32) for _ in range(6)]
     with dsc.BucketReducer(world, grads, bucket_bytes=6000, first_bucket_bytes=6000) as reducer:
         with dsc.Join(reducer):
@@ -195,6 +196,6 @@ test_join_not_ready = everywhere(a_reducer_that_is_not_ready_on_one_rank)
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_join_nonfinite(n):  # between hosts there is no such check
+def test_join_nonfinite(n):  # between hosts this check does not exist
     for found in dsc.spawn(on_rank, n, args=(n, 0, __name__, joins_outlive_gradients_that_are_not_finite.__name__), timeout=SECONDS):
         assert found is None

@@ -1,4 +1,4 @@
-"""Numbers that DeepSpeed, Megatron-LM and PyTorch gave, computed with this library's operations."""
+"""Recorded numbers of DeepSpeed, Megatron-LM and PyTorch, computed again with libdsc's operations."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ def start(rank, n):
 
 
 def average_parts(rank, n):
-    """Part r of a tensor is elements r * ceil(numel / n) on: the last parts may be short, or empty."""
+    """Part r of a tensor begins at element r * ceil(numel / n). The last parts may be shorter or empty."""
     world, done = start(rank, n), 0
     for row in rows("ds_reduce_scatter_coalesced", n=n):
         parts = []
@@ -79,7 +79,7 @@ def lose_words(rank, n):
 
 @pytest.mark.parametrize("n, count", [(1, 4), (2, 2), (4, 2)])
 def test_cross_entropy_of_a_split_vocabulary(n, count):
-    """With smoothing on one rank only: Megatron-LM smooths over the part of the vocabulary that a rank has."""
+    """With smoothing only on one rank, because Megatron-LM smooths over the rank's part of the vocabulary."""
     assert dsc.spawn(lose_words, n, args=(n,), timeout=SECONDS) == [count] * n
 
 
@@ -105,7 +105,7 @@ TYPES = {"f32": np.float32, "f64": np.float64, "bf16": None}
 
 
 def mapping_of(row, rank):
-    """Mapping, dimension and the sizes of unequal parts."""
+    """Returns the mapping, the dimension and the sizes of unequal parts."""
     mapping, dim = MAPPINGS[row["fn"]]
     if row["fn"] == "_GatherFromSequenceParallelRegion" and row["args"] != [True]:
         mapping = "gather"
@@ -169,7 +169,7 @@ def test_bfloat16_is_summed_in_f32_and_rounded_once(n):
 
 
 def test_buckets_of_megatron():
-    """Gradients from the last to the first, each bucket closed by the parameter that crosses the limit."""
+    """Gradients are taken from the last to the first. The parameter that exceeds the limit closes the bucket."""
     layouts = rows("mg_bucket_layout")
     assert len(layouts) >= 50
     for row in layouts:

@@ -1,4 +1,4 @@
-"""One version: that of the headers, wherever a package names it."""
+"""All packages name the same version, which is that of the headers."""
 
 import re
 
@@ -18,7 +18,7 @@ PLACES = {
     "debian/changelog": r"^libdsc \(([^)]+)\)",
     "CHANGELOG.md": r"^## ([\d.]+)",
 }
-PLACES |= {  # unless Meson gives it
+PLACES |= {  # only checked if Meson does not set it
     name: r'^version = "([^"]+)"'
     for name in ("pyproject.toml", "bindings/python/pyproject.toml")
     if (ROOT / name).exists() and '\nversion = "' in (ROOT / name).read_text()

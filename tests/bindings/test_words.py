@@ -1,4 +1,4 @@
-"""What the library says about wrong arguments has the words of Python, not those of the C interface."""
+"""Messages of the library about wrong arguments use Python's names, not those of the C interface."""
 
 import re
 
@@ -13,11 +13,11 @@ from libdsc import _words, errors
 LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')
 FORMATS = re.compile(r"%[-+ #0]*[*\d.]*(?:hh?|ll?|z|t)?[a-zA-Z]")
 WORDS_OF_C = re.compile(r"->|\bNULL\b|\bdsc_\w+|\bn_[a-z_]+ is\b")
-NOT_IN_PYTHON = {"bits of dsc_source, or 0 for all"}  # sources is checked before the call
+NOT_IN_PYTHON = {"bits of dsc_source, or 0 for all"}  # the package checks `sources` before the call
 
 
 def messages():
-    """(file, text) of every message of the library, with 1 in place of what it fills in."""
+    """Returns (file, text) of every message of the library, with 1 for each value that it inserts."""
     for folder in ("impl", "capi"):
         for path in sorted((ROOT / folder).rglob("*.[ch]pp")):
             code = re.sub(r"^\s*(//|#).*$", "", path.read_text(), flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Operations that nobody waits for any more: dropped, interrupted at their start, in flight when the program ends."""
+"""Operations that are no longer waited for: dropped, interrupted at their start, running when the program ends."""
 
 import gc
 import math
@@ -26,7 +26,7 @@ DSCRUN = os.environ.get("DSCRUN")
 
 
 def settle():
-    """Waits until nothing that was dropped is left."""
+    """Waits until no dropped operation is left."""
     for _ in range(2000):
         _work.reap()
         if not _work._dropped:
@@ -35,7 +35,7 @@ def settle():
 
 
 class Array(np.ndarray):
-    """An array that can hold something."""
+    """An array that can have attributes."""
 
 
 def ones(n=4):
@@ -55,7 +55,7 @@ def of_threads(rank, failures):
 
 
 def drops_on_threads(_rank):
-    """What two threads drop, either of them may find completed."""
+    """Either of two threads may find the completed operations that the other one dropped."""
     failures, interval = [], sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     threads = [threading.Thread(target=of_threads, args=(rank, failures)) for rank in range(2)]
@@ -72,7 +72,7 @@ def test_dropped_by_two_threads():
 
 
 def fails_early_in_a_batch(world):
-    """A batch whose first operation fails while the second one still moves data."""
+    """In this batch the first operation fails while the second one still moves data."""
     world.nonfinite_check = "fail"
     bad, large = np.full(4, np.nan, np.float32), np.ones(16 << 20, np.float32)
     with world.batch(async_op=True) as batch:
@@ -91,7 +91,7 @@ def test_a_batch_is_over_when_its_failure_is_told():
 
 
 def drops_within_a_drop(world):
-    """What a dropped operation kept alive drops another one when it goes."""
+    """A dropped operation keeps an array alive. Deleting that array drops another operation."""
     out = []
     for _ in range(repetitions(20, least=5)):
         if world.rank == 0:
@@ -100,7 +100,7 @@ def drops_within_a_drop(world):
             holder, other = world.irecv(first, 1), world.irecv(np.zeros(4), 1)
             out.append(weakref.ref(first))
             del first, holder
-            del other  # after the holder, so that both wait to be let go in this order
+            del other  # deleted after the holder, so that both are released in this order
         else:
             for size in (1, 4, 4):
                 world.send(np.ones(size), 0)
@@ -115,7 +115,7 @@ def test_dropped_within_a_drop():
 
 
 class Counting:
-    """The library, with its calls of dsc_work_test() counted."""
+    """Wraps the library and counts calls of dsc_work_test()."""
 
     def __init__(self, lib):
         self.lib, self.tests = lib, 0
@@ -153,7 +153,7 @@ def drops_lists(world):
     world.all_gather(parts, np.full(2, world.rank + 1.0), async_op=True)
     world.barrier()
     for _ in range(2000):
-        alone.barrier()  # any call that blocks delivers
+        alone.barrier()  # any blocking call fills the lists of completed works
         if parts[1][1]:
             break
         time.sleep(0.005)
@@ -183,7 +183,7 @@ def interrupted(*_):
 
 
 def start_interrupted(world, monkeypatch):
-    """A signal handler raises when the library has started the operation."""
+    """A signal handler raises after the library has started the operation."""
     x = np.zeros(4)
     with monkeypatch.context() as patch:
         patch.setattr(_work, "Work", interrupted)
@@ -240,7 +240,7 @@ AT_EXIT = """
 
     going, back = (pathlib.Path(sys.argv[0]).with_suffix(name) for name in (".going", ".back"))
 
-    class Slow:  # keeps the interpreter when it has begun to go, until the other rank's call is back
+    class Slow:  # delays the interpreter's shutdown until the other rank's call has returned
         def __del__(self, mkdir=os.mkdir, going=str(going), access=os.access, back=str(back), sleep=time.sleep):
             mkdir(going)
             for _ in range(2000):
@@ -283,7 +283,7 @@ AT_EXIT_OF_A_DAEMON = """
         while True:
             try:
                 world.all_reduce(x, op)
-            except dsc.DscError as error:  # and again: a daemon thread knows no end
+            except dsc.DscError as error:  # calls again, as a daemon thread may
                 last.append(error)
 
     inside, last, x = threading.Event(), [], np.ones(1 << 12)
@@ -322,7 +322,7 @@ def test_a_function_of_the_callers_at_the_end_of_the_program(tmp_path):
     assert (result.returncode, "revoked" in result.stdout) == (0, True), result.stdout + result.stderr
 
 def fails_unnoticed(world, way):
-    """Starts an operation that fails, as ranks differ in the count; returns repr and the warnings that came."""
+    """Starts an operation that fails because the counts differ. Returns repr() and the warnings."""
     group = world.split(0, name="pair")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -359,7 +359,8 @@ def test_a_failure_that_nobody_was_told_is_a_warning(way):
 
 
 def aborts(world):
-    """What the program itself ended, and what follows from a failure that it knows, warns of nothing."""
+    """No warning appears for an operation that the program itself has ended, or for one that failed because of a
+    failure known to the program."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         group = world.split(0)
@@ -380,7 +381,7 @@ def test_known_failures_of_dropped_operations_are_no_warnings():
 
 
 def waits_in_order(world):
-    """The operations after the first one fail with it; the program that waits in order hears of it once."""
+    """Later operations fail together with the first one. A program that waits in order gets the failure once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         group = world.split(0)
@@ -436,7 +437,7 @@ FINALIZES = """
 
     world = dsc.init_distributed(timeout=30)
     world.all_reduce(np.ones(3 + world.rank), async_op=True)
-    while world.error() is None or not world.trace()["entries"][-1]["retired"]:  # the library's thread ends it afterwards
+    while world.error() is None or not world.trace()["entries"][-1]["retired"]:  # the library's thread ends the operation later
         time.sleep(0.01)
     dsc.finalize()
 """

@@ -1,4 +1,7 @@
-"""Calls that a checker of types accepts, and, on lines that end in "error", refuses. It is checked, never run."""
+"""Calls that a type checker must accept, and must refuse on lines that end in "error".
+
+The file is checked but never run.
+"""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-// Puts the conformance engine before the engines of a libdsc, for worlds whose ranks are threads of one
+// Adds the conformance engine before the engines of a libdsc, for worlds whose ranks are threads of one
 // process.
 #include <unistd.h>
 
@@ -25,8 +25,8 @@ bool serves_threads(const JoinedWorld& joined) {
                              [](const auto& member) { return member.pid == ::getpid(); });
 }
 
-// Rank 0 makes what all share. Until the second exchange has ended, its pointer stays where the others read
-// it.
+// Rank 0 creates the shared object. Its pointer stays valid until the second exchange has ended, because the
+// other ranks read it there.
 std::shared_ptr<SharedGroup> share(GroupEngine& host) {
   std::shared_ptr<SharedGroup> group;
   if (host.rank() == 0)

@@ -119,7 +119,7 @@ void Engine::finalize() {
 // ---- groups
 
 std::shared_ptr<dsc::GroupEngine> Engine::make_group(const dsc::NewGroup& wanted) {
-  dsc::run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [] {});  // all ask for the same
+  dsc::run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [] {});  // all ranks request the same
   auto host = host_ ? host_->make_group(wanted) : nullptr;
   const auto place = std::ranges::find(wanted.members, rank());
   if (place == wanted.members.end()) return nullptr;
@@ -159,7 +159,8 @@ std::shared_ptr<dsc::GroupEngine> Engine::shrink(const dsc::GroupOptions& option
       identity.global_ranks.push_back(state.global_ranks()[static_cast<size_t>(member)]);
     }
     auto host = host_ ? host_->shrink(options) : nullptr;
-    if (host && host->state.global_ranks() != identity.global_ranks) continue;  // one more has left meanwhile
+    // another rank has left meanwhile
+    if (host && host->state.global_ranks() != identity.global_ranks) continue;
     shrinks_->store(decision.shrinks + 1);
     auto rest =
         std::make_shared<Engine>(std::move(identity), decision.rest, load_, std::move(host), state.info(),

@@ -1,6 +1,6 @@
-// The conformance engine: a small group engine for ranks that are threads of one process. It does all that
-// the seam asks for by the simplest means, with one lock and without shared memory, so it shows what an
-// engine has to do, and tests use it where ranks have to meet without a world.
+// The conformance engine: a small group engine for ranks that are threads of one process. It implements the
+// whole engine interface in the simplest way, with one lock and without shared memory. So it shows what an
+// engine must do. Tests use it where ranks must meet without a world.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ namespace conformance {
 
 class Engine final : public dsc::GroupEngine {
  public:
-  // `host` is the engine of these ranks on their host, which starts and ends together with this one; null
-  // without a world.
+  // `host` is the engine of these ranks on their host. It starts and ends together with this engine. It is
+  // null without a world.
   Engine(dsc::CommIdentity identity, std::shared_ptr<SharedGroup> group, std::shared_ptr<RankLoad> load,
          std::shared_ptr<dsc::GroupEngine> host, std::shared_ptr<const dsc::WorldInfo> info, int timeout_ms);
   ~Engine() override { leave(); }
@@ -44,8 +44,8 @@ class Engine final : public dsc::GroupEngine {
   int32_t agree_on(int32_t flags) override;
   std::shared_ptr<dsc::GroupEngine> shrink(const dsc::GroupOptions& options) override;
 
-  // --- For the group, with the lock of the world held.
-  // Returns the number of a call, from 1; 0 for what comes before numbers.
+  // --- For the group, with the lock of the world held. Returns the number of a call, from 1, or 0 for
+  // operations without a number.
   uint64_t next_sequence(const dsc::Call& call);
   RankLoad& load() noexcept { return *load_; }
 
@@ -56,26 +56,26 @@ class Engine final : public dsc::GroupEngine {
   const std::shared_ptr<RankLoad> load_;
   const std::shared_ptr<dsc::GroupEngine> host_;
   std::atomic<uint64_t> collectives_{0};
-  std::map<std::pair<int32_t, bool>, uint64_t> messages_;  // by peer, and whether this rank sends
+  std::map<std::pair<int32_t, bool>, uint64_t> messages_;  // key: the peer, and whether this rank sends
   std::shared_ptr<std::atomic<int>> shrinks_ = std::make_shared<std::atomic<int>>(0);
 };
 
-// Does the same as Engine::progress(), for all ranks of this process.
+// Does the same as Engine::progress() for all ranks of this process.
 bool progress_all(dsc::Deadline deadline);
 
-// The engines of a world without a host engine, by rank.
+// Returns the engines of a world without a host engine, by rank.
 std::vector<std::shared_ptr<dsc::GroupEngine>> make_engines(int size, int timeout_ms);
 
-// Ranks 0 to size - 1 of one group.
+// Returns the communicators of ranks 0 to size - 1 of one group.
 std::vector<std::shared_ptr<dsc::Comm>> make_world(int size, int timeout_ms = 20'000);
 
-// Runs body(comm) for every rank of a fresh world, each in a thread of its own.
+// Runs body(comm) for every rank of a new world, each in a separate thread.
 void on_ranks(int size, const std::function<void(dsc::Comm&)>& body);
 
-// The next `count` operations that are started anywhere fail to start, for lack of memory.
+// Makes the next `count` operations in the process fail to start, for lack of memory.
 void refuse_starts(int count);
 
-// Blocks of allocate_memory() that were not released.
+// Returns the number of blocks of allocate_memory() that were not released.
 int live_blocks();
 
 }  // namespace conformance

@@ -18,7 +18,7 @@ using dsc::Transfer;
 using Bytes = std::vector<std::byte>;
 
 // A block of a result before it is written. All results are computed before any is written, because a receive
-// buffer may be a send buffer, also of another rank.
+// buffer may also be a send buffer, even of another rank.
 struct Result {
   const Transfer* receiver;
   Block block;
@@ -46,7 +46,7 @@ std::optional<dsc::Failure> differing_calls(uint64_t group, const std::vector<Ra
   return dsc::failure_of(found);
 }
 
-// Only the two ranks of a pair know the length of its block.
+// Only the two ranks of a pair know the length of the block between them.
 std::optional<dsc::Failure> differing_lengths(const std::vector<RankCall>& calls) {
   if (!calls[0].call->send_blocks || !calls[0].call->recv_blocks) return std::nullopt;
   for (size_t from = 0; from < calls.size(); ++from)
@@ -83,7 +83,7 @@ void write(const Result& result) {
   });
 }
 
-// Returns the block that `receiver` gets from all ranks together.
+// Returns the reduced block that `receiver` gets from all ranks.
 Bytes reduced(const std::vector<Transfer>& ranks, const Transfer& receiver, bool checks,
               dsc::NonFinite& found) {
   std::vector<Bytes> inputs;
@@ -108,7 +108,8 @@ std::vector<Result> reduce_all(const std::vector<Transfer>& ranks, bool checks, 
   std::vector<Result> results;
   for (const Transfer& receiver : ranks) {
     if (!receiver.receives(receiver.rank)) continue;
-    const bool is_shared = !dsc::divides(receiver.pattern) && !results.empty();  // all get the same
+    // all receivers get the same block
+    const bool is_shared = !dsc::divides(receiver.pattern) && !results.empty();
     Bytes data = is_shared ? results[0].data : reduced(ranks, receiver, checks, found);
     results.push_back({&receiver, receiver.received_from(receiver.rank), std::move(data)});
   }

@@ -17,11 +17,11 @@ struct RankCall {
 };
 
 struct Outcome {
-  std::optional<dsc::Failure> failure;  // of all ranks
-  dsc::NonFinite found;                 // in the inputs of all ranks
+  std::optional<dsc::Failure> failure;  // the result for all ranks
+  dsc::NonFinite found;                 // found in the inputs of all ranks
 };
 
-// Returns the bytes of the larger buffer of one rank.
+// Returns the size in bytes of the larger buffer of one rank.
 size_t bytes_of(const dsc::Call& call, int rank, int size);
 
 // Compares first, so that no output is written if calls differ. Never throws.

@@ -13,7 +13,7 @@
 namespace conformance {
 namespace {
 
-constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
+constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // must differ from the numbers of other child groups
 constexpr int64_t kPatienceNs = dsc::kNsPerSecond;
 
 }  // namespace
@@ -57,7 +57,7 @@ void RecoveryRound::conclude() {
   }
   decision_ = decision;
   if (decision.missing.empty()) return;
-  dsc::Failure lost;  // a rank that is lost must not find the group usable
+  dsc::Failure lost;  // a lost rank must not find the group usable
   lost.code = DSC_ERR_PEER_LEFT;
   lost.ranks = decision.missing;
   lost.text = dsc::list_ranks(decision.missing) + " no longer takes part";
@@ -79,7 +79,7 @@ void RecoveryRound::fail(dsc_result_t code, const std::vector<int32_t>& ranks, c
 }
 
 bool RecoveryRound::fail_if_questions_differ() {
-  std::vector<int32_t> same, other;  // as the lowest rank
+  std::vector<int32_t> same, other;  // the ranks that ask the same as the lowest rank, and the others
   const Question first = votes_.begin()->second.question;
   for (const auto& [rank, ballot] : votes_) (ballot.question == first ? same : other).push_back(rank);
   if (other.empty()) return false;
@@ -90,8 +90,8 @@ bool RecoveryRound::fail_if_questions_differ() {
   return true;
 }
 
-// Ranks that wait inside operations that voters have not called would wait for each other. A failure of these
-// operations may free them first.
+// Some missing ranks wait inside operations that voters have not called. Voters and missing ranks would wait
+// for each other. A failure of these operations may end them first.
 void RecoveryRound::fail_if_all_missing_are_elsewhere() {
   if (dsc::now_ns() - start_ns_ < kPatienceNs) return;
   std::vector<int32_t> voters, elsewhere;
@@ -108,7 +108,7 @@ void RecoveryRound::fail_if_all_missing_are_elsewhere() {
   fail(DSC_ERR_MISMATCH, elsewhere, text);
 }
 
-// Returns the call in which a rank waits for one that has voted; null if there is none.
+// Returns the call in which a rank waits for a rank that has voted, or null if there is none.
 const Participant* RecoveryRound::stuck_call_of(int rank) const {
   for (const auto& [key, lane] : group_.lanes_)
     for (const Meeting& meeting : lane.meetings) {

@@ -1,4 +1,4 @@
-// How the ranks that are left decide together, also after a failure.
+// How the remaining ranks decide together, even after a failure.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@ const char* name_of(Question question) noexcept;
 
 struct Ballot {
   Question question;
-  int32_t flags;  // of agree
-  int shrinks;    // of this family of communicators, as far as this rank knows
+  int32_t flags;  // passed to agree
+  int shrinks;    // how often this family of communicators was shrunk, as known to this rank
 };
 
 struct Decision {
-  dsc::Failure failure;               // of all that have voted
-  int32_t flags = -1;                 // the bitwise AND
-  int shrinks = 0;                    // the most
+  dsc::Failure failure;               // the first failure of all ranks that have voted
+  int32_t flags = -1;                 // the bitwise AND of all votes
+  int shrinks = 0;                    // the maximum of all votes
   std::vector<int32_t> missing;       // ranks that did not take part
-  std::shared_ptr<SharedGroup> rest;  // of shrink: the group of those that did
+  std::shared_ptr<SharedGroup> rest;  // for shrink: the group of the ranks that took part
 };
 
 // One decision. Guarded by the lock of the world.
@@ -45,7 +45,7 @@ class RecoveryRound {
 
   void vote(Engine& engine, const Ballot& ballot);
   bool has_voted(int rank) const { return votes_.contains(rank); }
-  // Decides if nobody is missing, or if one that is missing cannot come.
+  // Decides if no rank is missing, or if a missing rank cannot arrive any more.
   void try_to_decide();
   void give_up_on_the_missing();
   void abort(Engine& by);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMeetingOfAll = -1;
 
-// Ranks that did not cause a failure of one rank only learn that the group has failed.
+// A failure of one rank has its own code on that rank only. The other ranks learn that the group has failed.
 dsc::Failure as_seen_by(int rank, const dsc::Failure& cause) {
   dsc::Failure own = cause;
   const bool is_cause = std::ranges::find(cause.ranks, rank) != cause.ranks.end();
@@ -108,7 +108,7 @@ void SharedGroup::begin_first(Lane& lane) {
   }
 }
 
-// Only one thread moves the data of a lane, so that what ends first is what was called first.
+// Only one thread moves the data of a lane, so that operations end in the order of their calls.
 void SharedGroup::drive(Lane& lane, std::unique_lock<std::mutex>& lock) {
   while (!lane.moves && !lane.meetings.empty() && missing_from(lane).empty()) {
     std::vector<RankCall> calls;
@@ -168,7 +168,7 @@ void SharedGroup::end(int rank, Participant& participant, std::optional<dsc::Fai
 
 // ---- failure and end
 
-// Data that is being moved arrives nevertheless.
+// Data that is already being moved still arrives.
 void SharedGroup::fail(dsc::Failure cause) {
   if (failure_.code == DSC_OK) {
     failure_ = cause;
@@ -279,7 +279,7 @@ dsc::Deadline SharedGroup::expire() {
 // ---- recovery
 
 Decision SharedGroup::decide(Engine& engine, const Ballot& ballot) {
-  std::shared_ptr<RecoveryRound> former;  // is released without the lock
+  std::shared_ptr<RecoveryRound> former;  // released after the lock
   const dsc::Deadline limit = dsc::Deadline::after_ms(engine.timeout_ms());
   std::unique_lock lock(world->mutex);
   if (!round_ || round_->decision()) {

@@ -1,5 +1,5 @@
-// What the ranks of one group share in the conformance engine. Ranks meet here: an operation runs when the
-// last of its ranks has called it, on the thread of that rank.
+// The state that the ranks of one group share in the conformance engine. An operation runs when its last rank
+// has called it, on the thread of that rank.
 #pragma once
 
 #include <deque>
@@ -41,42 +41,43 @@ struct Participant {
   uint64_t sequence;
   bool blocks;  // the rank waits inside the call
   int64_t came_ticks;
-  dsc::Deadline limit = dsc::Deadline::never();  // counts from when the meeting is the first of its lane
+  dsc::Deadline limit = dsc::Deadline::never();  // starts when the meeting is the first of its lane
 };
 
-using Meeting = std::map<int, Participant>;  // those that have come, by rank
+using Meeting = std::map<int, Participant>;  // the ranks that have arrived
 
 // Operations that run one after another: the collectives, or the messages from one rank to another.
 struct Lane {
   std::deque<Meeting> meetings;
-  uint64_t done = 0;               // meetings before the first one
-  std::map<int, uint64_t> called;  // by rank
-  std::vector<int> ranks;          // that have to come
+  uint64_t done = 0;               // the number of earlier meetings
+  std::map<int, uint64_t> called;  // the number of calls by rank
+  std::vector<int> ranks;          // the ranks that must arrive
   bool moves = false;              // the first meeting is complete, and a thread moves its data
 };
 
 class SharedGroup {
  public:
-  // With the lock of the world held.
+  // Must be called with the lock of the world held.
   SharedGroup(std::shared_ptr<SharedWorld> world, uint64_t id, int size);
   ~SharedGroup();
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
 
-  // Returns the work of a call, which has ended if it was the last to come.
+  // Returns the work of a call. The work has ended if this rank was the last one.
   std::shared_ptr<MeetingWork> arrive(Engine& engine, const dsc::Call& call, bool blocks);
   void revoke(Engine& by, const dsc::Failure& cause);
-  // After it nothing of this rank runs, and no other rank waits for it.
+  // Afterwards nothing of this rank runs, and no other rank waits for it.
   void leave(Engine& engine, bool finalizes);
   bool has_running(int rank);
   // Waits until the messages of this rank have ended.
   void drain_messages(int rank);
   dsc::Failure failure() const;
 
-  // Collective among those that have not left, also after a failure. Throws the failure on all of them.
+  // Collective among the ranks that have not left, even after a failure. Throws the same failure on all of
+  // them.
   Decision decide(Engine& engine, const Ballot& ballot);
 
-  // With the lock held: ends what is too late, and returns when to look again.
+  // With the lock held: ends operations that are too late, and returns when to look again.
   dsc::Deadline expire();
 
   const std::shared_ptr<SharedWorld> world;
@@ -101,9 +102,9 @@ class SharedGroup {
   std::vector<int32_t> missing_from(const Lane& lane) const;
 
   std::map<LaneKey, Lane> lanes_;
-  std::map<int, bool> left_;  // rank, and whether it finalizes the world
+  std::map<int, bool> left_;  // the rank, and whether it finalizes the world
   dsc::Failure failure_;
-  std::shared_ptr<RecoveryRound> round_;  // the latest
+  std::shared_ptr<RecoveryRound> round_;  // the latest round
 };
 
 }  // namespace conformance

@@ -8,7 +8,8 @@
 namespace conformance {
 namespace {
 
-constexpr int64_t kLongestSleepNs = dsc::kNsPerSecond;  // a deadline of never has no time point
+// an infinite deadline cannot be converted to a time point
+constexpr int64_t kLongestSleepNs = dsc::kNsPerSecond;
 
 void sleep_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock,
                  dsc::Deadline deadline) {

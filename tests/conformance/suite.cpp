@@ -1,26 +1,23 @@
-// The rules of the seam, which every engine keeps. To run them over a new engine:
-//
-//   1. Add the engine to the engine table, or, as added.cpp does it, define added_group_library() for this
+// The rules of the engine interface, which every engine must follow. To run them for a new engine:
+//   1. Add the engine to the engine table, or, as added.cpp does, define added_group_library() for this
 //      program only.
 //   2. Add a line to `suite_engines` in tests/conformance/meson.build: the environment in which start-up
 //      chooses the engine, and the sources and dependencies that define it if it is not in the table.
 //   3. ./dev test 'engine_*_NAME'
 //
-// Then run the tests of tests/ranks over it, which see the C interface only: the lists in
-// tests/ranks/meson.build and tests/gpu/meson.build say which of them hold for which engine, and why others
-// do not.
+// Then run the tests of tests/ranks with it, which use only the C interface. The lists in
+// tests/ranks/meson.build and tests/gpu/meson.build say which tests apply to which engine, and why others do
+// not.
 //
-// Cases of memory run over Space: in host memory, or on the device of an engine for devices.
-//
-// The cases leave out what an engine refuses by unsupported_reason(). One case checks that it refuses before
-// another rank can notice.
+// Memory cases use Space: host memory, or the device of an engine for devices. Cases leave out what the
+// engine's unsupported_reason() refuses. One case checks that it refuses before another rank can notice.
 #include "suite.hpp"
 
 #include "base/process_guard.hpp"
 #include "session/start_up.hpp"
 
 extern "C" {
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace suite {

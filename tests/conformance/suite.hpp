@@ -1,4 +1,4 @@
-// What the cases of the suite share: worlds, and buffers where the engine moves data.
+// What the cases of the suite share: worlds, and buffers in the memory that the engine uses.
 #pragma once
 
 #include <cstring>
@@ -20,10 +20,10 @@ namespace suite {
 // Returns 0, or what CHECK returns.
 using Body = int (*)(rank_t* self, dsc::Comm& world);
 
-// Runs a body on every rank of a new world, which it then ends; returns the number of ranks that failed.
+// Runs a body on every rank of a new world, then ends the world. Returns the number of ranks that failed.
 int run(int size, Body body);
 
-// Returns the failure of a call; its code is DSC_OK if it succeeded.
+// Returns the failure of a call. Its code is DSC_OK if the call succeeded.
 template <typename Run>
 dsc::Failure failure_of(Run&& run) {
   dsc::Failure failure;
@@ -45,13 +45,13 @@ class Buffer {
     gpu_upload(device_, values_.data(), bytes());
   }
   ~Buffer() {
-    if (device_ && gpu_synchronize(nullptr)) gpu_free(device_);  // a stream may still use it
+    if (device_ && gpu_synchronize(nullptr)) gpu_free(device_);  // a stream may still use the memory
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
   T* data() noexcept { return device_ ? static_cast<T*>(device_) : values_.data(); }
-  // All operations on it must have ended; those on a device, on its default stream.
+  // All operations on the buffer must have ended, or on a device must be on its default stream.
   std::vector<T> read() {
     if (device_ && !(gpu_synchronize(nullptr) && gpu_download(values_.data(), device_, bytes()))) return {};
     return values_;
@@ -64,7 +64,7 @@ class Buffer {
   void* device_ = nullptr;
 };
 
-// The cases, each a test of CMocka.
+// The cases. Each is a cmocka test.
 void every_kind_moves_its_data(void** state);
 void internal_kinds_gather(void** state);
 void messages_keep_their_order(void** state);

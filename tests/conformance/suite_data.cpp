@@ -1,4 +1,4 @@
-// What operations move: every kind, and memory, messages and batches.
+// What operations move: all kinds of operations, memory, messages and batches.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "suite.hpp"
 
 extern "C" {
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace suite {
@@ -34,7 +34,7 @@ bool reduces(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter ||
          kind == OpKind::kReduceScatterV;
 }
-// Each receiver gets a block of its own.
+// Returns whether each receiver gets a different block.
 bool divides(OpKind kind) {
   return kind == OpKind::kReduceScatter || kind == OpKind::kReduceScatterV || kind == OpKind::kScatter ||
          kind == OpKind::kAllToAll || kind == OpKind::kAllToAllV;
@@ -47,14 +47,15 @@ struct Shape {
   int size;
   size_t count;
 
-  // Elements that one rank sends to another. The kinds with lengths have some of 0, 1 and 2 times the count.
+  // Returns how many elements one rank sends to another. The kinds with lengths use 0, 1 and 2 times the
+  // count.
   size_t length(int from, int to) const {
     if (kind == OpKind::kAllGatherV) return static_cast<size_t>(from % 3) * count;
     if (kind == OpKind::kReduceScatterV) return static_cast<size_t>((to + 1) % 3) * count;
     if (kind == OpKind::kAllToAllV) return static_cast<size_t>((from + 2 * to) % 3) * count;
     return count;
   }
-  // Where they start in the send buffer.
+  // Returns where these elements start in the send buffer.
   size_t start(int from, int to) const {
     size_t start = 0;
     for (int other = 0; divides(kind) && other < to; ++other) start += length(from, other);
@@ -65,7 +66,7 @@ struct Shape {
   size_t sent_by(int rank) const { return divides(kind) ? start(rank, size) : length(rank, 0); }
 };
 
-// Sums of up to 16 of them are exact in all types.
+// Sums of up to 16 values are exact in all types.
 template <typename T>
 T value(int rank, size_t index) {
   return static_cast<T>((static_cast<size_t>(rank) * 7 + index * 3) % 5);
@@ -140,7 +141,7 @@ int check_out_of_place(rank_t* self, dsc::Comm& comm, const Shape& shape) {
   return 0;
 }
 
-// The smaller of both buffers is a part of the larger one.
+// The smaller buffer is a part of the larger one.
 template <typename T>
 int check_in_place(rank_t* self, dsc::Comm& comm, const Shape& shape) {
   const int rank = comm.rank();
@@ -189,7 +190,7 @@ int every_kind_body(rank_t* self, dsc::Comm& world) {
   return check_all<double>(self, world);
 }
 
-// The kinds that the library itself uses move host memory, also in a world that is bound to a device.
+// The kinds that only the library uses move host memory, even in a world that is bound to a device.
 int internal_body(rank_t* self, dsc::Comm& world) {
   for (const OpKind kind : {OpKind::kSplit, OpKind::kCreateGroup, OpKind::kMemAlloc, OpKind::kVerify,
                             OpKind::kPipeRun, OpKind::kBind}) {
@@ -226,7 +227,7 @@ void every_kind_moves_its_data(void**) {
 
 void internal_kinds_gather(void**) { assert_int_equal(run(4, internal_body), 0); }
 
-// Several are on their way at once, in both directions of each pair.
+// Several messages are sent at the same time, in both directions of each pair.
 void messages_keep_their_order(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     const int next = (world.rank() + 1) % world.size(),
@@ -291,7 +292,7 @@ void operations_are_counted(void**) {
     Call call = call_of<float>(shape, world.rank());
     call.send = call.recv = buffer.data();
     for (int i = 0; i < 3; ++i) world.run(call);
-    buffer.read();  // until a device is done
+    buffer.read();  // waits for a device
     for (int64_t start = now_ms(); now_ms() - start < RANKS_TIMEOUT_MS;
          world.progress(dsc::Deadline::after_ms(1)))
       for (const dsc::OpStats& of : world.stats())

@@ -1,4 +1,4 @@
-// How operations and groups end, and what comes after it.
+// How operations and groups end, and what happens afterwards.
 #include <poll.h>
 
 #include "comm/gather.hpp"
@@ -8,7 +8,7 @@
 #include "suite.hpp"
 
 extern "C" {
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace suite {
@@ -19,9 +19,9 @@ using dsc::OpKind;
 
 constexpr int kLate = 1;
 constexpr int kLimitMs = 500;
-constexpr int kSoonMs = 20'000;  // far from the time-out of RANKS_TIMEOUT_MS
+constexpr int kSoonMs = 20'000;  // well below the time-out, RANKS_TIMEOUT_MS
 
-// A sum of one element per rank, of the type in which the buffer holds it.
+// A sum of one element per rank, in the element type of the buffer.
 Call sum_of(Buffer<float>& buffer, size_t count = 1) {
   Call call;
   call.kind = OpKind::kAllReduce;
@@ -32,7 +32,7 @@ Call sum_of(Buffer<float>& buffer, size_t count = 1) {
   return call;
 }
 
-// Runs to the end, also on a device, where run() only puts an operation on its stream.
+// Waits until the operation is complete. On a device run() only puts it on a stream.
 void complete(dsc::Comm& comm, const Call& call) { comm.start(call)->wait(dsc::Deadline::never()); }
 
 bool is_readable(int descriptor, int timeout_ms) {
@@ -64,8 +64,8 @@ bool has_several_hosts(const dsc::Comm& comm) {
   return static_cast<int>(comm.local_ranks().size()) < comm.size();
 }
 
-// The first call tells the cause. A late rank of another host may find everything that it needs already sent:
-// then its sum is right, and the next call tells.
+// The first call reports the cause. But a late rank on another host may find that all data for it was already
+// sent. Then its sum is correct, and its next call reports the cause.
 int learns_of_timeout(rank_t* self, dsc::Comm& group) {
   Buffer<float> buffer(group, {1});
   dsc::Failure failure = failure_of([&] { complete(group, sum_of(buffer)); });
@@ -106,7 +106,7 @@ void a_work_ends_once(void**) {
   for (const int size : {2, 4}) assert_int_equal(run(size, body), 0);
 }
 
-// Rank 0 is alone in its operation until it says so. Operations on a device need no calls.
+// Rank 0 waits alone in its operation until it gives the sign. On a device operations proceed without calls.
 void progress_waits_for_all_worlds(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     if (world.device() >= 0) return works(self, world);
@@ -133,7 +133,8 @@ void a_deadline_fails_the_group(void**) {
     const auto group = group_of_all(world);
     PASS_ON(works(self, *group));
     const int64_t start = now_ms();
-    PASS_ON(ranks_meet(self));  // the first deadline fails all ranks: none may start before this rank's clock
+    // the first deadline fails all ranks, so no rank may start before this rank has read the clock
+    PASS_ON(ranks_meet(self));
     if (world.rank() != kLate) {
       Buffer<float> buffer(*group, {1});
       Call call = sum_of(buffer);
@@ -215,13 +216,14 @@ void a_rank_that_leaves_is_named(void**) {
   for (const int size : {2, 4}) assert_int_equal(run(size, body), 0);
 }
 
-// One rank fails for a reason of its own. The others learn that the group has failed, and why.
+// One rank fails for a local reason. The other ranks learn that the group has failed, and why.
 void a_revoked_group_keeps_its_first_cause(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     const auto group = group_of_all(world);
     PASS_ON(works(self, *group));
     PASS_ON(
-        ranks_meet(self));  // a group is revoked at once, also for ranks that are still in their first sum
+        // revoking affects the group immediately, even ranks that are still in their first sum
+        ranks_meet(self));
     if (world.rank() == kLate) {
       dsc::Failure cause;
       cause.code = DSC_ERR_NOMEM;
@@ -243,7 +245,7 @@ void a_revoked_group_keeps_its_first_cause(void**) {
   for (const int size : {2, 4}) assert_int_equal(run(size, body), 0);
 }
 
-// Only one rank calls it.
+// Only one rank makes the call.
 void what_is_unsupported_touches_nobody(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     Buffer<float> buffer(world, {1});
@@ -262,7 +264,7 @@ void what_is_unsupported_touches_nobody(void**) {
 
 void groups_are_made_alike(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
-    const int half = world.rank() % 2, key = -world.rank();  // in the reverse order
+    const int half = world.rank() % 2, key = -world.rank();  // ranks are in reverse order
     const auto pair = world.split(half, key, {"pairs", 12'345});
     CHECK(self, pair && pair->size() == 2 && pair->name() == "pairs" && pair->timeout_ms() == 12'345);
     CHECK(self, pair->global_rank(0) == half + 2 && pair->global_rank(1) == half);
@@ -284,7 +286,7 @@ void groups_are_made_alike(void**) {
   assert_int_equal(run(4, body), 0);
 }
 
-// An internal group fails and ends with the one for which it works.
+// An internal group fails and ends together with the group that uses it.
 void channels_share_the_end(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     auto group = group_of_all(world);
@@ -295,7 +297,7 @@ void channels_share_the_end(void**) {
     Buffer<float> buffer(*channel, {1});
     const dsc::Failure failure = failure_of([&] { complete(*channel, sum_of(buffer)); });
     if (failure.code != DSC_ERR_REVOKED) FAIL(self, "%d: %s", failure.code, failure.text.c_str());
-    PASS_ON(ranks_meet(self));  // a rank that leaves early may be what another one learns of first
+    PASS_ON(ranks_meet(self));  // otherwise a rank might learn first of another rank that has left early
     group->leave();
     CHECK(self, failure_of([&] { complete(*channel, sum_of(buffer)); }).code == DSC_ERR_STATE);
     return works(self, world);
@@ -303,7 +305,7 @@ void channels_share_the_end(void**) {
   assert_int_equal(run(4, body), 0);
 }
 
-// An engine that cannot recover says so on every rank, and the group goes on.
+// An engine that cannot recover reports that on every rank, and the group still works.
 void the_living_agree_and_go_on(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     const auto group = group_of_all(world);

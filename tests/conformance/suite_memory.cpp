@@ -1,5 +1,5 @@
-// What floors above the engines do with memory: arithmetic, order and numbers, for each kind of memory by the
-// same calls.
+// What the code above the engines does with memory: arithmetic, order and numbers, by the same calls for each
+// kind of memory.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@
 #include "suite.hpp"
 
 extern "C" {
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace suite {
@@ -23,7 +23,7 @@ using dsc::Norm;
 using dsc::Space;
 using dsc::TensorPart;
 
-// The memory of a world with a stream for the work on it. Numbers are small integers, which all types hold
+// The memory of a world, and a stream for work on it. Numbers are small integers, which all types represent
 // exactly.
 class Bench {
  public:
@@ -33,13 +33,13 @@ class Bench {
   Memory take(size_t count, int32_t dtype) {
     return space->take(count * dsc::dtype_bytes(dtype), stream.get());
   }
-  // Numbers as elements of a type.
+  // Returns the numbers as elements of a type.
   Memory elements(const std::vector<float>& numbers, int32_t dtype) {
     const auto plain = space->stage(numbers.size() * sizeof(float));
     std::memcpy(plain.get(), numbers.data(), numbers.size() * sizeof(float));
     Memory wide = take(numbers.size(), DSC_DTYPE_F32);
     space->copy({wide.get(), DSC_DTYPE_F32, plain.get(), DSC_DTYPE_F32, numbers.size()}, stream.get());
-    space->await_stream(stream.get(), "the numbers");  // `plain` goes
+    space->await_stream(stream.get(), "the numbers");  // `plain` is freed at the end of this function
     if (dtype == DSC_DTYPE_F32) return wide;
     Memory narrow = take(numbers.size(), dtype);
     space->copy({narrow.get(), dtype, wide.get(), DSC_DTYPE_F32, numbers.size()}, stream.get());
@@ -93,7 +93,7 @@ int compute(rank_t* self, dsc::Comm& world) {
     space.zero(some.get(), count * dsc::dtype_bytes(dtype), stream);
     CHECK(self, bench.numbers(some.get(), dtype, count) == std::vector<float>(count));
   }
-  // An element of its own is converted first, and is infinite then.
+  // The element 65536 is converted to f16 first, which makes it infinite.
   const Memory large = bench.elements({65536, -1}, DSC_DTYPE_F32), half = bench.take(2, DSC_DTYPE_F16);
   space.copy({.to = half.get(),
               .to_dtype = DSC_DTYPE_F16,
@@ -125,14 +125,14 @@ int pack(rank_t* self, dsc::Comm& world) {
     CHECK(self, bench.numbers(block.get(), dtype, 8) == (std::vector<float>{9, 8, 10, 9, 2, 4, 6, 9}));
     Norm found;
     space.read_norms({&found, 1}, norm.get(), stream, "the norm");
-    CHECK(self, found.squares == 55 && found.most == 5 && found.nonfinite == 0);  // of what is not scaled
+    CHECK(self, found.squares == 55 && found.most == 5 && found.nonfinite == 0);  // the values before scaling
     space.scale({block.get(), 8, dtype}, 0.5, stream);
     copy.scale = 1;
     space.scatter(copy, stream);
     CHECK(self, bench.numbers(one.get(), DSC_DTYPE_F32, 3) == (std::vector<float>{1, 2, 3}));
     CHECK(self, bench.numbers(two.get(), DSC_DTYPE_F32, 2) == (std::vector<float>{4, 5}));
   }
-  // Rows of a matrix to every second row of another.
+  // The rows of one matrix are copied to every second row of another.
   const Memory matrix = bench.elements({1, 2, 3, 4, 5, 6}, DSC_DTYPE_F32);
   const Memory spread = bench.elements(std::vector<float>(8), DSC_DTYPE_F32);
   constexpr size_t kRow = 2 * sizeof(float);
@@ -179,7 +179,7 @@ int follow(rank_t* self, dsc::Comm& world) {
   CHECK(self, bench.numbers(shared.get(), DSC_DTYPE_F32, 1024) == std::vector<float>(1024));
   CHECK(self, bench.numbers(own.get(), DSC_DTYPE_F32, 25) == std::vector<float>(25));
   const Memory ones = bench.elements(std::vector<float>(1024, 1), DSC_DTYPE_F32);
-  for (int i = 0; i < 20; ++i) {  // in turns, each behind the other
+  for (int i = 0; i < 20; ++i) {  // alternately, each operation after the previous one
     space.add({shared.get(), DSC_DTYPE_F32, ones.get(), DSC_DTYPE_F32, 1024},
               i % 2 == 0 ? bench.stream.get() : later.get());
     space.order(i % 2 == 0 ? bench.stream.get() : later.get(), i % 2 == 0 ? later.get() : bench.stream.get());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Configures the project as packagers do: without options, with all of them disabled or required, and on a machine that
-lacks every optional dependency. From ten times the usual repetitions on, as in ./dev test all, it tries each option and
-each dependency by itself, too. Configuring is all that happens here, which is where each of these failed before."""
+"""Configures the project as packagers do: without options, with all options disabled or required, and without any
+optional dependency. From ten times the usual repetitions on, as in ./dev test all, also each option and each dependency
+alone. The project is only configured here, because each of these cases once failed in configuring."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ sys.path.insert(0, str(SOURCE / "tests/support"))
 from repetitions import repetitions  # noqa: E402
 
 EACH_BY_ITSELF = repetitions(1, least=1) >= 10
-CHECKS = ("tests", "bench")  # they use what other options have disabled
+CHECKS = ("tests", "bench")  # these use what other options have disabled
 
-# The files that make each dependency be found, and for programs their names. Files are hidden in a mount namespace, so that Meson sees
-# what it would see on a machine without them.
+# The files by which each dependency is found; for programs, their names. The test hides the files in a mount namespace,
+# so that Meson sees a machine without them.
 FILES = {
     "CMocka": ["/usr/lib/*/pkgconfig/cmocka.pc", "/usr/lib/*/cmake/cmocka/*", "/usr/include/cmocka.h"],
     "PMIx": ["/usr/lib/*/pkgconfig/pmix.pc"],
@@ -32,27 +32,27 @@ FILES = {
 PROGRAMS = {"CMake": ["cmake"], "Doxygen": ["doxygen"], "nvcc": ["nvcc"], "Python": ["python3"], "Rust": ["cargo", "rustc"]}
 SEARCHED = [*os.environ["PATH"].split(":"), "/usr/local/cuda/bin"]
 
-# Mounts of its own, which no other process sees.
+# Mounts in this namespace are not visible to other processes.
 UNSHARE = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount"]
-# Meson is itself a program of Python, so it runs by a copy of the interpreter where python3 is hidden.
+# Meson is a Python program, so it runs with a copy of the interpreter where python3 is hidden.
 HIDE = 'for file in $hidden; do mount --bind /dev/null "$file" || exit 1; done; exec "$@"'
 
 
 def options() -> list[str]:
-    """The project's own options, all of which can be disabled."""
+    """Returns the options of the project that can be disabled."""
     command = ["meson", "introspect", "--buildoptions", str(SOURCE / "meson.build")]
     known = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return [option["name"] for option in known if option["section"] == "user" and option["type"] == "combo"]
 
 
 def files_of(name: str) -> list[str]:
-    """Every file of a dependency on this machine."""
+    """Returns every file of a dependency on this machine."""
     patterns = FILES.get(name) or [f"{folder}/{program}" for folder in SEARCHED for program in PROGRAMS[name]]
     return sorted({os.path.realpath(path) for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)})
 
 
 def machines() -> dict[str, tuple[list[str], list[str]]]:
-    """For each machine by its name: words for meson, files that it lacks."""
+    """Returns for each simulated machine: its name -> arguments for meson, and the files that it lacks."""
     disabled = [f"-D{name}=disabled" for name in options()]
     automatic = [f"-D{name}=auto" for name in options()]
     tried: dict[str, tuple[list[str], list[str]]] = {"no option": ([], []), "all options disabled": (disabled, [])}
@@ -68,7 +68,7 @@ def machines() -> dict[str, tuple[list[str], list[str]]]:
 
 
 def newest_nvcc() -> bool:
-    """Whether this machine has an nvcc that the project's kernels accept."""
+    """Returns whether this machine has an nvcc that the project's kernels accept."""
     nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
     if not nvcc:
         return False
@@ -77,7 +77,7 @@ def newest_nvcc() -> bool:
 
 
 def configure(words: list[str], hidden: list[str], folder: pathlib.Path, python: pathlib.Path) -> str:
-    """What is wrong: the end of Meson's output if it fails, or what a plain build makes for nothing; else ""."""
+    """Returns an error, or "": the end of Meson's output if it fails, or what a plain build compiles unnecessarily."""
     command = [str(python), str(shutil.which("meson")), "setup", str(folder), str(SOURCE), *words]
     if hidden:
         command = [*UNSHARE, "sh", "-c", HIDE, "sh", *command]
@@ -97,7 +97,7 @@ def configure(words: list[str], hidden: list[str], folder: pathlib.Path, python:
 
 
 def needless(folder: pathlib.Path) -> str:
-    """Programs and libraries that `meson install` would build and not install, which takes packagers' time."""
+    """Returns programs and libraries that `meson install` would build but not install, which wastes packagers' time."""
     command = ["meson", "introspect", "--targets", str(folder)]
     targets = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     kinds = ("executable", "shared library", "shared module")
@@ -106,8 +106,11 @@ def needless(folder: pathlib.Path) -> str:
 
 
 def why_nothing_can_be_hidden() -> str:
-    """Why this machine gives no mounts of one's own; "" if it does. A chroot whose root is no mount point gives none: its mounts cannot
-    be kept from the machine around it (`--propagation unchanged` would hide the files there as well)."""
+    """Returns why private mounts are not possible here, or "". In a chroot whose root is not a mount point they are
+    not.
+
+    There mounts cannot be kept from the surrounding machine: `--propagation unchanged` would hide the files there, too.
+    """
     try:
         tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True)
     except OSError as error:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs project/ outside this tree, as a user would: consume.sh pkgconfig|cmake|prefix|subproject SOURCE BUILD
+# Builds and runs project/ outside of this tree, as a user would:
+#   consume.sh pkgconfig|cmake|prefix|subproject SOURCE BUILD
 set -euo pipefail
 way=$1 source=$2 build=$3
 scratch=$(mktemp -d)
@@ -8,7 +9,7 @@ cp -r "$source/tests/consumer/project" "$scratch/project"
 cd "$scratch/project"
 unset LD_LIBRARY_PATH PKG_CONFIG_PATH DSC_LIBRARY
 
-# Shows a step's output only when the step fails.
+# Prints the output of a step only if the step fails.
 step() { "$@" >"$scratch/log" 2>&1 </dev/null || { cat "$scratch/log"; exit 1; }; }
 
 install_library() {
@@ -29,16 +30,16 @@ case $way in
   cmake)
     command -v cmake >/dev/null || { echo "cmake is not installed"; exit 77; }
     install_library
-    # By name, for CMake searches lib64 only where a distribution uses it.
+    # The file is given by name, because CMake searches lib64 only on some distributions.
     config=$(dirname "$(find "$prefix" -name libdscConfig.cmake)")
     step cmake -G Ninja -S . -B build -Dlibdsc_DIR="$config"
     step cmake --build build
     result=$(build/consumer)
-    # A version that breaks compatibility is not accepted.
+    # A version that breaks compatibility must not be accepted.
     sed -i 's/libdsc 0.1/libdsc 99.0/' CMakeLists.txt
     ! cmake -G Ninja -S . -B other -Dlibdsc_DIR="$config" >"$scratch/log" 2>&1 || { echo "accepted as version 99.0"; exit 1; }
     ;;
-  prefix) # programs find their library wherever the prefix is moved, and what is installed is small
+  prefix) # programs still find their library after the prefix was moved, and the installed files are small
     install_library
     mv "$prefix" "$scratch/moved"
     step env -i "$scratch/moved/bin/dscctl" info
@@ -50,12 +51,12 @@ case $way in
     [[ -f $scratch/moved/share/doc/libdsc/LICENSE ]] || { echo "LICENSE is not installed"; exit 1; }
     result="consumer: 1 2 3"
     ;;
-  subproject) # the program is compiled; the library is not compiled once more, as ./dev test bare subproject does
+  subproject) # compiles the program but not the library; ./dev test bare subproject compiles both
     mkdir subprojects
     ln -s "$source" subprojects/libdsc
     step meson setup build --force-fallback-for=libdsc -Dlibdsc:cuda=disabled
     step ninja -C build consumer.p/main.c.o
-    inputs=$(ninja -C build -t query consumer) # whole: with pipefail, a grep that ends first makes ninja's broken pipe a failure
+    inputs=$(ninja -C build -t query consumer) # read completely: with pipefail, a grep that ends early would make ninja fail by a broken pipe
     [[ $inputs == *libdsc.so* ]] || { echo "the program is not linked to the subproject's library: $inputs"; exit 1; }
     result="consumer: 1 2 3"
     ;;

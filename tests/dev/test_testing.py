@@ -1,4 +1,7 @@
-"""Words of ./dev test name suites, tests and patterns; a run is read from what Meson prints; clang reads again what changed."""
+"""Arguments of ./dev test select suites, tests and patterns.
+
+Results are read from Meson's output. clang rereads what has changed.
+"""
 
 import json
 import os
@@ -19,7 +22,7 @@ TESTS = [("reducer", "ranks"), ("reducer_create", "unit"), ("utf8", "unit"), ("f
 
 @pytest.fixture
 def folder(tmp_path):
-    """A build folder of five tests, of which each needs a program of its own."""
+    """A build folder with five tests. Each of them needs a different program."""
     info = tmp_path / "meson-info"
     info.mkdir()
     program = {name: str(tmp_path / f"tests/test_{name}") for name, _ in TESTS}
@@ -67,7 +70,7 @@ def test_a_suite_that_is_left_out_is_said_so(folder):
 
 
 def test_no_test_has_two_meanings():
-    """A name that is a suite too names more than the test; those that are known stay few."""
+    """A name that is also a suite selects more than the test. Only a few known names may do so."""
     build = pathlib.Path(os.environ["DSC_BUILD_FOLDER"])
     known = catalog.tests(build)
     listed = [test.name for test in known]

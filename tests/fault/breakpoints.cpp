@@ -24,11 +24,11 @@ namespace {
 #if defined(__x86_64__)
 using Code = uint8_t;
 constexpr Code kTrap = 0xCC;
-constexpr size_t kBehind = 1;  // where the trap leaves the program counter
+constexpr size_t kBehind = 1;  // the program counter is behind the trap, by this many bytes
 greg_t& counter_of(ucontext_t& context) { return context.uc_mcontext.gregs[REG_RIP]; }
 #elif defined(__aarch64__)
 using Code = uint32_t;
-constexpr Code kTrap = 0xD4200000;  // brk #0
+constexpr Code kTrap = 0xD4200000;  // the instruction brk #0
 constexpr size_t kBehind = 0;
 unsigned long long& counter_of(ucontext_t& context) { return context.uc_mcontext.pc; }
 #else
@@ -43,16 +43,17 @@ unsigned long& counter_of(ucontext_t&) {
 
 struct Library {
   std::string path;
-  uintptr_t base = 0;   // what the addresses of its file are added to
-  uintptr_t begin = 0;  // of its code
+  uintptr_t base = 0;   // the load address; addresses in the file are relative to it
+  uintptr_t begin = 0;  // the range of its code
   uintptr_t end = 0;
 };
 
-// What the traps of this process mean.
+// How the trap handler of this process treats a trap.
 struct {
   Library library;
-  const std::vector<GridIndex>* places = nullptr;  // marked; else the process is killed
-  std::vector<Code> code;                          // what stood there
+  // each trap marks its place here; if NULL, a trap kills the process
+  const std::vector<CodeLocation>* places = nullptr;
+  std::vector<Code> code;  // the code that the traps replaced
   uint8_t* visited = nullptr;
 } traps;
 
@@ -96,7 +97,7 @@ void on_trap(int, siginfo_t*, void* opaque) {
   const auto address = static_cast<uintptr_t>(counter_of(context)) - kBehind;
   const auto place =
       std::lower_bound(traps.places->begin(), traps.places->end(), address,
-                       [](const GridIndex& known, uintptr_t wanted) { return known.address < wanted; });
+                       [](const CodeLocation& known, uintptr_t wanted) { return known.address < wanted; });
   const auto index = static_cast<size_t>(place - traps.places->begin());
   traps.visited[index] = 1;
   write_code(address, traps.code[index]);
@@ -121,10 +122,11 @@ void for_each_line(const std::string& command, const std::function<void(const ch
   if (lines) pclose(lines);
 }
 
-// The line table also tells of copies of inline functions that the linker has dropped, as if they stood where
-// the kept one stands: drops what is not at the beginning of an instruction.
-void drop_strangers(std::vector<GridIndex>& places) {
-  std::vector<GridIndex> kept;
+// The line table also lists copies of inline functions that the linker has dropped. Their addresses look as
+// if they were those of the kept copy. This function drops addresses that are not the beginning of an
+// instruction.
+void drop_strangers(std::vector<CodeLocation>& places) {
+  std::vector<CodeLocation> kept;
   auto next = places.begin();
   for_each_line("objdump -d --no-show-raw-insn", [&](const char* line) {
     char* end = nullptr;
@@ -138,9 +140,9 @@ void drop_strangers(std::vector<GridIndex>& places) {
 
 }  // namespace
 
-std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
-  std::vector<GridIndex> places;
-  std::set<std::string> sources;  // of these folders, without the folder
+std::vector<CodeLocation> places_in(const std::vector<std::string>& folders) {
+  std::vector<CodeLocation> places;
+  std::set<std::string> sources;  // the sources in these folders, without the folder
   for_each_line("objdump --dwarf=decodedline", [&](const char* line) {
     for (const std::string& folder : folders)
       if (const char* name = std::strstr(line, folder.c_str()))
@@ -150,31 +152,31 @@ std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
     unsigned number = 0;
     unsigned long address = 0;
     if (std::sscanf(line, "%255s %u %lx %63[^\n]", source, &number, &address, rest) != 4) return;
-    if (std::strchr(rest, 'x'))  // a statement begins
+    if (std::strchr(rest, 'x'))  // the row begins a statement
       places.push_back({library().base + address, format("%s:%u", source, number)});
   });
   std::sort(places.begin(), places.end(),
-            [](const GridIndex& a, const GridIndex& b) { return a.address < b.address; });
-  const auto same = [](const GridIndex& a, const GridIndex& b) { return a.address == b.address; };
+            [](const CodeLocation& a, const CodeLocation& b) { return a.address < b.address; });
+  const auto same = [](const CodeLocation& a, const CodeLocation& b) { return a.address == b.address; };
   places.erase(std::unique(places.begin(), places.end(), same), places.end());
-  std::erase_if(places, [&](const GridIndex& place) {
+  std::erase_if(places, [&](const CodeLocation& place) {
     return !sources.contains(place.name.substr(0, place.name.rfind(':')));
   });
   drop_strangers(places);
   return places;
 }
 
-void die_at(const GridIndex& place) {
+void die_at(const CodeLocation& place) {
   catch_traps();
   write_code(place.address, kTrap);
 }
 
-void mark_visits(const std::vector<GridIndex>& places, uint8_t* visited) {
+void mark_visits(const std::vector<CodeLocation>& places, uint8_t* visited) {
   catch_traps();
   traps.places = &places;
   traps.visited = visited;
-  for (const GridIndex& place : places) traps.code.push_back(read_code(place.address));
-  for (const GridIndex& place : places) write_code(place.address, kTrap);
+  for (const CodeLocation& place : places) traps.code.push_back(read_code(place.address));
+  for (const CodeLocation& place : places) write_code(place.address, kTrap);
 }
 
 }  // namespace fault

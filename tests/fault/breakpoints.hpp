@@ -1,5 +1,5 @@
-// Places in the library's code at which a process stops to live: the library under test is the one that is
-// shipped, and needs no hooks. A trap instruction is written over the code of this process alone.
+// Places in the library's code at which a process dies. The tests use the library as it is shipped, so it has
+// no hooks for this. A trap instruction is written over the code in the memory of one process only.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,22 @@
 
 namespace fault {
 
-// Where a statement begins in machine code, as the debug information tells.
-struct GridIndex {
+// The beginning of a statement in machine code, from the debug information.
+struct CodeLocation {
   uintptr_t address;
   std::string name;  // "collective.cpp:57"
 };
 
-// Statements of the sources below these folders, such as "impl/engine_host/", in the order of their
-// addresses. Empty without debug information or objdump, or where nothing is known of this machine's
-// instructions.
-std::vector<GridIndex> places_in(const std::vector<std::string>& folders);
+// Returns the statements in the sources of these folders, such as "impl/engine_host/", ordered by address.
+// The list is empty without debug information or objdump, and on a processor whose trap instruction is not
+// known here.
+std::vector<CodeLocation> places_in(const std::vector<std::string>& folders);
 
-// From now on, this process is killed where it comes to the place.
-void die_at(const GridIndex& place);
+// From now on this process is killed when it reaches the place.
+void die_at(const CodeLocation& place);
 
-// From now on, each place that this process comes to is marked. The list must live on.
-void mark_visits(const std::vector<GridIndex>& places, uint8_t* visited);
+// From now on each place that this process reaches is marked in `visited`. The list of places must stay
+// alive.
+void mark_visits(const std::vector<CodeLocation>& places, uint8_t* visited);
 
 }  // namespace fault

@@ -20,7 +20,7 @@ namespace {
 
 [[noreturn]] void run_rank(Rank rank, const std::function<int(Rank&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // CMocka's handlers would have a rank that crashes go on as the test.
+  // The child must not use cmocka's signal handlers: after a crash they would continue with the test.
   for (const int crash : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS}) std::signal(crash, SIG_DFL);
   const int status = body(rank);
   if (status == kExitInOrder) std::exit(0);
@@ -129,7 +129,7 @@ void Rank::record(size_t index, dsc_result_t result, dsc_comm_t* comm) {
 }
 
 void Rank::note(const char* format, ...) {
-  if (report.note[0] != 0) return;  // the first one counts
+  if (report.note[0] != 0) return;  // only the first note is kept
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(report.note, sizeof report.note, format, arguments);
@@ -137,7 +137,7 @@ void Rank::note(const char* format, ...) {
 }
 
 int end_everything(void**) {
-  for (bool any = true; any;) {  // an orphan becomes our child when its parent ends
+  for (bool any = true; any;) {  // an orphan becomes a child of this process when its parent ends
     any = false;
     std::ifstream children(format("/proc/self/task/%d/children", static_cast<int>(getpid())));
     for (pid_t child = 0; children >> child; any = true) {

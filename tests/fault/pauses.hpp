@@ -1,5 +1,5 @@
-// When ranks were kept from running, and whom others accused of it. A busy machine may stop a rank for so
-// long that it is accused with reason: only that excuses an accusation.
+// Records when ranks could not run and which ranks were accused of a stall. A busy machine may keep a rank
+// from running for so long that the accusation is correct. Only then may a rank be accused.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace fault {
 
-// In memory that ranks share which start later; each rank notes its own pauses.
+// In memory that is shared with ranks that start later. Each rank notes its own pauses.
 class Pauses {
  public:
   explicit Pauses(int size);
@@ -16,14 +16,15 @@ class Pauses {
   Pauses(const Pauses&) = delete;
   Pauses& operator=(const Pauses&) = delete;
 
-  // Any thread. More than there is room for count as excused.
+  // Any thread may call these two functions. If there are more pauses than fit, every accusation counts as
+  // correct.
   void note_pause(int rank, int64_t begin_us, int64_t end_us);
   void note_accusation(int accused, int64_t at_us);
-  // Notes the pauses of the calling thread, and so those of its rank, until `over`.
+  // Notes the pauses of the calling thread, which are those of its rank, until `over` is true.
   void watch(int rank, const std::atomic<bool>& over);
 
-  // A rank that was accused though it had not stood still shortly before; pauses count from `since_us`. -1:
-  // none.
+  // Returns a rank that was accused although it had no pause shortly before, or -1. Only pauses after
+  // `since_us` count.
   int accused_without_reason(int64_t since_us = 0) const;
   bool any_accused() const;
   int64_t longest_us() const;
@@ -45,10 +46,10 @@ class Pauses {
   bool stood_still(const Notes& notes, int64_t accused_us, int64_t since_us) const;
 
   const int size_;
-  Notes* const notes_;  // of each rank
+  Notes* const notes_;  // one element for each rank
 };
 
-// The rank that a line of the log accuses, or -1.
+// Returns the rank that a line of the log accuses, or -1.
 int accused_by(const char* line);
 
 }  // namespace fault

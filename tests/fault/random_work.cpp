@@ -12,9 +12,9 @@ extern "C" {
 namespace fault {
 namespace {
 
-// The value of an element grows by this from one element to the next, so that a shift by any place shows.
+// The difference of two adjacent elements. With this value a shift by any number of elements is noticed.
 constexpr uint32_t kStride = 0xC2B2AE35u;
-constexpr size_t kMostTyped = 512;  // elements
+constexpr size_t kMostTyped = 512;  // elements of an operation that tries a type
 constexpr size_t kMostRanks = 8;
 
 dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {
@@ -122,11 +122,11 @@ dsc_result_t RandomWork::step_patterns() {
   kind_ = static_cast<Kind>(pick(static_cast<uint64_t>(Kind::kCount)));
   if (kind_ == Kind::kRing && rank_.size == 1) kind_ = Kind::kBarrier;
   root_ = pick(static_cast<uint64_t>(rank_.size));
-  // As many small as large ones, and nothing at all now and then.
+  // Small and large sizes are equally likely. Sometimes the size is 0.
   const int magnitude = pick(static_cast<uint64_t>(std::bit_width(most_bytes_ / sizeof(uint32_t))));
   count_ = magnitude == 0 ? 0 : (size_t{1} << magnitude) - random_() % (size_t{1} << (magnitude - 1));
   if (divides() || collects()) count_ /= static_cast<size_t>(rank_.size);
-  // One operation in four mixes shared and plain memory of different ranks.
+  // In one operation of four some ranks use shared memory and others use plain memory.
   const int sharing = pick(4);
   const bool shared = sharing == 3 ? (number_ + static_cast<uint32_t>(me_)) % 2 == 0 : sharing != 0;
   send_ = memory(plain_send_, shared_send_, shared);
@@ -138,13 +138,13 @@ dsc_result_t RandomWork::step_patterns() {
   return result;
 }
 
-// Every type with every operation that it has, compared with a serial reference.
+// Tests every type with each of its operations, compared with a serial reference.
 dsc_result_t RandomWork::step_typed() {
   dsc_dtype_t dtype = 0;
   dsc_op_t op = 0;
   do {
     dtype = DSC_DTYPE_I8 + pick(DSC_DTYPE_BOOL);
-    op = DSC_OP_SUM + pick(DSC_OP_BXOR);
+    op = DSC_OP_SUM + pick(DSC_OP_BXOR - DSC_OP_SUM + 1);
   } while (!op_is_offered(op, dtype));
   const size_t count = random_() % kMostTyped;
   const uint64_t seed = random_();
@@ -214,7 +214,7 @@ dsc_result_t RandomWork::start_with_lengths(dsc_work_t** work) {
   return dsc_all_to_all_v(comm(), send_, sent.data(), recv_, received.data(), kType, nullptr, work);
 }
 
-// To the next rank and from the one before, both at once.
+// Sends to the next rank and receives from the previous one at the same time.
 dsc_result_t RandomWork::run_ring() {
   dsc_work_t* sending = nullptr;
   dsc_work_t* receiving = nullptr;
@@ -226,7 +226,7 @@ dsc_result_t RandomWork::run_ring() {
       dsc_recv(comm(), recv_, count_, DSC_DTYPE_U32, before, nullptr, async_ ? &receiving : nullptr);
   if (async_) received = wait_for(received, receiving);
   sent = wait_for(DSC_OK, sending);
-  // The one that met the failure first tells its cause.
+  // The work that failed first has the cause of the failure.
   return received == DSC_OK || received == DSC_ERR_REVOKED ? sent : received;
 }
 

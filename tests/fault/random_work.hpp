@@ -1,4 +1,4 @@
-// Random operations, the same on all ranks of a crew, whose results are known element by element.
+// Random operations, the same on all ranks of a crew. The expected value of every element is known.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ class RandomWork {
   RandomWork(Rank& rank, uint64_t seed, size_t most_bytes)
       : rank_(rank), random_(seed), most_bytes_(most_bytes) {}
 
-  // Makes the second communicator, whose ranks stand in reverse order, and the shared memory.
+  // Creates the second communicator, whose ranks are in reverse order, and the shared memory.
   bool prepare();
-  // Gives back what prepare() made.
+  // Releases what prepare() created.
   void release();
-  // The next operation. After DSC_OK the result was checked: see wrong().
+  // Runs the next operation. After DSC_OK the result was checked, see wrong().
   dsc_result_t step();
-  // What was wrong with a result; empty: nothing.
+  // Describes an error in a result. Empty if there was none.
   const std::string& wrong() const { return wrong_; }
 
-  // Where the latest operation ran, and the other communicator.
+  // The communicator of the latest operation, and the other communicator.
   dsc_comm_t* comm() const { return reversed_ ? reverse_ : rank_.world; }
   dsc_comm_t* other() const { return reversed_ ? rank_.world : reverse_; }
   bool reversed() const { return reversed_; }
-  // When the latest operation was called.
+  // The time of the latest call.
   int64_t began_us() const { return began_us_; }
 
  private:
@@ -49,7 +49,7 @@ class RandomWork {
     kCount
   };
 
-  // A small reduction of any type, or a larger operation on 32-bit patterns.
+  // A small reduction of any type, and a larger operation on 32-bit patterns.
   dsc_result_t step_typed();
   dsc_result_t step_patterns();
   dsc_result_t run();
@@ -60,10 +60,11 @@ class RandomWork {
   uint32_t* memory(std::vector<uint32_t>& plain, void* shared, bool use_shared);
 
   bool reduces() const { return kind_ <= Kind::kReduceScatterV; }
-  bool divides() const;   // a sender's elements go to different ranks
-  bool collects() const;  // a receiver's come from different ranks
+  bool divides() const;   // each sender's elements go to several ranks
+  bool collects() const;  // each receiver's elements are from several ranks
   bool comes(int from) const;
-  // Elements that go from one rank to another, and before those in the buffers of both.
+  // The number of elements that one rank sends to another, and the number before them in the buffers of both
+  // ranks.
   size_t length(int from, int to) const;
   size_t sent_before(int from, int to) const;
   size_t received_before(int from, int to) const;
@@ -82,7 +83,7 @@ class RandomWork {
   std::vector<uint32_t> plain_send_;
   std::vector<uint32_t> plain_recv_;
 
-  // The operation that runs.
+  // The operation that is running.
   uint32_t number_ = 0;
   Kind kind_ = Kind::kBarrier;
   bool reversed_ = false;

@@ -92,16 +92,15 @@ static const struct {
     [WRITE] = {"write", ENOSPC},
 };
 
-/* ---- what is refused
- * ---------------------------------------------------------------------------------------- */
+/* ---- which calls are refused ---- */
 
 static atomic_int refused_kind = -1;
 static atomic_llong calls[KINDS];
 static int64_t first_refused, last_refused;
 
-static int storm_error;  /* of half of all calls; 0: none */
+static int storm_error;  /* the error that half of all calls return; 0 for none */
 static bool only_bytes;  /* files are read and written byte by byte */
-static bool clock_jumps; /* the time of day, an hour to and fro */
+static bool clock_jumps; /* the time of day jumps forward and back by an hour */
 
 const char* refuse_name(int kind) { return kind >= 0 && kind < KINDS ? kinds[kind].name : NULL; }
 
@@ -125,7 +124,7 @@ static bool refused(call_kind_t kind) {
   return true;
 }
 
-/* Xorshift: from a seed of each thread's own. */
+/* A random bit by xorshift. Every thread has a separate seed. */
 static bool coin(void) {
   static __thread uint32_t state;
   if (state == 0) state = (uint32_t)(uintptr_t)&state | 1;
@@ -135,8 +134,7 @@ static bool coin(void) {
   return (state >> 16 & 1) != 0;
 }
 
-/* For calls that wait or move data. EAGAIN comes to who takes from a socket, although it was said to be
- * ready. */
+/* For calls that wait or move data. A receive may give EAGAIN although the socket was reported as ready. */
 static bool disturbed(call_kind_t kind, bool takes) {
   if (refused(kind)) return true;
   if (storm_error == 0 || (storm_error == EAGAIN && !takes) || !coin()) return false;
@@ -153,8 +151,7 @@ __attribute__((constructor)) static void read_environment(void) {
   if (strcmp(wanted, "clock") == 0) clock_jumps = true;
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 void* __libc_malloc(size_t bytes);                     /* NOLINT: glibc's own */
 void* __libc_calloc(size_t count, size_t bytes);       /* NOLINT */
@@ -175,10 +172,9 @@ EXPORT void* aligned_alloc(size_t alignment, size_t bytes) {
   return refused(MEMORY) ? NULL : __libc_memalign(alignment, bytes);
 }
 
-/* ---- calls that give -1 and errno
- * --------------------------------------------------------------------------- */
+/* ---- calls that return -1 and set errno ---- */
 
-/* The C library's own function; found at the first call. */
+/* The function of the C library, which is looked up at the first call. */
 #define REAL(result, name, parameters)                                   \
   static result(*real) parameters;                                       \
   if (real == NULL) {                                                    \
@@ -226,7 +222,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
   return disturbed(SENDMSG, false) || refused(SENDMSG_FULL) ? -1 : real(fd, message, flags);
 }
 
-/* The caller's mistakes apart, only a signal ends it. */
+/* Except for wrong arguments, only a signal makes this call fail. */
 EXPORT int epoll_wait(int epoll, struct epoll_event* events, int most, int timeout_ms) {
   REAL(int, "epoll_wait", (int, struct epoll_event*, int, int))
   if (storm_error == EINTR && coin()) {
@@ -236,7 +232,7 @@ EXPORT int epoll_wait(int epoll, struct epoll_event* events, int most, int timeo
   return real(epoll, events, most, timeout_ms);
 }
 
-/* To forget a descriptor cannot fail either. */
+/* Removing a descriptor cannot fail for lack of resources. */
 EXPORT int epoll_ctl(int epoll, int what, int fd, struct epoll_event* event) {
   REAL(int, "epoll_ctl", (int, int, int, struct epoll_event*))
   return what == EPOLL_CTL_ADD && refused(EPOLL_CTL) ? -1 : real(epoll, what, fd, event);
@@ -261,8 +257,7 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec* time) {
   return result;
 }
 
-/* ---- calls of other forms
- * ----------------------------------------------------------------------------------- */
+/* ---- calls with other results ---- */
 
 EXPORT void* mmap64(void* place, size_t bytes, int protection, int flags, int fd, off64_t offset) {
   REAL(void*, "mmap64", (void*, size_t, int, int, int, off64_t))
@@ -312,7 +307,7 @@ EXPORT FILE* fopen64(const char* path, const char* mode) {
   return refused(FOPEN) ? NULL : real(path, mode);
 }
 
-/* futex and pidfd_open have no function of their own. A wake-up cannot fail. */
+/* futex and pidfd_open are called through syscall(). A futex wake-up cannot fail. */
 EXPORT long syscall(long number, ...) {
   REAL(long, "syscall", (long, ...))
   va_list list;

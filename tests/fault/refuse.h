@@ -1,8 +1,8 @@
 /*
- * A system that refuses: this library stands between the program and the C library, and lets the n-th call of
- * one kind fail as the system would. Link it before the C library, or preload it with DSC_REFUSE=interrupt
- * (half of all calls that wait or move data end with EINTR first), again (EAGAIN instead), short (files are
- * read and written byte by byte) or clock (the time of day jumps by hours).
+ * Simulates a system that refuses calls. This library is between the program and the C library. It lets the
+ * n-th call of one kind fail as the system would. Link it before the C library, or preload it with DSC_REFUSE
+ * set to one of: interrupt (half of all calls that wait or move data first fail with EINTR), again (they fail
+ * with EAGAIN), short (files are read and written byte by byte), clock (the time of day jumps by an hour).
  */
 #ifndef TESTS_FAULT_REFUSE_H
 #define TESTS_FAULT_REFUSE_H
@@ -13,17 +13,18 @@
 extern "C" {
 #endif
 
-/* Kinds of calls, by number from 0; NULL: there is none. Call it once before the first refuse_calls(). */
+/* Returns the name of a kind of calls; kinds are numbered from 0. NULL if there is no such kind. Call it once
+ * before the first refuse_calls(). */
 const char* refuse_name(int kind);
 
-/* From now on counts the calls of all threads, and refuses those of one kind from `first` to `last`; 1 is the
- * next one. */
+/* From now on counts the calls of all threads, and refuses those of one kind from number `first` to `last`.
+ * The next call is number 1. */
 void refuse_calls(int kind, int64_t first, int64_t last);
 
-/* Refuses and counts nothing any more. */
+/* Stops refusing and counting. */
 void refuse_no_more(void);
 
-/* Calls of one kind since refuse_calls(), refused ones included. */
+/* Returns how many calls of one kind were made since refuse_calls(), including refused ones. */
 int64_t refuse_count(int kind);
 
 #ifdef __cplusplus

@@ -14,8 +14,8 @@ volatile int64_t steps = 0;
 volatile int64_t limit = 0;
 volatile int at_limit = 0;
 
-// Who is stopped there and runs again does so at full speed: with a trap for every instruction it might not
-// come to the end of a wait on a busy machine.
+// A process that was stopped here continues at full speed. With a trap for every instruction it might never
+// finish a wait on a busy machine.
 void on_trap(int, siginfo_t*, void* context) {
   steps = steps + 1;
   if (steps != limit) return;
@@ -27,7 +27,7 @@ void on_trap(int, siginfo_t*, void* context) {
 #endif
 }
 
-// Both keep clear of the 128 bytes below the stack that a leaf function may use.
+// The code does not touch the 128 bytes below the stack pointer, which a leaf function may use.
 void set_trap_flag(bool on) {
 #if defined(__x86_64__)
   if (on)
@@ -70,8 +70,8 @@ int64_t disarm() {
 
 }  // namespace fault
 
-// In place of the C library's, for the library under test too: a trap while SIGTRAP is blocked would end the
-// process.
+// Replaces the function of the C library, also for the library under test: a trap while SIGTRAP is blocked
+// would end the process.
 extern "C" int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
   sigset_t without_trap;
   if (set) {

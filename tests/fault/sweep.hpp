@@ -1,4 +1,5 @@
-// Many trials of one kind, each from a seed of its own: how many, which one failed, what they took.
+// Many trials of one kind, each with its own seed. Reports how many ran, which one failed, and how long they
+// took.
 #pragma once
 
 #include <climits>
@@ -10,35 +11,36 @@
 
 namespace fault {
 
-// Whether everything is tried of which otherwise some is drawn, with larger data and with progress: at ten
-// times the usual repetitions and more, as in ./dev test all faults.
+// Returns whether to try all cases instead of a random selection, with larger data and a report of progress.
+// True for at least ten times the usual repetitions, as in ./dev test all faults.
 bool at_length();
 
-// DSC_TEST_REPETITIONS scales the number of trials. DSC_TEST_SEED repeats a sweep, DSC_TEST_TRIAL one trial
-// of it, and DSC_TEST_REPEAT that trial so many times.
+// DSC_TEST_REPETITIONS scales the number of trials. DSC_TEST_SEED repeats a sweep, DSC_TEST_TRIAL repeats one
+// trial of it, and DSC_TEST_REPEAT is the number of runs of that trial.
 class Sweep {
  public:
-  // The trials with which a sweep still says something, and those after which it has tried all there is.
+  // The smallest number of trials that still makes sense, and the number after which all cases were tried.
   struct Bounds {
     int least = 1;
     int most = INT_MAX;
   };
   Sweep(const char* what, int usual, Bounds bounds);
 
-  // Goes to the next trial; false when all are done. A long sweep says now and then how far it is.
+  // Starts the next trial. Returns false when all are done. A long sweep reports its progress now and then.
   bool next();
   int trial() const { return trial_; }
   int done() const { return done_; }
-  // The numbers that this trial is made of.
+  // Returns the random numbers of this trial.
   std::mt19937_64 random() const;
-  // How to have this trial again.
+  // Describes how to repeat this trial.
   std::string replay() const;
 
-  // A duration or another figure of the current trial.
+  // Adds a duration or another number of the current trial.
   void add(const char* series, int64_t us) { series_[series].push_back(us); }
-  // The middle, the 99th hundredth and the largest of each series.
+  // Prints the median, the 99th percentile and the maximum of each series.
   void report();
-  // Fails the test if every other trial took longer: whoever keeps the machine busy stops a few for long.
+  // Fails the test if the median is larger. A busy machine may delay some trials for long, but not half of
+  // them.
   void expect_median(const char* series, int64_t most_us);
 
  private:

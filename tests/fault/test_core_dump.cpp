@@ -1,5 +1,5 @@
-// A rank crashes and leaves a core dump: the kernel says that it died only when the dump is written. Until
-// then it counts as stalled; then the survivors name it at once.
+// A rank crashes and writes a core dump. The kernel reports its death only when the dump is complete. Until
+// then the rank counts as stalled; afterwards the survivors name it immediately.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -32,12 +32,12 @@ using namespace fault;
 constexpr int kSize = 3;
 constexpr size_t kCount = 100'000;
 
-// Where the dumps go, if the system writes them where the program runs.
+// The folder of the dumps, if the system writes them to the program's working directory.
 std::string folder;
 
 size_t resident_bytes() { return size_t{at_length() ? 1024u : 96u} << 20; }
 
-// Crashes between two operations, while the others wait in the next one.
+// Crashes between two operations while the other ranks wait in the next one.
 int crash(Rank& rank, int signal, int delay_us) {
   const rlimit all{RLIM_INFINITY, RLIM_INFINITY};
   if (setrlimit(RLIMIT_CORE, &all) != 0 || chdir(folder.c_str()) != 0) return 2;
@@ -46,7 +46,7 @@ int crash(Rank& rank, int signal, int delay_us) {
   static float data[kCount];
   rank.reach(1);
   const int64_t end = now_us() + delay_us;
-  do {  // at least one, or the others might still be joining
+  do {  // at least one operation, or the other ranks might still be joining
     if (dsc_all_reduce(rank.world, data, data, kCount, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, nullptr) != DSC_OK)
       return 3;
   } while (now_us() < end);
@@ -78,7 +78,7 @@ Crash make_crash(std::mt19937_64 random) {
   return {static_cast<int>(random() % kSize), kSignals[random() % 4], static_cast<int>(random() % 20'000)};
 }
 
-// Gives back and removes what was dumped.
+// Removes the dumps and returns their size.
 uintmax_t take_dumps() {
   uintmax_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -125,7 +125,7 @@ void test_a_rank_that_dumps_core_is_named(void**) {
   }
   sweep.report();
   sweep.expect_median("last survivor out after that", kPromisedUs * slowdown());
-  // Where another program takes the dumps, or the machine makes none, it was a plain crash.
+  // If another program receives the dumps, or the machine writes none, it was a crash without a dump.
   print_message("the largest dump had %ju MiB\n", dumped >> 20);
 }
 

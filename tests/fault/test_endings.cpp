@@ -1,5 +1,5 @@
-// A program that ends things in the middle, or never: nobody hangs, and what is left works. And a system that
-// has little room.
+// Programs that close objects in the middle of operations, or never: no rank may hang, and the rest must
+// still work. Also systems with little memory.
 #include <setjmp.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -17,7 +17,7 @@
 #include "crew.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include "census.h"
 
@@ -43,7 +43,7 @@ void expect_end(Crew& crew) {
       fail_msg("%s%s", crew.describe().c_str(), crew.stacks().c_str());
 }
 
-// One thread destroys the communicator that another one is blocked in.
+// One thread destroys the communicator while another thread is blocked in a call on it.
 int destroy_under_a_call(Rank& rank) {
   dsc_comm_t* group = nullptr;
   if (!rank.join(rank.options()) || dsc_comm_split(rank.world, 0, 0, nullptr, &group) != DSC_OK) return 2;
@@ -73,7 +73,7 @@ void test_destroyed_under_a_call(void**) {
   expect_end(crew);
 }
 
-// Each rank waits once for the other one, so that the thread which drives queued operations is there.
+// Each rank waits once for the other one, so that the thread exists which drives queued operations.
 bool wait_in_turn(Rank& rank) {
   float value = 1;
   for (int first = 0; first < kSize; ++first) {
@@ -86,7 +86,7 @@ bool wait_in_turn(Rank& rank) {
   return true;
 }
 
-// Works that nobody waits for: half of them are destroyed at once, half after the world has ended.
+// Works that are never waited for. Half of them are destroyed immediately, half after the world has ended.
 bool leave_works(Rank& rank, int round) {
   static std::array<float, kWorks> values;
   std::array<dsc_work_t*, kWorks> works{};
@@ -124,7 +124,7 @@ void test_works_that_nobody_waits_for(void**) {
       return after.descriptors > before.descriptors || after.threads > before.threads;
     };
     for (const int64_t end = now_ms() + kAtOnceMs; is_more() && now_ms() < end; after = take_census())
-      sleep_ms(5);  // for what another thread is about to give back
+      sleep_ms(5);  // gives another thread time to release its resources
     if (is_more())
       rank.note("%d descriptors and %d threads, before %d and %d", after.descriptors, after.threads,
                 before.descriptors, before.threads);
@@ -135,13 +135,13 @@ void test_works_that_nobody_waits_for(void**) {
 
 dsc_comm_t* comm_at_exit = nullptr;
 
-// Runs at the very end: it was registered before the library's first call.
+// Runs at the very end of exit(), because it was registered before the library's first call.
 void ask_at_exit() {
   int32_t rank = -1;
   if (dsc_comm_rank(comm_at_exit, &rank) != DSC_OK || rank != 0) _exit(9);
 }
 
-// exit() while one thread is blocked and other operations are queued.
+// Calls exit() while one thread is blocked and other operations are queued.
 int exit_in_the_middle(Rank& rank) {
   if (rank.rank == 0) std::atexit(ask_at_exit);
   if (!rank.join(rank.options())) return 2;
@@ -161,7 +161,7 @@ int exit_in_the_middle(Rank& rank) {
     return kExitInOrder;
   }
   if (!rank.await_order(1, kPatienceMs)) return 5;
-  dsc_result_t result = dsc_barrier(group, nullptr, nullptr);  // the other rank had come to this one
+  dsc_result_t result = dsc_barrier(group, nullptr, nullptr);  // the other rank has entered this barrier
   if (result == DSC_OK) result = dsc_barrier(group, nullptr, nullptr);
   rank.record(0, result, group);
   const Outcome& outcome = rank.report.outcomes[0];
@@ -200,7 +200,8 @@ dsc_result_t use_memory(Rank& rank, const dsc_init_options_t& options) {
   return result;
 }
 
-// At every limit a world and its memory can be made, or all say why not; without it the same process works.
+// With every limit either a world and its memory can be created, or all ranks report why not. Without the
+// limit the same process works.
 void test_little_address_space(void**) {
   if (slowdown() > 1) {
     print_message("left out: sanitizers need address space themselves\n");
@@ -241,7 +242,7 @@ void test_little_address_space(void**) {
   assert_true(refused > 0 && worked > 0);
 }
 
-// Shared memory has no name, so the size of /dev/shm is no limit.
+// Shared memory of libdsc has no name, so the size of /dev/shm does not limit it.
 void test_tiny_dev_shm(void**) {
   if (!isolated || mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") != 0) {
     print_message("left out: the system does not let this process mount\n");

@@ -1,4 +1,4 @@
-// Processes that fork: the child may not use the library, and does not disturb who does.
+// Processes that fork: the child may not use the library, and does not disturb the processes that do.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 #include "random_work.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -28,7 +28,7 @@ using namespace fault;
 
 constexpr int kForks = 20;
 
-// What a rank has at the moment of the fork.
+// The objects of a rank at the moment of the fork.
 struct Objects {
   dsc_comm_t* world = nullptr;
   dsc_comm_t* group = nullptr;
@@ -68,7 +68,7 @@ struct ForkedCall {
   dsc_result_t result;
 };
 
-// The first one that was not refused; NULL: none.
+// Returns the first call that was not refused, or NULL.
 const char* first_allowed(std::initializer_list<ForkedCall> calls) {
   for (const auto& call : calls)
     if (call.result != DSC_ERR_FORKED) return call.name;
@@ -145,7 +145,7 @@ const char* call_reducers(const Objects& objects) {
   });
 }
 
-// The first function that a forked child may call after all; NULL: none.
+// Returns the first function that a forked child may call by mistake, or NULL.
 const char* call_everything(const Objects& objects) {
   dsc_comm_t* comm = objects.world;
   dsc_comm_t* made = nullptr;
@@ -203,7 +203,7 @@ const char* call_everything(const Objects& objects) {
   });
 }
 
-// 0 when every call of a child gives DSC_ERR_FORKED and the child ended in time.
+// Returns 0 if every call of a child gives DSC_ERR_FORKED and the child ended in time.
 int call_everything_in_a_child(Rank& rank, const Objects& objects) {
   const pid_t child = fork();
   if (child == 0) {
@@ -235,7 +235,7 @@ void test_every_call_of_a_child_is_refused(void**) {
     if (!rank.join(rank.options()) || !make_objects(rank, objects)) return 2;
     static_cast<char*>(objects.memory)[7] = 42;
     if (call_everything_in_a_child(rank, objects) != 0) return 3;
-    // The parent goes on as if nothing had happened.
+    // The parent continues as if it had not forked.
     if (dsc_work_wait(objects.work, -1, nullptr) != DSC_OK || objects.value != 2) return 4;
     if (dsc_barrier(objects.group, nullptr, nullptr) != DSC_OK) return 5;
     if (dsc_sharded_destroy(objects.sharded) != DSC_OK) return 6;
@@ -244,7 +244,7 @@ void test_every_call_of_a_child_is_refused(void**) {
   expect_all_well(crew, 20'000);
 }
 
-// One thread forks, at any moment of what another one does.
+// One thread forks while another thread runs operations.
 void test_forks_while_operations_run(void**) {
   Crew crew(2, [](Rank& rank) {
     Objects objects;
@@ -266,7 +266,7 @@ void test_forks_while_operations_run(void**) {
   expect_all_well(crew, 80'000);
 }
 
-// A child that lives on, as a data loader does, keeps neither the meeting's name nor anything else.
+// A long-lived child, such as a data loader, must not hold the meeting's name or any other resource.
 void test_child_that_lives_on_holds_no_name(void**) {
   const Traces traces;
   constexpr int kWorlds = 3;

@@ -1,4 +1,5 @@
-// A rank is killed at any moment: the others are told at once, who it was, and nothing stays behind.
+// A rank is killed at any moment. The other ranks are told immediately which rank died, and nothing is left
+// behind.
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -77,7 +78,7 @@ int work_until_failure(Rank& rank, const Trial& trial) {
   return 4;
 }
 
-// What is wrong with what a survivor met; empty: nothing.
+// Describes what is wrong with the outcome of a survivor. Empty if nothing is wrong.
 std::string judge(const Crew& crew, const Trial& trial, int rank) {
   if (crew.status(rank) != 0) return format("rank %d ended with status %d", rank, crew.status(rank));
   const bool reversed = crew.report(rank).numbers[0] != 0;
@@ -100,7 +101,8 @@ std::string judge(const Crew& crew, const Trial& trial, int rank) {
   return "";
 }
 
-// How long calls of the survivors went on after the kill, and how long the kernel took to end the process.
+// Measures how long the survivors' calls continued after the kill, and how long the kernel took to end the
+// process.
 std::string measure(const Crew& crew, const Trial& trial, int64_t killed_us, Sweep& sweep) {
   int64_t last_us = 0;
   for (int rank = 0; rank < trial.size; ++rank) {
@@ -112,7 +114,7 @@ std::string measure(const Crew& crew, const Trial& trial, int64_t killed_us, Swe
   return last_us > kAtOnceUs * slowdown() ? format("the last survivor took %lld us", (long long)last_us) : "";
 }
 
-// Kills the victim and judges the survivors.
+// Kills the victim and checks the survivors.
 std::string run_trial(const Trial& trial, Sweep& sweep) {
   Crew crew(trial.size, [&trial](Rank& rank) { return work_until_failure(rank, trial); });
   if (!crew.await_stage_of_all(1, 20'000 * slowdown())) return "the ranks did not start" + crew.describe();
@@ -155,7 +157,7 @@ void test_killed_rank_with_a_live_child_is_named(void**) {
   kill_ranks(sweep, true);
 }
 
-// Every other time before the ranks are ready.
+// In every second trial the ranks are killed before they are ready.
 void test_all_killed_at_once_leave_nothing(void**) {
   const Traces traces;
   Sweep sweep("kills of all ranks at once", 150, {.least = 4});

@@ -1,5 +1,5 @@
-// A rank is killed at any moment of operations on devices: the others are told who it was, their streams are
-// free again, and they go on without it.
+// A rank is killed at any moment of operations on devices. The other ranks are told which rank died, their
+// streams become idle, and they continue without it.
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ extern "C" {
 #include "gpu.h"
 }
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -54,7 +54,7 @@ class DeviceWork {
   DeviceWork(const Rank& rank, uint64_t seed) : rank_(rank), random_(seed) {}
   bool prepare();
   dsc_result_t step();
-  // The sum of ones comes out as the number of ranks; false: see dsc_last_error_message().
+  // Sums ones, so the result is the number of ranks. Returns an error code if an operation fails.
   dsc_result_t check_sum(dsc_comm_t* comm, float* came);
   int64_t began_us() const { return began_us_; }
 
@@ -77,7 +77,7 @@ bool DeviceWork::prepare() {
   return send_ && recv_;
 }
 
-// To the next rank and from the one before.
+// Sends to the next rank and receives from the previous one.
 dsc_result_t DeviceWork::exchange(size_t count, dsc_work_t** work) {
   const int next = (rank_.rank + 1) % rank_.size, before = (rank_.rank + rank_.size - 1) % rank_.size;
   dsc_result_t result = dsc_batch_begin(rank_.world);
@@ -109,7 +109,7 @@ dsc_result_t DeviceWork::start(size_t count, dsc_work_t** work) {
   }
 }
 
-// Waited for, or left on its stream, where the next ones follow.
+// Waits for the operation, or leaves it on its stream, where the next operations follow.
 dsc_result_t DeviceWork::step() {
   const bool waits = pick(2) == 0;
   const size_t count = 1 + random_() % (pick(4) == 0 ? kMostCount : 100);
@@ -139,7 +139,7 @@ dsc_init_options_t device_options(const Rank& rank) {
   return options;
 }
 
-// The rest of the ranks, a sum among them, and the end.
+// Makes a communicator of the remaining ranks, checks a sum, and ends.
 int go_on(Rank& rank, DeviceWork& work) {
   dsc_comm_t* rest = nullptr;
   int32_t size = 0;
@@ -176,13 +176,13 @@ int work_until_failure(Rank& rank, const Trial& trial) {
   return go_on(rank, work);
 }
 
-// What is wrong with what a survivor met; empty: nothing.
+// Describes what is wrong with the outcome of a survivor. Empty if nothing is wrong.
 std::string judge(const Crew& crew, const Trial& trial, int rank) {
   const std::string name =
       format("rank %d (pid %d) died", trial.victim, static_cast<int>(crew.pid(trial.victim)));
   const Outcome& first = crew.outcome(rank, kFirst);
   const Outcome& next = crew.outcome(rank, kNext);
-  // An operation that nobody waits for may have been the first, and nobody heard of it.
+  // The first operation that failed may be one that this rank never waited for, so its error was not seen.
   const auto told = [](const Outcome& outcome) {
     return outcome.result == DSC_ERR_PEER_DEAD ||
            (outcome.result == DSC_ERR_REVOKED && outcome.code == DSC_ERR_PEER_DEAD);
@@ -190,7 +190,7 @@ std::string judge(const Crew& crew, const Trial& trial, int rank) {
   if (!told(first) || first.culprit != trial.victim || !first.revoked ||
       std::string(first.text).find(name) == std::string::npos)
     return "the first failing call, " + fault::describe(rank, first) + ", expected " + name;
-  // Where the first was of a device, this is the first on the host.
+  // If the first failed operation was on a device, this is the first one on the host.
   if (!told(next) || next.culprit != trial.victim || next.code != DSC_ERR_PEER_DEAD)
     return "the next call, " + fault::describe(rank, next);
   for (const Step step : {kShrink, kRest, kFinalize})
@@ -200,7 +200,7 @@ std::string judge(const Crew& crew, const Trial& trial, int rank) {
   return "";
 }
 
-// How long calls of the survivors went on after the kill.
+// Measures how long the survivors' calls continued after the kill.
 std::string measure(const Crew& crew, const Trial& trial, int64_t killed_us, Sweep& sweep) {
   int64_t last_us = 0;
   for (int rank = 0; rank < trial.size; ++rank) {

@@ -1,5 +1,5 @@
-// A rank is killed at every statement of the engine that an operation comes to, and at every instruction of a
-// barrier: the others are told who it was, and what succeeded is right.
+// A rank is killed at every statement of the engine that an operation reaches, and at every instruction of a
+// barrier. The other ranks are told which rank died, and successful results are correct.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since they define macros such as fail().
+// Included last because they define macros such as fail().
 extern "C" {
 #include "traffic.h"
 
@@ -31,18 +31,18 @@ namespace {
 using namespace fault;
 
 constexpr int kMostSize = 4;
-constexpr size_t kSmall = 100;  // elements
+constexpr size_t kSmall = 100;  // elements of a small operation
 constexpr size_t kLarge = size_t{32} << 10;
-constexpr size_t kParts = size_t{140} << 10;  // more than a stage holds
+constexpr size_t kParts = size_t{140} << 10;  // more than fits into a stage
 constexpr size_t kMostBytes = kParts * sizeof(uint32_t);
 
-std::vector<GridIndex> places;  // found before the files are out of sight
+std::vector<CodeLocation> places;  // found before the debug files become inaccessible
 
-// What a rank does once it has joined.
+// What a rank does after it has joined.
 struct Scene {
   std::string name;
   enum Kind { kNothing, kCollective, kMessages, kSplit, kCreateGroup, kMemory, kFinalize } kind;
-  operation_t operation;  // of collectives and messages
+  operation_t operation;  // the operation of the scenes kCollective and kMessages
   bool async;
 };
 
@@ -70,7 +70,7 @@ std::vector<Scene> all_scenes() {
   return scenes;
 }
 
-// What a rank needs for a scene.
+// The objects that a rank needs for a scene.
 struct Stage {
   Rank& rank;
   rank_t self{rank.rank, rank.size, rank.world, nullptr, rank.report.note, {}, nullptr};
@@ -93,7 +93,7 @@ dsc_result_t play_collective(const Scene& scene, Stage& stage) {
   return result;
 }
 
-// To the next rank and from the one before.
+// Sends to the next rank and receives from the previous one.
 dsc_result_t play_messages(const Scene& scene, Stage& stage) {
   operation_t sent = scene.operation;
   operation_t received = scene.operation;
@@ -138,10 +138,11 @@ struct Death {
   int size;
   int victim;
   std::function<void()> prepare;
-  std::function<void()> survived = [] {};  // the scene
+  std::function<void()> survived = [] {};  // runs after the scene if the rank survived it
 };
 
-// A rank's part: numbers[0] is when what it met began. The victim dies at the latest after the scene.
+// The part of one rank. numbers[0] is the time at which the call that failed began. The victim dies after the
+// scene at the latest.
 int perform(Rank& rank, const Scene& scene, const Death& death) {
   const bool dies = rank.rank == death.victim;
   dsc_init_options_t options = rank.options();
@@ -166,15 +167,16 @@ int perform(Rank& rank, const Scene& scene, const Death& death) {
   while (result == DSC_OK) {
     rank.report.numbers[0] = now_us();
     result = dsc_barrier(rank.world, nullptr, nullptr);
-    if (result == DSC_ERR_STATE) break;  // after the end of the world
+    if (result == DSC_ERR_STATE) break;  // the world has ended
   }
   rank.record(0, result, rank.world);
   rank.reach(2);
-  rank.await_order(1, 60'000);  // who ended now would be one more dead rank to the others
+  rank.await_order(1, 60'000);  // ranks that end now would count as dead for the others
   return rank.report.note[0] ? 3 : 0;
 }
 
-// "missing: rank 0-2, 5; came: ...": other survivors may have given up before this one came.
+// Looks for the rank in "missing: rank 0-2, 5; came: ...". Other survivors may have given up before this rank
+// arrived.
 bool is_missing(const std::string& text, int rank) {
   const std::string words = "missing: rank ";
   const size_t begin = text.find(words);
@@ -190,7 +192,7 @@ bool is_missing(const std::string& text, int rank) {
   return false;
 }
 
-// What is wrong with what a survivor met; empty: nothing.
+// Describes what is wrong with the outcome of a survivor. Empty if nothing is wrong.
 std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   const Outcome& outcome = crew.outcome(rank, 0);
   if (crew.status(rank) != 0) return format("rank %d ended with status %d", rank, crew.status(rank));
@@ -198,7 +200,7 @@ std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   const int pid = static_cast<int>(crew.pid(victim));
   bool named = text.find(format("rank %d (pid %d)", victim, pid)) != std::string::npos;
   bool fits = outcome.result == DSC_ERR_PEER_DEAD;
-  if (scene.kind == Scene::kNothing) {  // it may not have come yet, or be known by its process alone
+  if (scene.kind == Scene::kNothing) {  // the victim may not have arrived yet, or only its process is known
     named = named || is_missing(text, victim) || text.find(format("pid %d ", pid)) != std::string::npos;
     fits = fits || outcome.result == DSC_ERR_TIMEOUT;
   }
@@ -206,7 +208,7 @@ std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   return fits && named ? "" : describe(rank, outcome);
 }
 
-// A scene in which one rank dies, playing. Those that play at once have different numbers.
+// Runs a scene in which one rank dies. Plays that run at the same time have different numbers.
 class Play {
  public:
   Play(const Scene& scene, Death death, int number = 0)
@@ -215,7 +217,7 @@ class Play {
         crew_(
             death_.size, [this](Rank& rank) { return perform(rank, scene_, death_); }, number) {}
 
-  // Waits for the end; says what is wrong with what the others met. Empty: nothing.
+  // Waits for the end. Describes what is wrong with the outcomes of the survivors. Empty if nothing is wrong.
   std::string judge_survivors() {
     std::string problem = await_survivors();
     crew_.order(1);
@@ -261,7 +263,7 @@ struct Point {
   size_t place;
 };
 
-// The places that a rank comes to in a scene.
+// Adds the places that a rank reaches in a scene.
 void find_points(Point point, const Scene& scene, std::vector<Point>& points) {
   static uint8_t* const visited = share<uint8_t>(places.size());
   std::fill_n(visited, places.size(), uint8_t{0});
@@ -274,8 +276,8 @@ void find_points(Point point, const Scene& scene, std::vector<Point>& points) {
     if (visited[point.place]) points.push_back(point);
 }
 
-// At length, every place that any rank comes to in any scene. Otherwise half of all statements, each once:
-// where the compiler has made several places of it, one of them, each time another.
+// A long run uses every place that any rank reaches in any scene. A short run uses half of all statements,
+// each once. If the compiler has made several places of a statement, the run chooses one at random.
 std::vector<Point> choose_points(const std::vector<Scene>& scenes, std::mt19937_64 random) {
   std::vector<Point> points;
   for (size_t i = 0; i < scenes.size(); ++i) {
@@ -290,16 +292,17 @@ std::vector<Point> choose_points(const std::vector<Scene>& scenes, std::mt19937_
   if (!at_length() && !std::getenv("DSC_TEST_PLACE"))
     std::erase_if(points,
                   [&seen](const Point& point) { return !seen.insert(places[point.place].name).second; });
-  // Which ranks come where depends on who is faster: so a place is played again by its name.
+  // Which rank reaches which place depends on timing, so a place is repeated by its name.
   if (const char* wanted = std::getenv("DSC_TEST_PLACE"))
     std::erase_if(points, [wanted](const Point& point) { return places[point.place].name != wanted; });
   else if (!at_length())
-    points.resize((points.size() + 1) / 2);  // the other half comes in other runs
+    points.resize((points.size() + 1) / 2);  // other runs choose the other half
   std::stable_partition(points.begin(), points.end(), [](const Point& point) { return point.scene == 0; });
   return points;
 }
 
-// Who dies before it has met the others is missed by them when the time is over: many wait at once.
+// A rank that dies before it has met the others is only missed when the time is over. Many of these trials
+// therefore wait at the same time.
 void kill_at(const std::vector<Scene>& scenes, const std::vector<Point>& points, Sweep& sweep) {
   bool more = sweep.next();
   while (more) {
@@ -308,7 +311,7 @@ void kill_at(const std::vector<Scene>& scenes, const std::vector<Point>& points,
     const size_t at_once = points[static_cast<size_t>(sweep.trial())].scene == 0 ? 24 : 3;
     for (; more && plays.size() < at_once; more = sweep.next()) {
       const Point& point = points[static_cast<size_t>(sweep.trial())];
-      const GridIndex& place = places[point.place];
+      const CodeLocation& place = places[point.place];
       const Scene& scene = scenes[point.scene];
       descriptions.push_back(sweep.replay() + format("%s, rank %d of %d at %s: ", scene.name.c_str(),
                                                      point.victim, point.size, place.name.c_str()));
@@ -349,7 +352,7 @@ void test_killed_at_every_statement(void**) {
   sweep.expect_median("last survivor out", kPromisedUs * slowdown());
 }
 
-// Each instruction of the engine that a barrier of two takes, and its waiting.
+// Kills a rank at each instruction that the engine executes in a barrier of two ranks, including the waiting.
 void test_killed_at_every_instruction_of_a_barrier(void**) {
   const Scene barrier{"barrier", Scene::kCollective, {BARRIER, 0, 0, 0, 0, PLAIN, 0}, false};
   auto* const steps = share<int64_t>(1);

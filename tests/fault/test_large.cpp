@@ -1,6 +1,6 @@
-// More than 2^31 elements, without the memory: the middle of every buffer is one small piece, mapped again
-// and again. The beginning and the end are memory of their own, so that what is written there can be told
-// apart.
+// Tests more than 2^31 elements without needing that much memory. The middle of every buffer is one small
+// piece that is mapped again and again. The beginning and the end have separate memory, so that what is
+// written there can be checked.
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -29,7 +29,7 @@ constexpr size_t kPiece = size_t{2} << 20;
 constexpr size_t kCount = (size_t{1} << 31) + 3;
 constexpr uint8_t kUnwritten = 0x5a;
 
-// A buffer of that many bytes, whose middle repeats.
+// A buffer of `bytes` bytes whose middle repeats.
 class Tiled {
  public:
   explicit Tiled(size_t bytes) : bytes_(bytes), pieces_(bytes / kPiece + 1) {
@@ -58,7 +58,7 @@ class Tiled {
 
   bool made() const { return made_; }
   uint8_t* data() const { return base_; }
-  // 0: the beginning, 1: in between, 2: the end.
+  // 0: the beginning, 1: the middle, 2: the end.
   size_t section(size_t index) const { return index < kPiece ? 0 : index / kPiece + 1 < pieces_ ? 1 : 2; }
   uint8_t value(int rank, size_t index) const {
     const size_t within = index % kPiece;
@@ -69,13 +69,13 @@ class Tiled {
     for (const size_t at : {size_t{0}, kPiece, (pieces_ - 1) * kPiece})
       for (size_t i = at; i < at + kPiece; ++i) base_[i] = value(rank, i);
   }
-  // The first wrong byte of [first, end); `end` if there is none.
+  // Returns the index of the first wrong byte of [first, end), or `end`.
   template <typename Expected>
   size_t first_wrong(size_t first, size_t end, Expected expected) const {
     while (first < end && base_[first] == expected(first)) ++first;
     return first;
   }
-  // What lies behind the last byte.
+  // Checks that the memory behind the last byte is unchanged.
   bool guard_holds() const {
     return first_wrong(bytes_, pieces_ * kPiece, [](size_t) { return kUnwritten; }) == pieces_ * kPiece;
   }
@@ -90,7 +90,7 @@ class Tiled {
   bool made_ = false;
 };
 
-// Both ends of the output, and between them where the output repeats as the input does.
+// Checks both ends of the output, and the middle if the output repeats there as the input does.
 template <typename Expected>
 bool check(Rank& rank, const char* name, const Tiled& out, bool repeats, Expected expected) {
   const size_t ends[][2] = {{0, repeats ? 2 * kPiece : kPiece}, {out.tail(), out.bytes()}};
@@ -139,7 +139,7 @@ bool check_moved(Rank& rank, bool message) {
          check(rank, name, out, true, [&](size_t i) { return in.value(1, i); });
 }
 
-// The blocks of both ranks, which lie at another place of the pieces than they came from.
+// Checks the blocks of both ranks. Their positions within the pieces differ from those in the input.
 bool check_gathered(Rank& rank) {
   Tiled in(kCount);
   Tiled out(kCount * kSize);

@@ -1,4 +1,5 @@
-// A process that makes and ends worlds again and again: it holds no more at the end than at the beginning.
+// A process that creates and ends worlds again and again must not hold more resources at the end than at the
+// beginning.
 #include <malloc.h>
 #include <setjmp.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include "census.h"
 
@@ -27,16 +28,16 @@ namespace {
 
 using namespace fault;
 
-// Worlds until everything has its size. A handle's number is not given out again before a thousand others
-// were given back, so the table of handles grows at first.
+// After this many worlds all tables have reached their final size. The number of a handle is reused only
+// after a thousand other handles were released, so the table of handles grows at first.
 constexpr int kSettled = 500;
-constexpr int64_t kMostGrowth = 1024;  // bytes of memory a world
+constexpr int64_t kMostGrowth = 1024;  // bytes of memory per world
 constexpr size_t kMostBytes = size_t{64} << 10;
 
 enum Number : size_t { kDescriptors, kThreads, kMaps, kResidentBytes, kNumbers };
 
 void count(int64_t* numbers) {
-  malloc_trim(0);  // what the allocator keeps for later is nobody's
+  malloc_trim(0);  // memory that the allocator keeps for later is not counted
   const census_t census = take_census();
   int64_t total = 0;
   int64_t resident = 0;
@@ -60,7 +61,8 @@ bool make_and_end_world(Rank& rank, int round) {
   return rank.report.note[0] == 0;
 }
 
-// What a rank holds at the end, compared with what it held when all had settled; empty: no more than that.
+// Compares what a rank holds at the end with what it held after the first worlds. Describes what has grown;
+// empty if nothing has.
 std::string judge(const Crew& crew, int rank, int rounds) {
   const int64_t* before = crew.report(rank).numbers;
   const int64_t* after = before + kNumbers;
@@ -75,7 +77,7 @@ std::string judge(const Crew& crew, int rank, int rounds) {
     if (after[number] > before[number])
       return format("rank %d: %s grew from %lld to %lld", rank, names[number], (long long)before[number],
                     (long long)after[number]);
-  if (slowdown() == 1 && growth >= kMostGrowth)  // sanitizers keep what was freed
+  if (slowdown() == 1 && growth >= kMostGrowth)  // sanitizers keep freed memory
     return format("rank %d: memory grew by %lld bytes a world", rank, (long long)growth);
   return "";
 }
@@ -92,7 +94,7 @@ int make_and_end_worlds(Rank& rank, int rounds) {
                        [&](const int64_t& number) { return number > before[&number - after]; });
   };
   const int64_t end = now_ms() + kAtOnceMs;
-  do {  // for what another thread is about to give back
+  do {  // gives another thread time to release its resources
     sleep_ms(50);
     count(after);
   } while (is_more() && now_ms() < end);
@@ -100,7 +102,7 @@ int make_and_end_worlds(Rank& rank, int rounds) {
 }
 
 void expect_nothing_left(int size) {
-  // Some pages come whenever they do: only many rounds tell them from a leak.
+  // Some pages are allocated at random times. Only many rounds show that they are not a leak.
   const int least = kSettled + (slowdown() == 1 ? 300 : 50);
   const int rounds = test_repetitions(slowdown() == 1 ? 1000 : least, least);
   const Traces traces;

@@ -1,4 +1,4 @@
-// A rank that does not come, leaves, or gives up: the others are told which one, in time.
+// A rank that never arrives, leaves or gives up: the other ranks are told in time which one it was.
 #include <setjmp.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include "crew.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -23,7 +23,7 @@ using namespace fault;
 
 constexpr int kSize = 3;
 constexpr int kAbsent = 2;        // the rank at fault
-constexpr int kTimeoutMs = 4000;  // time for a rank that is late
+constexpr int kTimeoutMs = 4000;  // enough time for a slow rank
 constexpr int kRoundingMs = 10;
 
 enum Stage { kReady = 1, kBack = 2, kDone = 3 };
@@ -34,7 +34,7 @@ bool all_are_ready(const Rank& rank) { return rank.await_stage_of_all(kReady, pa
 
 dsc_result_t barrier(dsc_comm_t* comm) { return dsc_barrier(comm, nullptr, nullptr); }
 
-// What is wrong with the failure that a rank met; empty: nothing.
+// Describes what is wrong with the failure that a rank got. Empty if nothing is wrong.
 std::string judge(const Crew& crew, int rank, size_t index, dsc_result_t result, dsc_result_t cause) {
   const Outcome& outcome = crew.outcome(rank, index);
   const std::string name = format("rank %d (pid %d)", kAbsent, static_cast<int>(crew.pid(kAbsent)));
@@ -46,7 +46,7 @@ std::string judge(const Crew& crew, int rank, size_t index, dsc_result_t result,
          describe(rank, outcome) + crew.describe();
 }
 
-// All ranks but one meet in a barrier, fail with `result`, and in the next one with DSC_ERR_REVOKED.
+// All ranks except one meet in a barrier. It fails with `result`, and the next one with DSC_ERR_REVOKED.
 void expect_failure(const std::function<int(Rank&)>& absent,
                     const std::function<void(dsc_init_options_t&)>& change, dsc_result_t result,
                     int64_t least_ms, int64_t most_ms) {
@@ -73,7 +73,7 @@ void expect_failure(const std::function<int(Rank&)>& absent,
       if (problem.empty()) problem = judge(crew, rank, 0, result, result);
       if (problem.empty()) problem = judge(crew, rank, 1, DSC_ERR_REVOKED, result);
       slowest_us = std::max(slowest_us, crew.outcome(rank, 0).end_us - crew.report(rank).numbers[0]);
-      // One of them gives up for all: the one that began first.
+      // The rank that began first gives up and ends the call for all.
       const int64_t first_us = std::min(crew.report(0).numbers[0], crew.report(1).numbers[0]);
       const int64_t waited_ms = (crew.outcome(rank, 0).end_us - first_us) / 1000;
       if (problem.empty() && waited_ms < least_ms - kRoundingMs)
@@ -91,7 +91,7 @@ void expect_failure(const std::function<int(Rank&)>& absent,
 
 void no_change(dsc_init_options_t&) {}
 
-// The rank comes when the others have failed, and is told too.
+// The absent rank arrives after the other ranks have failed, and gets the same failure.
 int come_too_late(Rank& rank) {
   if (!rank.await_order(1, 20'000)) return 4;
   const dsc_result_t late = barrier(rank.world);
@@ -120,7 +120,7 @@ void test_rank_that_destroys_has_left(void**) {
     if (!all_are_ready(rank)) return 6;
     sleep_ms(50);
     if (dsc_comm_destroy(rank.world) != DSC_OK) return 4;
-    return rank.await_order(1, 20'000) ? 0 : 5;  // it lives on
+    return rank.await_order(1, 20'000) ? 0 : 5;  // keeps running until the test orders the end
   };
   expect_failure(leave, no_change, DSC_ERR_PEER_LEFT, 0, kAtOnceMs);
 }
@@ -135,14 +135,14 @@ void test_rank_that_aborts_revokes(void**) {
   expect_failure(abort, no_change, DSC_ERR_REVOKED, 0, kAtOnceMs);
 }
 
-// The thread that is blocked comes back, too.
+// The call of the blocked thread must return, too.
 void test_abort_from_another_thread(void**) {
   std::string problem;
   {
     Crew crew(kSize, [](Rank& rank) {
       if (!rank.join(rank.options())) return 2;
       rank.reach(kReady);
-      if (rank.rank == 0) return rank.await_order(1, 20'000) ? 0 : 4;  // never comes
+      if (rank.rank == 0) return rank.await_order(1, 20'000) ? 0 : 4;  // never calls init
       std::thread aborter([&rank] {
         if (rank.rank != kAbsent || !all_are_ready(rank)) return;
         sleep_ms(50);
@@ -208,7 +208,7 @@ void test_init_names_the_rank_that_does_not_come(void**) {
     return rank.world ? 5 : 0;
   });
   for (int rank = 0; rank < kAbsent; ++rank) assert_true(crew.await_stage(rank, kBack, 20'000 * slowdown()));
-  // One of them gives up for all: the one that began first.
+  // The rank that began first gives up and ends the call for all.
   const int64_t first_us = std::min(crew.report(0).numbers[0], crew.report(1).numbers[0]);
   for (int rank = 0; rank < kAbsent; ++rank) {
     const Outcome& outcome = crew.outcome(rank, 0);

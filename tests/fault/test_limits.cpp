@@ -1,4 +1,4 @@
-// A system that refuses: memory, descriptors; and signals that interrupt everything.
+// A system that refuses memory, descriptors and threads, and signals that interrupt every call.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -23,7 +23,7 @@
 #include "random_work.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -32,7 +32,7 @@ namespace {
 
 using namespace fault;
 
-bool isolated = false;  // from the machine's own mounts
+bool isolated = false;  // from the mounts of this machine
 
 void expect_end(Crew& crew, int timeout_ms) {
   const bool ended = crew.await_end_of_all(timeout_ms * slowdown());
@@ -47,7 +47,7 @@ void test_too_much_memory_is_refused(void**) {
     void* memory = &rank;
     rank.record(0, dsc_mem_alloc(rank.world, size_t{1} << 40, DSC_MEMORY_KIND_HOST, &memory), rank.world);
     rank.report.numbers[0] = memory == nullptr;
-    // The communicator works as before, and so does memory that fits.
+    // The communicator still works, and so does memory that fits.
     if (dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_KIND_HOST, &memory) != DSC_OK) return 3;
     auto* values = static_cast<int32_t*>(memory);
     values[0] = values[(1 << 18) - 1] = rank.rank + 1;
@@ -74,7 +74,7 @@ void limit_descriptors(rlim_t most) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Long enough for the other rank where nothing is refused, however late it is.
+// Long enough for a slow partner of a rank that was not refused.
 int start_ms() { return 3000 + 300 * slowdown(); }
 
 dsc_init_options_t second_world(const Rank& rank, char (&job)[48]) {
@@ -86,8 +86,8 @@ dsc_init_options_t second_world(const Rank& rank, char (&job)[48]) {
 
 int start_with_descriptors(Rank& rank, int most) {
   dsc_init_options_t options = rank.options();
-  options.init_timeout_ms = 3 * start_ms();  // all pairs start at once
-  close_range(3, ~0u, 0);                    // what the test has of the other pairs
+  options.init_timeout_ms = 3 * start_ms();  // all pairs start at the same time
+  close_range(3, ~0u, 0);                    // the descriptors inherited from the test for the other pairs
   limit_descriptors(static_cast<rlim_t>(most));
   rank.record(0, dsc_init_distributed(&options, &rank.world), nullptr);
   limit_descriptors(256);
@@ -113,7 +113,8 @@ void judge_descriptors(Crew& crew, int most, Tally& tally) {
     tally.started += outcome.result == DSC_OK;
     tally.refused += outcome.result == DSC_ERR_SYSTEM;
     if (outcome.result == DSC_OK || outcome.result == DSC_ERR_SYSTEM) continue;
-    // The other one ran out: TIMEOUT if it never came, PEER_LEFT if it gave up after it had come.
+    // The partner of a refused rank gets TIMEOUT if that rank never arrived, or PEER_LEFT if that rank had
+    // arrived and then gave up.
     if ((outcome.result != DSC_ERR_TIMEOUT && outcome.result != DSC_ERR_PEER_LEFT) ||
         crew.outcome(1 - rank, 0).result != DSC_ERR_SYSTEM)
       fail_msg("%d descriptors: %s; %s", most, describe(rank, outcome).c_str(),
@@ -125,8 +126,8 @@ void judge_descriptors(Crew& crew, int most, Tally& tally) {
     if (crew.status(rank) != 0) fail_msg("%d descriptors%s", most, crew.describe().c_str());
 }
 
-// At every limit, start-up works or says why not; with more descriptors the same process starts. Who waits in
-// vain for one that was refused does so while the other pairs wait too.
+// With every limit, start-up works or reports why not. With more descriptors the same process can start. A
+// rank whose partner was refused waits in vain; all pairs wait at the same time.
 void test_few_descriptors(void**) {
 #if defined(__SANITIZE_ADDRESS__)
   print_message("left out: the sanitizer itself needs descriptors to check an object's type\n");
@@ -142,14 +143,14 @@ void test_few_descriptors(void**) {
   assert_true(tally.refused > 0 && tally.started > 0);
 }
 
-constexpr uid_t kLimitedUser = 54'321;  // as whom nothing else runs
+constexpr uid_t kLimitedUser = 54'321;  // a user of whom no other process runs
 
-// The limit of threads binds no root.
+// The limit of threads does not apply to root.
 bool become_limited(rlim_t most) {
   if (geteuid() == 0 && (setresgid(kLimitedUser, kLimitedUser, kLimitedUser) != 0 ||
                          setresuid(kLimitedUser, kLimitedUser, kLimitedUser) != 0))
     return false;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // which changing the user undid
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // setting the user has cleared it
   rlimit limit{};
   getrlimit(RLIMIT_NPROC, &limit);
   limit.rlim_cur = std::min(most, limit.rlim_max);
@@ -166,7 +167,7 @@ dsc_result_t reduce_async(Rank& rank) {
   return result == DSC_OK && value != rank.size ? DSC_ERR_INTERNAL : result;
 }
 
-// Start-up with so many threads of this user; then the same process again, with as many as it wants.
+// Starts up with at most this many threads of this user, then again in the same process without a limit.
 int start_with_threads(Rank& rank, int most) {
   dsc_init_options_t options = rank.options();
   options.init_timeout_ms = start_ms();
@@ -181,7 +182,7 @@ int start_with_threads(Rank& rank, int most) {
   return dsc_finalize() == DSC_OK ? 0 : 5;
 }
 
-// No thread can be made: start-up says so, or works if the thread is one that can be missed.
+// No thread can be created: start-up reports that, or works if it does not need the thread.
 void test_few_threads(void**) {
   int refused = 0;
   int started = 0;
@@ -218,7 +219,8 @@ void write_file(const char* path, size_t number) {
   std::fclose(file);
 }
 
-// A control group as a container shows it. What it leaves is what counts, however much the machine has.
+// Simulates the control group of a container. The limit of the control group counts, even if the machine has
+// more memory.
 void test_limit_of_the_control_group(void**) {
   constexpr size_t kLimit = size_t{96} << 20;
   constexpr size_t kUsed = size_t{32} << 20;
@@ -254,7 +256,7 @@ void on_alarm(int) { alarms.fetch_add(1, std::memory_order_relaxed); }
 
 void start_alarms() {
   struct sigaction action {};
-  action.sa_handler = on_alarm;  // no SA_RESTART: system calls of this process come back with EINTR
+  action.sa_handler = on_alarm;  // without SA_RESTART, so system calls of this process fail with EINTR
   sigaction(SIGALRM, &action, nullptr);
   const itimerval every_ms{{0, 1000}, {0, 1000}};
   setitimer(ITIMER_REAL, &every_ms, nullptr);

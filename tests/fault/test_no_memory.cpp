@@ -1,4 +1,5 @@
-// A rank without any memory: failures are told and heard all the same, by their codes and the ranks at fault.
+// A rank that has no memory left still reports its failures to others and receives theirs, with their codes
+// and the ranks at fault.
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -8,7 +9,7 @@
 #include "refuse.h"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -25,12 +26,13 @@ enum Order { kGo = 1 };
 
 void refuse_memory() { refuse_calls(0, 1, INT64_MAX); }
 
-int32_t fail_without_memory(const void*, void*, size_t, dsc_dtype_t, void*) {
+int32_t fail_without_memory(void*, const dsc_op_call_t*) {
   refuse_memory();
   return 3;
 }
 
-// What rank 0 does without memory, and rank 1 with it. Each gives what it waited for.
+// Rank 0 runs these functions without memory, and rank 1 with memory. Each returns the result of the awaited
+// operation.
 dsc_result_t function_fails(Rank& rank) {
   static float data[4000];
   dsc_op_t op = 0;
@@ -66,7 +68,7 @@ struct Scene {
   const char* name;
   dsc_result_t (*run)(Rank&);
   dsc_result_t expected;
-  int32_t culprit;  // -1: not known without memory; kAny: whoever was first
+  int32_t culprit;  // -1: not known without memory; kAny: the rank that failed first
   int timeout_ms;
 };
 
@@ -131,7 +133,7 @@ int hold_the_name(Rank& rank) {
 int come_late(Rank& rank) {
   dsc_init_options_t options = options_of_two(rank);
   for (const size_t visit : {0, 1}) {
-    options.init_timeout_ms = visit == 0 ? kTimeoutMs : kPatienceMs;  // nobody answers the first one
+    options.init_timeout_ms = visit == 0 ? kTimeoutMs : kPatienceMs;  // the first visit gets no answer
     if (!rank.await_order(visit == 0 ? kCome : kComeAgain, kPatienceMs)) return 2;
     rank.record(visit, dsc_init_distributed(&options, &rank.world), nullptr);
     rank.reach(kDone + static_cast<int32_t>(visit));
@@ -139,7 +141,7 @@ int come_late(Rank& rank) {
   return 0;
 }
 
-// Whoever keeps the world's name cannot answer without memory; it lives, and answers later.
+// The rank that holds the world's name cannot answer while it has no memory. It is alive and answers later.
 void test_a_late_comer_needs_no_memory(void**) {
   Crew crew(3, [](Rank& rank) { return rank.rank < 2 ? hold_the_name(rank) : come_late(rank); });
   assert_true(crew.await_stage(0, kDone, kPatienceMs) && crew.await_stage(1, kDone, kPatienceMs));

@@ -1,4 +1,4 @@
-// A stage ends in the middle of a step: all other stages are told which one, whatever they wait for.
+// A stage ends in the middle of a step. All other stages are told which one, whatever they wait for.
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "repetitions.h"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -44,12 +44,12 @@ Trial make_trial(uint64_t seed, End end) {
   Trial trial{seed, kSchedules[random() % std::size(kSchedules)], 0, 0, 0, end};
   trial.victim = static_cast<int>(random() % kStages);
   trial.count =
-      random() % 2 == 0 ? 16 : size_t{1} << 18;  // also messages that are read from the sender's memory
+      random() % 2 == 0 ? 16 : size_t{1} << 18;  // the larger size is read directly from the sender's memory
   trial.delay_us = static_cast<int>(random() % 30'000);
   return trial;
 }
 
-// What callbacks see.
+// What the callbacks use.
 struct Stage {
   Rank& rank;
   const Trial& trial;
@@ -59,7 +59,7 @@ int32_t compute(void* context, const dsc_pipe_call_t*) {
   const Stage& stage = *static_cast<Stage*>(context);
   stage.rank.report.operations.fetch_add(1);
   if (stage.trial.end == End::kExit && stage.rank.rank == stage.trial.victim && stage.rank.ordered(1))
-    std::exit(0);  // as a program does that gives up without a word
+    std::exit(0);  // as a program does that gives up without a message
   return 0;
 }
 
@@ -99,7 +99,7 @@ int run_until_failure(Rank& rank, const Trial& trial) {
   return dsc_finalize() == DSC_OK ? 0 : 5;
 }
 
-// What is wrong with what a survivor met; empty: nothing.
+// Describes what is wrong with the outcome of a survivor. Empty if nothing is wrong.
 std::string judge(const Crew& crew, const Trial& trial, int rank) {
   if (crew.status(rank) != 0) return format("rank %d ended with status %d", rank, crew.status(rank));
   const dsc_result_t expected = trial.end == End::kKill   ? DSC_ERR_PEER_DEAD

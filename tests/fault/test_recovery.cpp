@@ -1,5 +1,5 @@
-// Ranks die at any moment, also while the others agree and shrink, and at any instruction of these calls:
-// those that live agree on one value and one group, whatever happens, and go on working.
+// Ranks die at any moment, also while the others agree and shrink, and at any instruction of these calls. The
+// survivors must agree on one value and one group, and must be able to continue.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -23,7 +23,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -37,27 +37,27 @@ constexpr size_t kSmall = 100;
 constexpr int kMostRanks = 8;
 constexpr int kMostGenerations = 24;
 
-// ---- what every rank writes down, also one that dies: its memory outlives it ----
+// ---- what every rank records; the records of a dead rank stay readable ----
 
-// One communicator of a trial: the world, then what was made of it, and so on.
+// One communicator of a trial: first the world, then the communicator shrunk from it, and so on.
 struct Generation {
-  std::atomic<uint32_t> members;  // bits of world ranks; 0: this rank was not in it
+  std::atomic<uint32_t> members;  // a bit mask of world ranks; 0 if this rank was not a member
   std::atomic<int32_t> flags;
   std::atomic<int32_t> agreed;
-  std::atomic<uint32_t> agree_missed;   // bits of world ranks
-  std::atomic<uint32_t> shrink_missed;  // bits of world ranks
+  std::atomic<uint32_t> agree_missed;   // a bit mask of world ranks
+  std::atomic<uint32_t> shrink_missed;  // a bit mask of world ranks
   std::atomic<int32_t> has_agreed;
   std::atomic<int32_t> has_shrunk;
-  std::atomic<int64_t> works_us;  // when the first operation went well
+  std::atomic<int64_t> works_us;  // the time of the first successful operation
 };
 
 struct Diary {
   Generation generations[kMostRanks][kMostGenerations];
   std::atomic<int64_t> last_death_us;
-  std::atomic<int32_t> ready;  // ranks that have all they need
+  std::atomic<int32_t> ready;  // ranks that have allocated what they need
 };
 
-// Memory that a test shares with the ranks it starts.
+// Memory that a test shares with the ranks that it starts.
 class SharedDiary {
  public:
   SharedDiary()
@@ -73,25 +73,26 @@ class SharedDiary {
   Diary* diary_;
 };
 
-// ---- what is to happen ----
+// ---- the plan of a trial ----
 
-enum class GridIndex { kWork, kAgree, kShrink };
+enum class KilledIn { kWork, kAgree, kShrink };
 
-// Rank `rank` dies in generation `generation`: before its work, or inside a call, at an instruction or after
-// some time.
+// Rank `rank` dies in generation `generation`: before its work, or inside a call after a number of
+// instructions or some time.
 struct Death {
   int rank;
   int generation;
-  GridIndex place;
+  KilledIn place;
   int64_t instruction = 0;
   int64_t delay_ns = 0;
 };
 
 struct Plan {
-  uint32_t seed;  // of the flags that ranks bring
+  uint32_t seed;  // the seed of the random flags that ranks pass to agree
   int size;
-  std::vector<Death> deaths;  // by the victims themselves
-  bool until_ordered;         // or only until the generations of the deaths are over
+  std::vector<Death> deaths;  // the deaths that the victims cause themselves
+  // true: until the test orders the end; false: until the generations with deaths are over
+  bool until_ordered;
 };
 
 int last_generation(const Plan& plan) {
@@ -105,14 +106,14 @@ std::string describe(const Plan& plan) {
   for (const Death& death : plan.deaths)
     text += format("; rank %d dies in generation %d, %s, instruction %lld, after %lld ns", death.rank,
                    death.generation,
-                   death.place == GridIndex::kWork    ? "before its work"
-                   : death.place == GridIndex::kAgree ? "in agree"
-                                                      : "in shrink",
+                   death.place == KilledIn::kWork    ? "before its work"
+                   : death.place == KilledIn::kAgree ? "in agree"
+                                                     : "in shrink",
                    (long long)death.instruction, (long long)death.delay_ns);
   return text;
 }
 
-// Kills this process a while after its construction, unless it is destroyed before.
+// Kills this process some time after the construction, unless the object is destroyed before.
 class DeathByTime {
  public:
   explicit DeathByTime(int64_t delay_ns) : thread_([this, delay_ns] { run(delay_ns); }) {}
@@ -160,7 +161,7 @@ class Survivor {
  private:
   Generation& now() { return diary_.generations[rank_.rank][generation_]; }
 
-  // Bits of world ranks for ranks of comm_.
+  // Returns the missing ranks of comm_ as a bit mask of world ranks.
   uint32_t missed() {
     int32_t ranks[kMostRanks];
     size_t count = 0;
@@ -182,15 +183,15 @@ class Survivor {
     now().members = bits;
   }
 
-  const Death* death_at(GridIndex place) const {
+  const Death* death_at(KilledIn place) const {
     for (const Death& death : plan_.deaths)
       if (death.rank == rank_.rank && death.generation == generation_ && death.place == place) return &death;
     return nullptr;
   }
 
-  // Makes a call in which this rank may be meant to die.
+  // Makes a call during which this rank may have to die.
   template <typename Call>
-  dsc_result_t mortal(GridIndex place, Call&& call) {
+  dsc_result_t mortal(KilledIn place, Call&& call) {
     const Death* death = death_at(place);
     if (!death) return call();
     if (death->instruction == 0) {
@@ -203,11 +204,11 @@ class Survivor {
     return result;
   }
 
-  // All-reduces of shared and of plain memory until one fails: then false.
+  // Reduces shared and plain memory until an operation fails, then returns false.
   bool work() {
-    if (death_at(GridIndex::kWork)) {
-      // A rank that is done with dsc_mem_alloc() and dies may fail it for one that is not, as with any
-      // operation.
+    if (death_at(KilledIn::kWork)) {
+      // If a rank dies after its dsc_mem_alloc() returned, the call may still fail on a slower rank, as with
+      // any operation. So wait until all ranks are ready.
       for (int tries = 0; diary_.ready < rank_.size && tries < 10'000; ++tries) sleep_ms(1);
       die();
     }
@@ -249,7 +250,7 @@ class Survivor {
     now().flags = flags;
     int32_t agreed = 0;
     const dsc_result_t result =
-        mortal(GridIndex::kAgree, [&] { return dsc_comm_agree(comm_, flags, &agreed); });
+        mortal(KilledIn::kAgree, [&] { return dsc_comm_agree(comm_, flags, &agreed); });
     if (result != DSC_OK)
       return rank_.note("agree in generation %d: %s", generation_, dsc_last_error_message()), false;
     now().agreed = agreed;
@@ -261,18 +262,18 @@ class Survivor {
   bool shrink() {
     dsc_comm_t* shrunk = nullptr;
     const dsc_result_t result =
-        mortal(GridIndex::kShrink, [&] { return dsc_comm_shrink(comm_, nullptr, &shrunk); });
+        mortal(KilledIn::kShrink, [&] { return dsc_comm_shrink(comm_, nullptr, &shrunk); });
     if (result != DSC_OK)
       return rank_.note("shrink in generation %d: %s", generation_, dsc_last_error_message()), false;
     now().shrink_missed = missed();
     now().has_shrunk = 1;
-    // The world's handle stays: dsc_finalize() is its end.
+    // The handle of the world is kept, because dsc_finalize() closes it.
     if (comm_ != rank_.world && dsc_comm_destroy(comm_) != DSC_OK) rank_.note("destroy failed");
     comm_ = shrunk;
     return true;
   }
 
-  // The orderly end, and a world of the survivors at once.
+  // Ends in the normal way and immediately joins a world of the survivors.
   int end() {
     if (dsc_mem_free(shared_) != DSC_OK) rank_.note("free: %s", dsc_last_error_message());
     if (dsc_finalize() != DSC_OK) rank_.note("finalize: %s", dsc_last_error_message());
@@ -292,7 +293,7 @@ class Survivor {
   Diary& diary_;
   dsc_comm_t* comm_;
   int generation_ = 0;
-  std::vector<int32_t> members_;  // of comm_, in the world
+  std::vector<int32_t> members_;  // the members of comm_, as world ranks
   uint32_t* shared_ = nullptr;
   std::vector<uint32_t> plain_;
 };
@@ -302,9 +303,10 @@ int survive(Rank& rank, const Plan& plan, Diary& diary) {
   return Survivor(rank, plan, diary).run();
 }
 
-// ---- what is wrong with what the ranks wrote down ----
+// ---- checks of what the ranks recorded ----
 
-// Whatever two ranks have from the same call is the same, also when one of them is dead now.
+// If two ranks have results of the same call, the results must be equal, even if one of the ranks is dead
+// now.
 std::string compare_ranks(const Diary& diary, int size, int generation) {
   const Generation* agreed = nullptr;
   const Generation* shrunk = nullptr;
@@ -331,7 +333,8 @@ std::string compare_ranks(const Diary& diary, int size, int generation) {
   return "";
 }
 
-// The value holds the flags of all that were not missed, and of others only what they showed.
+// The agreed value combines the flags of all ranks that were not missed. It may or may not include those of
+// missed ranks.
 std::string check_value(const Diary& diary, int size, int generation) {
   for (int rank = 0; rank < size; ++rank) {
     const Generation& mine = diary.generations[rank][generation];
@@ -372,7 +375,7 @@ std::string judge(const Crew& crew, const Diary& diary) {
 
 // ---- trials ----
 
-// How long it took from the last death until all that live had the result of an operation.
+// Measures the time from the last death until all survivors had the result of an operation.
 void measure(const Crew& crew, const Diary& diary, int64_t last_death_us, Sweep& sweep) {
   int64_t works_us = 0;
   for (int rank = 0; rank < crew.size(); ++rank)
@@ -382,7 +385,7 @@ void measure(const Crew& crew, const Diary& diary, int64_t last_death_us, Sweep&
     sweep.add("last death to first result", works_us - last_death_us);
 }
 
-// Runs a crew by a plan; `disturb` may kill ranks meanwhile, and gives the time of the last kill.
+// Runs a crew by a plan. `disturb` may kill ranks during the run, and returns the time of the last kill.
 void run_trial(const Plan& plan, Sweep& sweep, const std::function<int64_t(Crew&)>& disturb) {
   const SharedDiary diary;
   std::string problem;
@@ -404,7 +407,7 @@ Plan make_plan(std::mt19937_64& random, int size, bool until_ordered, std::vecto
   return {static_cast<uint32_t>(random()), size, {}, until_ordered};
 }
 
-// Up to all but one rank are killed from outside, at any moments.
+// The test kills up to all but one rank, at random moments.
 void test_killed_at_any_moment(void**) {
   const Traces traces;
   Sweep sweep("recoveries from kills at any moment", 60, {.least = 4});
@@ -418,7 +421,7 @@ void test_killed_at_any_moment(void**) {
       int64_t last_us = 0;
       crew.await_stage_of_all(1, 20'000 * slowdown());
       for (const int victim : victims) {
-        // Mostly soon after the one before: in the middle of the recovery.
+        // Mostly soon after the previous kill, in the middle of the recovery.
         usleep(static_cast<useconds_t>(random() % (random() % 4 == 0 ? 20'000 : 2'000)));
         last_us = crew.signal(victim, SIGKILL);
       }
@@ -434,13 +437,13 @@ void test_killed_at_any_moment(void**) {
 
 int64_t leave_alone(Crew&) { return 0; }
 
-// Both calls take some thousand instructions and a millisecond; waiting takes a different number every time.
-// An instruction that is waited for costs up to 40 us.
+// Both calls take several thousand instructions and one millisecond. Waiting takes a different number each
+// time. Stepping over an instruction costs up to 40 us.
 constexpr uint64_t kInstructions = 3000;
 constexpr uint64_t kLongestNs = 4'000'000;
 
 Death in_call(std::mt19937_64& random, int rank, int generation) {
-  Death death{rank, generation, random() % 2 == 0 ? GridIndex::kAgree : GridIndex::kShrink};
+  Death death{rank, generation, random() % 2 == 0 ? KilledIn::kAgree : KilledIn::kShrink};
   const bool small = random() % 2 == 0;
   if (can_single_step() && random() % 3 != 0)
     death.instruction = 1 + static_cast<int64_t>(random() % (small ? kInstructions / 10 : kInstructions));
@@ -449,14 +452,14 @@ Death in_call(std::mt19937_64& random, int rank, int generation) {
   return death;
 }
 
-// One rank dies, and one or two of the others while they recover from that.
+// One rank dies, and one or two others die while they recover from that death.
 void test_killed_at_any_instruction(void**) {
   Sweep sweep("recoveries from deaths in agree and shrink", 80, {.least = 8});
   while (sweep.next()) {
     std::mt19937_64 random = sweep.random();
     std::vector<int> victims;
     Plan plan = make_plan(random, 3 + static_cast<int>(random() % 2), false, victims);
-    plan.deaths.push_back({victims[0], 0, GridIndex::kWork});
+    plan.deaths.push_back({victims[0], 0, KilledIn::kWork});
     plan.deaths.push_back(in_call(random, victims[1], 0));
     if (plan.size > 3 && random() % 2 == 0) plan.deaths.push_back(in_call(random, victims[2], 0));
     run_trial(plan, sweep, leave_alone);
@@ -464,7 +467,7 @@ void test_killed_at_any_instruction(void**) {
   sweep.report();
 }
 
-// From eight ranks to one, in every generation one or two more.
+// Eight ranks die until one is left: in every generation one or two more.
 void test_killed_one_after_another(void**) {
   Sweep sweep("eight ranks die one after another", 10, {.least = 2});
   while (sweep.next()) {
@@ -473,7 +476,7 @@ void test_killed_one_after_another(void**) {
     Plan plan = make_plan(random, kMostRanks, false, victims);
     const bool two = sweep.trial() % 2 != 0;
     for (int generation = 0; generation < (two ? 3 : 7); ++generation) {
-      plan.deaths.push_back({victims[static_cast<size_t>(generation)], generation, GridIndex::kWork});
+      plan.deaths.push_back({victims[static_cast<size_t>(generation)], generation, KilledIn::kWork});
       if (two)
         plan.deaths.push_back(in_call(random, victims[static_cast<size_t>(3 + generation)], generation));
     }

@@ -1,5 +1,5 @@
-// A rank is stopped, while it works or while it recovers: the others go on without it. When it runs again it
-// is told so, and cannot change their memory.
+// A rank is stopped while it works or while it recovers. The other ranks continue without it. When it runs
+// again it is told so, and it cannot change their memory.
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "single_step.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -33,7 +33,7 @@ enum Stage { kRunning = 1, kWithout = 2, kEnded = 3 };
 enum Outcomes : size_t { kFirst, kAgree, kShrink, kLater, kFinalize };
 enum Number : size_t { kSurvivors };
 
-// Sums of shared memory, each checked, until the test orders the end.
+// Reduces shared memory and checks each sum, until the test orders the end.
 dsc_result_t reduce_until(Rank& rank, dsc_comm_t* comm, uint32_t* data, uint32_t sum_of_ranks,
                           int32_t order) {
   int32_t size = 0;
@@ -54,7 +54,8 @@ dsc_result_t reduce_until(Rank& rank, dsc_comm_t* comm, uint32_t* data, uint32_t
   }
 }
 
-// Agrees and shrinks, again if somebody is lost at the last moment. NULL: the others have gone on without us.
+// Agrees and shrinks, and repeats this if another rank is lost in between. Returns NULL if the other ranks
+// have continued without this one.
 dsc_comm_t* recover(Rank& rank, dsc_comm_t* comm, int64_t stop_at) {
   int32_t agreed = 0;
   dsc_comm_t* shrunk = nullptr;
@@ -107,7 +108,8 @@ struct Trial {
   int dead;
 };
 
-// The victim is stopped in its work, or by itself at an instruction of agree, after another rank was killed.
+// The test stops the victim during its work. Or, after another rank was killed, the victim stops itself at an
+// instruction of agree.
 Trial start(std::mt19937_64& random, int job) {
   const int victim = static_cast<int>(random() % kSize);
   const bool in_work = job % 2 == 0 || !can_single_step();
@@ -121,7 +123,7 @@ Trial start(std::mt19937_64& random, int job) {
     trial.crew->signal(victim, SIGSTOP);
   } else {
     trial.dead = static_cast<int>((victim + 1) % kSize);
-    trial.crew->signal(trial.dead, SIGKILL);  // what makes the others recover
+    trial.crew->signal(trial.dead, SIGKILL);  // this death makes the other ranks recover
   }
   return trial;
 }
@@ -134,8 +136,8 @@ std::string judge(const Trial& trial) {
     if (!crew.await_stage(rank, kWithout, (kStallTimeoutMs + 20'000) * slowdown()))
       return "the others do not go on" + crew.stacks();
   }
-  sleep_ms(300);  // some work without the victim
-  // One that stops itself may have been given up for being late, and come to its stop only now.
+  sleep_ms(300);  // the others work for a while without the victim
+  // A victim that stops itself may be slow: the others have given it up before it reaches its stop.
   for (const int64_t end = now_ms() + 30'000 * slowdown(); now_ms() < end;) {
     crew.signal(trial.victim, SIGCONT);
     if (crew.await_stage(trial.victim, kEnded, 100)) break;
@@ -145,7 +147,7 @@ std::string judge(const Trial& trial) {
            describe(trial.victim, crew.outcome(trial.victim, kFirst)) + "; " +
            describe(trial.victim, crew.outcome(trial.victim, kAgree)) + "; " +
            describe(trial.victim, crew.outcome(trial.victim, kShrink)) + crew.describe();
-  sleep_ms(200);  // and some with it running beside
+  sleep_ms(200);  // and for a while with the victim running again
   crew.order(1);
   if (!crew.await_end_of_all(60'000 * slowdown())) return "a rank hangs" + crew.stacks();
   for (int rank = 0; rank < kSize; ++rank) {

@@ -1,5 +1,5 @@
-// A system that refuses a call: whichever one it is, the library says so, nobody hangs, and the same
-// processes work as if nothing had been once the system has room again.
+// A system refuses one call. For every possible call the library reports it and no rank hangs. When the
+// system accepts calls again, the same processes work as before.
 #include <execinfo.h>
 #include <setjmp.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include "census.h"
 
@@ -33,10 +33,10 @@ namespace {
 using namespace fault;
 
 constexpr int kSize = 2;
-constexpr size_t kCount = 3000;    // elements of each buffer: small enough to be quick, and no round number
-constexpr int32_t kWrong = -1000;  // a result that is no error, and wrong
-constexpr int kShortInitMs = 100;  // until a rank gives up waiting for one that was refused
-constexpr int kShortMs = 4000;     // as much for an operation, which nobody should need
+constexpr size_t kCount = 3000;    // elements of each buffer: small enough to be fast, and not a round number
+constexpr int32_t kWrong = -1000;  // not an error code: the result of an operation was wrong
+constexpr int kShortInitMs = 100;  // how long a rank waits at start-up for a partner that was refused
+constexpr int kShortMs = 4000;     // the same for an operation; no operation should have to wait this long
 constexpr int kPatienceMs = 20'000;
 
 enum Order { kAgain = 1 };
@@ -44,11 +44,11 @@ enum Stage { kBack = 1 };
 enum Number : size_t { kDescriptors, kMaps };
 
 constexpr int kMostKinds = 64;
-using Calls = std::array<int64_t, kMostKinds>;  // by kind
+using Calls = std::array<int64_t, kMostKinds>;  // indexed by the kind of call
 
-Calls* calls_made = nullptr;  // by the latest culprit; shared with the ranks
+Calls* calls_made = nullptr;  // calls of the latest culprit; shared with the ranks
 
-// All that one rank uses; nothing of it comes from the heap.
+// All objects that one rank uses. None of them is allocated on the heap.
 struct Everything {
   Rank* rank = nullptr;
   dsc_comm_t* group = nullptr;
@@ -77,7 +77,7 @@ constexpr dsc_dtype_t kI32 = DSC_DTYPE_I32;
 constexpr dsc_op_t kSum = DSC_OP_SUM;
 constexpr size_t kHalf = kCount / kSize;
 
-// Inputs are the rank and the index; `expected` gives an element of the output.
+// Each input element depends on the rank and the index. `expected` returns an element of the output.
 template <typename Start, typename Expected>
 dsc_result_t operate(Everything& it, Start start, size_t count, Expected expected) {
   for (size_t i = 0; i < kCount; ++i) it.in[i] = static_cast<int32_t>(i) * 8 + it.rank->rank;
@@ -133,7 +133,7 @@ dsc_result_t all_reduce_watched(Everything& it) {
       kCount, summed);
 }
 
-// To and from the other one, both at once: as two works, or as one group.
+// Sends to the other rank and receives from it at the same time, as two works or as one batch.
 dsc_result_t exchange(Everything& it, bool grouped) {
   dsc_comm_t* world = it.rank->world;
   return operate(
@@ -306,7 +306,7 @@ constexpr Step kSteps[] = {
     {"barrier", [](Everything& it) { return dsc_barrier(world(it), nullptr, nullptr); }},
 };
 
-// Whether a call gave what a call may give; else says so.
+// Checks that the result of a call is allowed; otherwise writes a note.
 bool is_proper(Rank& rank, const char* name, dsc_result_t result) {
   if (result == DSC_OK || (result < 0 && result != kWrong && result != DSC_ERR_INTERNAL)) return true;
   rank.note("%s: %s: %s", name, result == kWrong ? "a wrong result" : dsc_result_name(result),
@@ -314,8 +314,9 @@ bool is_proper(Rank& rank, const char* name, dsc_result_t result) {
   return false;
 }
 
-// Ends what there is. A rank that gives up while the communicator works tells the others so, who would wait
-// for it otherwise. Where the system refuses even that, once more: it may refuse one call only.
+// Ends everything. A rank that gives up while the communicator works must notify the other rank, which would
+// wait for it otherwise. If the system refuses even that, it tries once more, because only one call may be
+// refused.
 void end(Everything& it, dsc_result_t result) {
   if (result != DSC_OK) dsc_comm_abort(it.rank->world);
   int32_t initialized = 0;
@@ -329,7 +330,7 @@ void end(Everything& it, dsc_result_t result) {
   if (initialized) dsc_finalize();
 }
 
-// Makes a world, does everything in it until something fails, and ends it.
+// Creates a world, does everything in it until something fails, and ends it.
 dsc_result_t do_everything(Rank& rank, size_t index, int init_timeout_ms, int timeout_ms) {
   static Everything everything;
   everything = Everything{};
@@ -359,7 +360,7 @@ dsc_result_t do_everything(Rank& rank, size_t index, int init_timeout_ms, int ti
   return result;
 }
 
-// An exception that nobody catches: where it came from.
+// An uncaught exception: shows where it was thrown.
 [[noreturn]] void show_stack() {
   refuse_no_more();
   void* places[48];
@@ -375,7 +376,7 @@ struct Holdings {
   bool within(const Holdings& most) const { return descriptors <= most.descriptors && maps <= most.maps; }
 };
 
-// What this process holds; waits a moment for what another thread is about to give back.
+// Returns the resources of this process. First waits a moment for another thread to release its resources.
 Holdings take_holdings(const Holdings& expected) {
   sleep_ms(5);
   for (const int64_t end = now_ms() + kAtOnceMs;; sleep_ms(5)) {
@@ -385,7 +386,7 @@ Holdings take_holdings(const Holdings& expected) {
   }
 }
 
-// Calls of one rank are refused: those of one kind from `first` to `last`.
+// The calls of one rank that are refused: those of one kind from `first` to `last`.
 struct Refusal {
   int culprit;
   int kind;
@@ -393,7 +394,7 @@ struct Refusal {
   int64_t last;
 };
 
-// Everything, while calls are refused; then everything again.
+// Does everything while calls are refused, then everything again.
 int body(Rank& rank, const Refusal& refusal, const Holdings& expected) {
   std::set_terminate(show_stack);
   if (rank.rank == refusal.culprit) refuse_calls(refusal.kind, refusal.first, refusal.last);
@@ -412,15 +413,15 @@ int body(Rank& rank, const Refusal& refusal, const Holdings& expected) {
 }
 
 struct Trial {
-  Calls calls{};        // that the culprit made, refused ones included
-  bool failed = false;  // somebody got an error
-  std::string problem;  // empty: none
+  Calls calls{};        // made by the culprit, including refused ones
+  bool failed = false;  // some rank got an error
+  std::string problem;  // empty if there is none
   Holdings holdings[kSize];
 };
 
-// What is wrong with a rank's first round; empty: nothing. One refused call ends what it was for at once, so
-// that nobody waits until an operation's time is over (a time-out of start-up may end the first one,
-// quickly); a system that refuses for ever may keep a rank until its time is over, as start-up may.
+// Describes what is wrong with the first round of a rank. Empty if nothing is wrong. One refused call must
+// end its operation immediately, so that no rank waits until the time-out of an operation. Only the short
+// time-out of start-up is allowed. If all further calls are refused, a rank may wait until its time-out.
 std::string judge_first(const Crew& crew, int rank, bool lasting) {
   const Outcome& outcome = crew.outcome(rank, 0);
   const bool waited = outcome.end_us - outcome.begin_us > (kShortMs - 100) * int64_t{1000};
@@ -460,11 +461,11 @@ Trial attempt(const Refusal& refusal, const Holdings (&expected)[kSize]) {
 
 struct Tally {
   int trials = 0;
-  int failures = 0;  // trials in which somebody got an error
+  int failures = 0;  // trials in which some rank got an error
   int problems = 0;
 };
 
-// The n-th call, for n = 1, 2, ... until there is none. In CI some of them.
+// Refuses the n-th call for n = 1, 2, ... until there are no more calls. In CI only some of them.
 void sweep_calls(int culprit, int kind, bool lasting, const Trial& usual, Tally& tally) {
   const int64_t most = at_length() ? 1'000'000 : test_repetitions(lasting ? 1 : 3, 1);
   const int64_t only = setting("DSC_TEST_TRIAL", 0);
@@ -485,7 +486,7 @@ void sweep_calls(int culprit, int kind, bool lasting, const Trial& usual, Tally&
 
 void sweep(bool lasting) {
   const auto only = static_cast<int>(setting("DSC_TEST_KIND", -1));
-  const int64_t turn = now_us();  // whose calls of each kind are refused in CI
+  const int64_t turn = now_us();  // selects whose calls are refused in CI, for each kind
   Tally tally;
   for (int culprit = 0; culprit < kSize; ++culprit) {
     const Holdings anything[kSize];

@@ -1,5 +1,5 @@
-// Many ranks on few processors, beside a program that takes all it can get: everybody is late, and nobody is
-// accused.
+// Many ranks on few processors, together with a program that uses all processor time. Every rank is late, but
+// none may be accused of a stall.
 #include <sched.h>
 #include <setjmp.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -33,7 +33,7 @@ constexpr size_t kMostBytes = size_t{256} << 10;
 
 enum Order { kFinish = 1 };
 
-// This process and its children to come stay on these processors.
+// Keeps this process and its future children on the first `processors` processors.
 void keep_to(int processors) {
   cpu_set_t allowed;
   cpu_set_t chosen;
@@ -113,7 +113,7 @@ void test_nobody_is_accused(void**) {
   if (accused >= 0) fail_msg("rank %d ran, and was accused", accused);
 }
 
-// What the other test takes for a reason.
+// Checks the rule by which the other test excuses an accusation.
 void test_only_a_pause_of_the_accused_shortly_before_excuses(void**) {
   constexpr int64_t kSecond = 1'000'000;
   const auto accused = [](int rank, int64_t begin_us, int64_t end_us, int64_t at_us, int64_t since_us = 0) {

@@ -1,4 +1,5 @@
-// A rank dies while the ranks meet, make groups and share memory: the others are told within the deadline.
+// A rank dies while the ranks meet, make groups and share memory. The other ranks are told within the
+// deadline.
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 #include "repetitions.h"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -25,7 +26,7 @@ namespace {
 using namespace fault;
 
 constexpr int kAtOnce = 8;
-constexpr int kTimeoutMs = 3000;  // time for a rank that is late
+constexpr int kTimeoutMs = 3000;  // enough time for a slow rank
 constexpr size_t kBytes = size_t{4} << 20;
 
 enum Step { kInit, kSplit, kGroup, kMemory, kWork, kSteps };
@@ -54,7 +55,7 @@ dsc_result_t take(Rank& rank, Step step) {
 
 enum Stage { kStarted = 1, kMet = 2, kTold = 3 };
 
-// Numbers: the step that failed, and when it began.
+// Stores in `numbers` the step that failed and when it began.
 int start_up_until_failure(Rank& rank) {
   rank.reach(kStarted);
   for (int turn = 0;; ++turn) {
@@ -66,7 +67,7 @@ int start_up_until_failure(Rank& rank) {
     if (result == DSC_OK) continue;
     rank.record(0, result, rank.world);
     rank.reach(kTold);
-    rank.await_order(1, 60'000);  // who ended now would be one more dead rank to the others
+    rank.await_order(1, 60'000);  // ranks that end now would count as dead for the others
     return 0;
   }
 }
@@ -79,7 +80,7 @@ struct Trial {
   int64_t killed_us;
 };
 
-// After some time; or when the victim has met the others, and at once or a little later.
+// The victim dies after some time, or immediately or shortly after it has met the others.
 Trial start(uint64_t seed, bool meets) {
   const int64_t span_us = (meets ? 4'000 : seed / 2 % 2 == 0 ? 8'000 : 40'000) * slowdown();
   std::mt19937_64 random(seed * 0x9E3779B97F4A7C15u);
@@ -105,7 +106,8 @@ std::string judge(const Trial& trial, int (&failed_at)[kSteps]) {
     const Outcome& outcome = crew.outcome(rank, 0);
     const auto step = static_cast<size_t>(crew.report(rank).numbers[0]);
     const std::string text = outcome.text;
-    const size_t list = text.find("missing: rank");  // "missing: rank 0, 2": neither came to a second meeting
+    // "missing: rank 0, 2": these two did not arrive at a second meeting
+    const size_t list = text.find("missing: rank");
     const bool named =
         outcome.culprit == trial.victim ||
         text.find(format("rank %d (", trial.victim)) != std::string::npos ||

@@ -1,5 +1,5 @@
-// A rank is stopped: that is reported, it is waited for, and in the end it fails the operation. When it runs
-// again it must not write into memory that the others have used for something else meanwhile.
+// A rank is stopped. The others report that, wait for it, and in the end their operation fails. When the rank
+// runs again it must not write to memory that the others have reused.
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@
 #include "sweep.hpp"
 #include "traces.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -32,22 +32,22 @@ using namespace fault;
 
 constexpr size_t kBytes = size_t{8} << 20;
 constexpr size_t kShifts = 16;
-constexpr size_t kShift = 16;  // elements
+constexpr size_t kShift = 16;  // in elements
 constexpr size_t kCount = kBytes / sizeof(uint32_t) - kShifts * kShift;
 constexpr int kStallTimeoutMs = 2500;
-constexpr int kAtOnce = 6;  // crews
+constexpr int kAtOnce = 6;  // crews that run at the same time
 constexpr uint8_t kPattern = 0xA5;
 constexpr int64_t kReportedWithinUs = 2'000'000;
 constexpr const char* kReportDelay = "from the stop to its report";
 
 enum Stage { kRunning = 1, kEnded = 2, kFilled = 3, kChecked = 4 };
 enum Order { kFinish = 1, kCheck = 2 };
-// Places in Report::numbers; written by the log's and the watching thread while the rank runs. Reports are
-// those about kSuspect; who else is accused stands in `pauses`.
+// Indices of Report::numbers, which the log's thread and the watching thread write while the rank runs. They
+// count the reports about the rank kSuspect. `pauses` records which other ranks are accused.
 enum Number : size_t { kReportedUs, kStallRecords, kPrivateRecords, kChangedBytes, kSuspect };
 constexpr int kNobody = -1;
 
-Pauses* pauses = nullptr;  // of the ranks that start now, if the test looks for accusations
+Pauses* pauses = nullptr;  // shared with the ranks that start now, if the test looks for accusations
 
 class NotedPauses : public Pauses {
  public:
@@ -69,7 +69,7 @@ void on_log(void* context, const dsc_log_record_t* record) {
   if (std::strstr(record->message, "became private")) number_of(rank, kPrivateRecords).fetch_add(1);
 }
 
-// All-reduces of shared memory, one after another, each result checked.
+// Runs all-reduces of shared memory one after another and checks each result.
 class Reductions {
  public:
   explicit Reductions(Rank& rank) : rank_(rank) {}
@@ -90,7 +90,7 @@ class Reductions {
     return true;
   }
 
-  // Until the test orders the end, or a failure.
+  // Runs until the test orders the end, or until a failure.
   dsc_result_t run() {
     for (size_t turn = 0;; ++turn) {
       const size_t first = turn % kShifts * kShift;
@@ -121,7 +121,7 @@ class Reductions {
     const uint32_t size = static_cast<uint32_t>(rank_.size);
     const uint32_t ranks = size * (size - 1) / 2;
     uint32_t difference = 0;
-    const size_t step = slowdown() == 1 ? 1 : 61;  // or there would be more checking than reducing
+    const size_t step = slowdown() == 1 ? 1 : 61;  // checking every element would take longer than reducing
     for (size_t i = 0; i < kCount; i += step)
       difference |= recv_[i] ^ (static_cast<uint32_t>(first + i) * 0xC2B2AE35u * size + ranks);
     if (difference != 0)
@@ -133,7 +133,7 @@ class Reductions {
   uint32_t* recv_ = nullptr;
 };
 
-// Looks for a report about a rank that does not run, while the rank's own thread waits in an operation.
+// Waits for the report about a stopped rank, while the rank's own thread waits in an operation.
 void watch_reports(Rank& rank, const std::atomic<bool>& ended) {
   for (; !ended.load(); sleep_ms(5)) {
     dsc_error_info_t info{};
@@ -163,7 +163,7 @@ int reduce_watched(Rank& rank, int stall_timeout_ms, int suspect) {
   return rank.report.note[0] ? 3 : 0;
 }
 
-// As before, but after the failure the memory serves for something else.
+// Like the function above, but after the failure the memory is used for something else.
 int reduce_and_reuse(Rank& rank) {
   Reductions reductions(rank);
   if (!reductions.prepare(kStallTimeoutMs)) return 2;
@@ -173,12 +173,12 @@ int reduce_and_reuse(Rank& rank) {
   rank.reach(kFilled);
   if (!rank.await_order(kCheck, 60'000)) return 4;
   number_of(rank, kChangedBytes).store(reductions.changed_bytes());
-  sleep_ms(20);  // the log's thread gets its turn
+  sleep_ms(20);  // lets the log's thread run
   rank.reach(kChecked);
   return rank.report.note[0] ? 3 : 0;
 }
 
-// Until all but the victim have reported it, in the log as well.
+// Waits until all ranks except the victim have reported the stop, in the log as well.
 void await_reports(const Crew& crew, int victim) {
   for (const int64_t end = now_ms() + kAtOnceMs; now_ms() < end; sleep_ms(5)) {
     int reports = 0;
@@ -238,7 +238,8 @@ Stop stop_one(uint64_t seed) {
   return stop;
 }
 
-// What is wrong after the victim stayed stopped; `hits` grows when it was stopped inside a chunk.
+// Describes what is wrong after the victim stayed stopped. `hits` grows if it was stopped while it worked on
+// a chunk.
 std::string judge(const Stop& stop, int& hits) {
   Crew& crew = *stop.crew;
   if (stop.stopped_us == 0) return "the ranks did not start" + crew.describe();
@@ -298,7 +299,7 @@ void test_stopped_rank_never_writes_into_reused_memory(void**) {
   assert_true(hits > 0);
 }
 
-// Stops of any rank at random moments, each shorter than the limit: nobody notices more than a delay.
+// Stops any ranks at random moments, each for less than the limit. No rank may notice more than a delay.
 std::string stop_and_go(std::mt19937_64 random, Sweep& sweep) {
   constexpr int kSize = 3;
   const auto pick = [&random](uint64_t choices) { return static_cast<int>(random() % choices); };
@@ -306,15 +307,14 @@ std::string stop_and_go(std::mt19937_64 random, Sweep& sweep) {
   const NotedPauses unused(kSize);
   Crew crew(kSize, [&](Rank& rank) { return reduce_watched(rank, stall_timeout_ms, kNobody); });
   if (!crew.await_stage_of_all(kRunning, 20'000 * slowdown())) return "no start" + crew.describe();
-  // On a busy machine the ranks may not have been scheduled since: stops before the first operation show
-  // nothing.
+  // On a busy machine the ranks may not have run yet. Stops before the first operation would test nothing.
   for (int waits = 0; crew.report(0).operations.load() == 0; ++waits) {
     if (waits > 20'000 * slowdown()) return "no operation" + crew.describe();
     usleep(1000);
   }
   for (int stops = 0; stops < 8; ++stops) {
     usleep(static_cast<useconds_t>(pick(10'000)));
-    const int victims = 1 + pick(7);  // a set of ranks
+    const int victims = 1 + pick(7);  // a bit mask of ranks
     const auto signal_them = [&](int number) {
       for (int rank = 0; rank < kSize; ++rank)
         if ((victims >> rank & 1) != 0) crew.signal(rank, number);
@@ -355,18 +355,18 @@ void test_all_stopped_accuse_nobody(void**) {
     if (!crews.back()->await_stage_of_all(kRunning, 20'000 * slowdown()))
       fail_msg("no start%s", crews.back()->describe().c_str());
   }
-  sleep_ms(600);  // until all have seen heartbeats of all
+  sleep_ms(600);  // until all ranks have seen heartbeats of all others
   for (const auto& crew : crews) {
     usleep(static_cast<useconds_t>(now_us() % 200'000));
     crew->signal_all(SIGSTOP);
   }
   sleep_ms(3000);
-  for (size_t i = 0; i < kCrews; ++i) {  // the first to run sees the others stand still
+  for (size_t i = 0; i < kCrews; ++i) {  // the first rank to run sees that the others do not run
     for (int rank = 0; rank < 3; ++rank, sleep_ms(60))
       crews[i]->signal(i % 2 == 0 ? 2 - rank : rank, SIGCONT);
     going_us.push_back(now_us());
   }
-  sleep_ms(2000);  // time enough for an accusation
+  sleep_ms(2000);  // long enough for an accusation
   for (const auto& crew : crews) crew->order(kFinish);
   for (size_t i = 0; i < kCrews; ++i) {
     Crew& crew = *crews[i];

@@ -57,11 +57,11 @@ void add_descriptors(std::set<std::string>& found) {
   }
 }
 
-// Every process that a test started and did not reap.
+// Adds every process that a test started and did not reap.
 void add_processes(std::set<std::string>& found) {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0)
-    info = {};  // orphans that ended
+    info = {};  // reaps orphans that have ended
   std::ifstream children(format("/proc/self/task/%d/children", static_cast<int>(getpid())));
   for (std::string pid; children >> pid;) found.insert("process " + pid);
 }

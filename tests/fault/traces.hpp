@@ -6,15 +6,16 @@
 
 namespace fault {
 
-// Gives this process and its children their own /dev/shm, folder for temporary files and network, so that
-// whatever shows up there is theirs. False where the system does not let it; then only traces with a libdsc
-// name count. Orphans become children of this process. Call once, before anything else.
+// Gives this process and its children a private /dev/shm, temporary folder and network, so that everything
+// found there is theirs. Returns false where the system does not allow it; then only traces with a libdsc
+// name count. Orphans become children of this process. Call it once, before anything else.
 bool isolate();
 
 class Traces {
  public:
   Traces() : before_(collect()) {}
-  // What is there now and was not before, as text; empty: nothing. Waits a moment for what is about to go.
+  // Lists what exists now and did not exist before. Empty if there is nothing. First waits a moment for
+  // things that are about to disappear.
   std::string left() const;
 
  private:

@@ -1,4 +1,4 @@
-"""Tests that need a framework: `./dev test torch` and `./dev test jax` install it, and run those of its name."""
+"""Tests that need a framework. `./dev test torch` and `./dev test jax` install the framework and run its tests."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Some helpers of other tests are used, here and in the processes of ranks.
+# Some tests, and the processes of their ranks, use helpers of other folders of tests.
 SHARED = [str(ROOT / "tests/bindings"), str(ROOT / "tests/support")]
 sys.path += SHARED
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *SHARED]))
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def world():
-    """A world of one rank, whatever the environment of the test run says."""
+    """A world of one rank, independent of the environment of the test run."""
     import libdsc as dsc
 
     yield dsc.init_distributed(rank=0, world_size=1, job_id=f"one-rank-{os.getpid()}")

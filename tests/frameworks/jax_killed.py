@@ -1,4 +1,4 @@
-"""A rank of a training loop under libdsc.jax, of which one kills itself in the middle; see killed_rank.py."""
+"""One rank of a training loop with libdsc.jax in which one rank kills itself. See killed_rank.py."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""libdsc.jax: values and gradients against numpy, order, transformations, errors; each rank a process."""
+"""libdsc.jax: values and gradients compared with numpy, order, transformations, errors. Each rank is a process."""
 
 import functools
 import importlib.util
@@ -21,7 +21,7 @@ from test_ranks import ranks  # noqa: E402
 
 
 def inputs(n, shape, seed=0, kind=np.float32):
-    """What each rank gives: small integers, whose sums are exact in any order."""
+    """Returns the inputs of all ranks: small integers, whose sums are exact in any order."""
     return [np.random.default_rng([seed, rank]).integers(-8, 9, shape).astype(kind) for rank in range(n)]
 
 
@@ -33,7 +33,7 @@ def given(world, shape, seed=0, kind=np.float32):
 
 
 def computed(world):
-    """Every operation under jit and at once; both must agree."""
+    """Runs every operation with jit and without it. Both must give the same."""
     import libdsc.jax as dj
 
     n, r = world.size, world.rank
@@ -126,7 +126,8 @@ def test_element_types():
 
 
 def adjoint_products(world):
-    """For each linear operation A and arrays x and y of all ranks: <A x, y> and <x, A' y>, both summed over all ranks."""
+    """Returns <A x, y> and <x, A' y> for each linear operation A, both summed over all ranks. x and y are arrays of all
+    ranks."""
     import jax
     import libdsc.jax as dj
 
@@ -166,7 +167,10 @@ def test_gradients_are_adjoints_and_have_gradients(n):
 
 
 def layers(world):
-    """A linear layer divided by columns and one by rows, as in Megatron-LM; loss and gradients of one rank's parts."""
+    """One linear layer divided by columns and one by rows, as in Megatron-LM.
+
+    Returns the loss and the gradients of this rank's parts.
+    """
     import jax
     import jax.numpy as jnp
     import libdsc.jax as dj
@@ -203,7 +207,7 @@ def test_tensor_parallel_layers(n):
 
 
 def trains(world, steps):
-    """Each rank has its own samples; the parameters must stay those of one process that has them all."""
+    """Each rank trains with its own samples. The parameters must equal those of one process that has all samples."""
     import jax
     import libdsc.jax as dj
 
@@ -253,12 +257,12 @@ def test_training_is_that_of_one_process(n):
 
 
 def sequence_of(world):
-    """The operations that this rank has made, oldest first."""
+    """Returns the operations of this rank, oldest first."""
     return [(entry["profiling_name"], entry["input_sizes"]) for entry in world.trace()["entries"]]
 
 
 def independent(world, size):
-    """Many calls that do not depend on each other, next to work of very different length on each rank."""
+    """Makes many independent calls, mixed with computations whose length differs by rank."""
     import jax
     import jax.numpy as jnp
     import libdsc.jax as dj
@@ -269,7 +273,7 @@ def independent(world, size):
     def branches(x):
         total = 0.0
         for i in range(12):
-            work = busy(x, 1 + (i * 7 + world.rank * 5) % 11)  # the ranks would finish them in different orders
+            work = busy(x, 1 + (i * 7 + world.rank * 5) % 11)  # the computations end in a different order on each rank
             total += dj.all_reduce(work.sum() * 0 + 2.0**i)
         return total
 
@@ -280,13 +284,16 @@ def independent(world, size):
 
 @pytest.mark.parametrize("n", [2, 4])
 def test_independent_calls_meet_in_order(n):
-    """All are equal in shape, so a wrong order would not be noticed by the library, and the sums would be wrong."""
+    """All calls have the same shape, so the library would not notice a wrong order, and the sums would be wrong."""
     found = ranks(n, independent, 96)
     assert [value for value, _ in found] == [n * (2.0**12 - 1)] * n
 
 
 def orders(world):
-    """Calls everywhere, each with a number that shows in its shape; returns the shapes in the order in which they ran."""
+    """Makes calls at many places, each with a different shape.
+
+    Returns the shapes in the order in which the calls ran.
+    """
     import jax
     import jax.numpy as jnp
     import libdsc.jax as dj
@@ -305,7 +312,7 @@ def orders(world):
         return jnp.sin(dj.all_gather(x[None])).sum()
 
     def program(x):
-        call(1, x)  # whose result nobody uses
+        call(1, x)  # the result is not used
         call(2, x)
         inner(x)
         also_inner(x)
@@ -333,7 +340,7 @@ def test_calls_run_in_the_order_of_the_program():
 
 
 def in_a_row(world):
-    """Programs that do not depend on each other, called one after the other and not waited for."""
+    """Calls independent programs one after another without waiting for them."""
     import jax.numpy as jnp
     import libdsc.jax as dj
 
@@ -350,7 +357,7 @@ def test_programs_run_in_the_order_of_their_calls():
 
 
 def by_hand(world):
-    """Tokens order calls under jax.jit(), and on the way back of a gradient."""
+    """Tokens order the calls under jax.jit(), and also the calls of the backward pass."""
     import jax
     import jax.numpy as jnp
     import libdsc.jax as dj
@@ -383,7 +390,7 @@ def refused(world):
 
     x, texts = jnp.ones(2), []
     inner = jax.jit(dj.all_reduce)
-    dj.jit(inner)(x)  # its trace is kept by JAX, without an order
+    dj.jit(inner)(x)  # JAX caches this trace, in which the call has no order
     for call in (
         lambda: jax.jit(dj.average_gradients)(x),
         lambda: jax.grad(lambda x: dj.all_reduce(x).sum())(x),
@@ -397,7 +404,7 @@ def refused(world):
             texts.append(f"{type(error).__name__}: {error}")
         else:
             texts.append("nothing was raised")
-    assert float(dj.all_reduce(x)[0]) == world.size  # nothing has happened to the communicator
+    assert float(dj.all_reduce(x)[0]) == world.size  # the communicator still works
     return texts
 
 
@@ -462,7 +469,7 @@ def test_wrong_arguments(world):
 
 
 def test_a_program_outlives_its_communicator(world):
-    """The handle in it is checked, at once and compiled."""
+    """The program contains a handle. It is checked with jit and without it."""
     import libdsc.jax as dj
 
     group = world.split(0)
@@ -504,7 +511,7 @@ def test_a_killed_rank_ends_the_step_of_all_others(n, hosts):
         assert seconds < 20, f"{seconds} s until the failure"
 
 
-# ---- several hosts, other ways to start ------------------------------------------------------------------------------------
+# ---- several hosts, and other ways to start --------------------------------------------------------------------------
 
 
 HOSTS = """
@@ -528,7 +535,7 @@ def test_two_hosts(placement, monkeypatch):
 
 
 def joins_jax(world):
-    """jax.distributed.initialize() takes everything from the world, and JAX sees the devices of all ranks."""
+    """jax.distributed.initialize() takes its arguments from the world, and JAX sees the devices of all ranks."""
     import jax
     import libdsc.jax  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""What capi/jax/xla_ffi.h says of XLA's interface is what the header of the installed jaxlib says."""
+"""The declarations of XLA's interface in capi/jax/xla_ffi.h match the header of the installed jaxlib."""
 
 import importlib.util
 import os
@@ -18,7 +18,8 @@ pytestmark = [
 ]
 
 OURS = ROOT / "capi" / "jax"
-# Our struct and XLA's, then the fields whose names differ; all other fields of ours have the same name there.
+# Each struct of libdsc with XLA's struct, then the fields whose names differ. All other fields have the same names in
+# XLA.
 STRUCTS = {
     "ffi_extension": ("XLA_FFI_Extension_Base", {}),
     "ffi_version": ("XLA_FFI_Api_Version", {"extension": "extension_start", "major": "major_version", "minor": "minor_version"}),
@@ -50,11 +51,11 @@ NUMBERS = {
     "FFI_BUFFER": "XLA_FFI_ArgType_BUFFER",
     "FFI_SCALAR": "XLA_FFI_AttrType_SCALAR",
 }
-SINCE = {("ffi_metadata", "state_type_id"): 2}  # the minor version that has a field first
+SINCE = {("ffi_metadata", "state_type_id"): 2}  # the first minor version that has the field
 
 
 def fields_of(header, struct):
-    """The names of the fields of a struct of ours."""
+    """Returns the field names of a struct of libdsc."""
     (body,) = re.findall(rf"struct {struct} {{(.*?)\n}}", header, re.DOTALL)
     body = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
     return re.findall(r"(?:\(\*)?(\w+)(?:\)\([^)]*\))?;", body)

@@ -1,4 +1,4 @@
-"""Every operation of a process group "dsc", for every type of torch, against what torch computes on one rank."""
+"""Every operation of a process group "dsc" with every torch type, compared with what torch computes on one rank."""
 
 import pytest
 import torch_ranks as ranks
@@ -18,12 +18,12 @@ PLACES = ["one host, 2 ranks", "one host, 3 ranks", "two hosts, 4 ranks"]
 
 
 def numbers(rank, dtype, count=5):
-    """Small whole numbers, whose sums are exact in every type."""
+    """Returns small whole numbers, whose sums are exact in every type."""
     return (torch.arange(count) % 3 + rank % 3).to(torch.float32).to(dtype)
 
 
 def bits(tensor):
-    """What is compared, as torch compares few of its types."""
+    """Returns the bits of a tensor, because torch can compare only a few of its types."""
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -60,7 +60,7 @@ def check_all_reduce(rank, size):
 def check_bits(rank, size):
     for dtype in INTEGERS:
         if not dtype.is_signed and dtype != torch.uint8:
-            continue  # torch itself has no | for them
+            continue  # torch itself has no | for these types
         for op, combine in ((dist.ReduceOp.BOR, torch.bitwise_or), (dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BXOR, torch.bitwise_xor)):
             x, expected = numbers(rank, dtype), numbers(0, dtype)
             for other in range(1, size):
@@ -70,7 +70,7 @@ def check_bits(rank, size):
 
 
 def check_overflow(rank, size):
-    """Sums of narrow integers are cut as torch cuts them."""
+    """Sums of narrow integers overflow as in torch."""
     for dtype in (torch.int16, torch.uint16, torch.int8, torch.uint8):
         x = torch.full((3,), torch.iinfo(dtype).max, dtype=torch.int64).to(dtype)
         expected = (x.to(torch.int64) * size).to(dtype)
@@ -139,7 +139,7 @@ def check_reduce_to_one(rank, size):
 
 
 def check_together(rank, size):
-    """Operations that torch coalesces, and several tensors in one call."""
+    """Operations that torch combines, and several tensors in one call."""
     xs = [numbers(rank, torch.float32), numbers(rank, torch.float32, 3)]
     with dist._coalescing_manager():
         for x in xs:
@@ -162,7 +162,7 @@ def check_together(rank, size):
 
 
 def check_shapes(rank, size):
-    """No elements, one element of no dimension, an order of dimensions of its own, and gaps."""
+    """Tensors without elements, with one element and no dimension, with another order of dimensions, and with gaps."""
     for shape in ((0,), (), (2, 0, 3), (1, 1)):
         x = torch.full(shape, float(rank))
         dist.all_reduce(x)
@@ -176,7 +176,7 @@ def check_shapes(rank, size):
     with pytest.raises(ValueError, match="must be contiguous"):
         dist.all_reduce(whole[:, 1])
     out = [torch.empty(4) for _ in range(size)]
-    dist.all_gather(out, (whole + rank)[:, 1])  # what is only read may have gaps
+    dist.all_gather(out, (whole + rank)[:, 1])  # an input may have gaps
     expect(out[1], torch.full((4,), 1.0), "gaps")
     x = torch.ones(3, requires_grad=True)
     dist.broadcast(x.detach().fill_(float(rank)), 1)
@@ -218,7 +218,10 @@ def check_objects(rank, size):
 
 
 def check_futures(rank, size):
-    """A future is ready when the operation is over, though nobody waits for its work; it can be chained."""
+    """A future is ready when its operation is complete, even if the program never waits for the work.
+
+    Futures can be chained.
+    """
     x = numbers(rank, torch.float32)
     future = dist.all_reduce(x, async_op=True).get_future()
     doubled = future.then(lambda ready: ready.value()[0] * 2)

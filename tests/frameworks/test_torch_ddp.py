@@ -1,6 +1,6 @@
-"""libdsc.torch.DistributedDataParallel on ranks of one host and of two, and beside PyTorch's own.
+"""libdsc.torch.DistributedDataParallel on ranks of one host and of two, compared with PyTorch's own.
 
-PyTorch need not be in the interpreter of the tests: DSC_TORCH_PYTHON names one that has it.
+The interpreter of the tests does not need PyTorch: DSC_TORCH_PYTHON names an interpreter that has it.
 """
 
 import functools
@@ -40,7 +40,7 @@ def dscrun(ranks, program, *arguments):
 
 
 def on_two_hosts(program):
-    """The same with each rank on a host of its own, as far as they are told."""
+    """Runs the program with each rank on a separate simulated host."""
     from reducer_ranks import free_port
 
     shared = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "DSC_TOKEN": "ab" * 32}
@@ -57,7 +57,7 @@ def on_two_hosts(program):
 
 @functools.cache
 def found_by(program, hosts):
-    """What the ranks found about each case: of a case that one of them saw fail, how."""
+    """Returns what the ranks found in each case. If the case failed on a rank, returns the failure."""
     if hosts == 1:
         done = dscrun(2, program)
         output = done.stdout + done.stderr
@@ -90,7 +90,7 @@ def test_on_two_ranks(program, case, hosts):
 
 @pytest.mark.parametrize("first, modules", [(0, 20), pytest.param(20, 180, marks=pytest.mark.full)])
 def test_random_modules_train_the_same_bits_as_under_stock_ddp(first, modules):
-    """Seeds are printed where they do not: python3 torch_ddp_random.py SEED 1."""
+    """If the bits differ, the seeds are printed. Repeat a seed with: python3 torch_ddp_random.py SEED 1."""
     done = dscrun(2, "torch_ddp_random.py", first, modules)
     assert done.returncode == 0 and f"{modules} of {modules} modules train the same bits" in done.stdout, done.stdout + done.stderr
 

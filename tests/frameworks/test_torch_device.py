@@ -1,4 +1,7 @@
-"""Groups of "dsc" with tensors on GPUs, by the fake CUDA driver and the fake NCCL: no card and no real NCCL is needed."""
+"""Groups of "dsc" with tensors on GPUs, by the fake CUDA driver and the fake NCCL.
+
+No GPU and no real NCCL is needed.
+"""
 
 import os
 import pathlib
@@ -31,7 +34,8 @@ def symbols(library, which):
 
 @pytest.fixture(scope="module")
 def nccl(tmp_path_factory):
-    """The fake NCCL under the name that torch is linked with, since a process has one NCCL. torch calls none of it."""
+    """Names the fake NCCL like the library that torch is linked with, because a process can have only one NCCL. torch
+    never calls it."""
     library = tmp_path_factory.mktemp("fake") / "libnccl.so.2"
     wanted = symbols(TORCHS, "--undefined-only") if TORCHS.exists() else set()
     missing = sorted(wanted - symbols(NCCL, "--defined-only"))

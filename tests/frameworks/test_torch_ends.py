@@ -1,4 +1,4 @@
-"""How programs end that use "dsc": by themselves, with no thread caught in torch, and by Ctrl-C."""
+"""How programs end that use "dsc": a normal exit, threads that are still inside torch, and Ctrl-C."""
 
 import os
 import signal
@@ -13,14 +13,14 @@ import torch_ranks as ranks
 
 import libdsc.torch  # noqa: F401
 
-ROUNDS = 4  # it is a race
+ROUNDS = 4  # repeated, because it is a race
 
 TRAIN = """
 import sys, torch, torch.distributed as dist, libdsc.torch
 torch.set_num_threads(1)
 dist.init_process_group("dsc", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 layers = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(60)])
-model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=1e-5)  # many futures, the last at the very end
+model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=1e-5)  # makes many futures, the last one at the end of the pass
 model(torch.ones(2, 4)).sum().backward()
 if sys.argv[3] == "destroy":
     dist.destroy_process_group()
@@ -48,7 +48,8 @@ CALLS = {
 def interrupted(rank, call):
     """Rank 0 gets Ctrl-C in a call that rank 1 never makes."""
     if rank == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background starts without it
+        # a shell starts background programs without this handler
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             CALLS[call]()
@@ -63,5 +64,5 @@ def interrupted(rank, call):
 
 @pytest.mark.parametrize("call", CALLS)
 def test_ctrl_c(call):
-    """The call ends, and the other rank is told who left."""
+    """The call ends, and the other rank is told which rank left."""
     assert ranks.run(2, interrupted, call, lost=[0]) == [None, True]

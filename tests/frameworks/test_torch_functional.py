@@ -1,4 +1,5 @@
-"""libdsc.torch.functional: gradients against finite differences, groups, errors, torch.compile, autocast, checkpoints."""
+"""libdsc.torch.functional: gradients against finite differences, groups, errors, torch.compile, autocast,
+checkpoints."""
 
 import os
 import pathlib
@@ -26,7 +27,7 @@ on_ranks = pytest.mark.parametrize(("n", "hosts"), HOSTS, ids=["2", "3", "4", "2
 
 
 def own(rank, *shape, seed=0):
-    """Numbers of one rank, which every rank can make."""
+    """Returns the numbers of one rank, which every rank can compute."""
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(100 * rank + seed))
 
 
@@ -71,7 +72,7 @@ def collectives(rank):
 
 
 def collectives_again(rank):
-    """The gradient as a function of the upstream gradient has a gradient."""
+    """The gradient is a function of the upstream gradient. This checks the gradient of that function."""
     n = dist.get_world_size()
 
     def gradient(function, *shape):
@@ -163,7 +164,7 @@ def test_gradients(body, n, hosts):
 
 
 def like_torch(rank):
-    """The numbers of torch's functions of whole tensors."""
+    """Results equal those of torch's functions for the whole tensors."""
     n = dist.get_world_size()
     x, w = alike(3, 4 * n), alike(4 * n, seed=1)
     columns = slice(4 * rank, 4 * rank + 4)
@@ -180,7 +181,7 @@ def like_torch(rank):
         got = dscf.vocab_parallel_cross_entropy(x[:, columns], targets.clamp(min=0) if "ignore_index" in options else targets, **options)
         torch.testing.assert_close(got, expected)
     ignored = dscf.vocab_parallel_cross_entropy(x[:, columns], torch.full((3,), -100))
-    assert ignored.isnan()  # as torch
+    assert ignored.isnan()  # as in torch
     assert torch.equal(dscf.all_reduce(torch.tensor([rank]), "max"), torch.tensor([n - 1]))
     return True
 
@@ -213,13 +214,16 @@ def test_like_torch(n, hosts):
 
 
 @on_ranks
-@pytest.mark.parametrize("count", [24, 13, 3])  # the last one leaves ranks without tokens
+@pytest.mark.parametrize("count", [24, 13, 3])  # with 3 some ranks have no tokens
 def test_ring_attention(n, hosts, count):
     assert ranks.run(n, ring_like_torch, count, hosts=hosts) == [True] * n
 
 
 def narrow_types(rank):
-    """float32, bfloat16 and float16, with gaps in memory; sums of small whole numbers are exact in all."""
+    """float32, bfloat16 and float16, with gaps in memory.
+
+    Sums of small whole numbers are exact in all of these types.
+    """
     n = dist.get_world_size()
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         x = (torch.arange(6.0).view(3, 2) + rank).to(dtype).T.requires_grad_()
@@ -242,7 +246,7 @@ def test_narrow_types():
 
 
 def mixed_types(rank):
-    """Under autocast products are of bfloat16; a residual of float32 stays so."""
+    """Under autocast products are computed in bfloat16. A float32 residual keeps its type."""
     x, up, down = torch.ones(2, 4), torch.ones(6, 4, requires_grad=True), torch.ones(4, 6, requires_grad=True)
     bias = torch.ones(4, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -272,7 +276,7 @@ def mlp(x, up, down):
 
 
 def compiled(rank):
-    """With breaks of the graph, the numbers of the program that is not compiled."""
+    """The compiled program, which has graph breaks, gives the same numbers as the program without torch.compile."""
     leaves = [alike(5, 4).requires_grad_(), own(rank, 6, 4, seed=1).requires_grad_(), own(rank, 4, 6, seed=2).requires_grad_()]
     fast = torch.compile(mlp, backend="aot_eager")
     for _ in range(2):
@@ -324,7 +328,7 @@ def every_kind_of_group(rank):
         dscf.all_reduce(x, group=gloo)
     with pytest.raises(TypeError, match="group is a str; expected a communicator of libdsc"):
         dscf.all_reduce(x, group="tp")
-    dist.barrier()  # a rank that leaves while others still connect by gloo would end that
+    dist.barrier()  # a rank that leaves early would make the other ranks' gloo connections fail
     return True
 
 
@@ -344,7 +348,7 @@ def own_world(rank, n, job):
     group.close()
     with pytest.raises(dsc.BadHandleError):
         dscf.all_reduce(q, group=group)
-    dscf.ring_attention(q, q, q, world.split(0))  # lets go of the ring of the closed one
+    dscf.ring_attention(q, q, q, world.split(0))  # releases the ring of the closed group
     dsc.finalize()
     return True
 
@@ -354,7 +358,7 @@ def test_world_of_libdsc():
 
 
 def test_one_rank():
-    """Everything is the identity, and nothing is a view that torch would not let a program write."""
+    """With one rank all functions are the identity, and torch allows the program to write the results."""
     assert ranks.run(1, one_rank) == [True]
 
 
@@ -368,7 +372,7 @@ def one_rank(rank):
     for step in steps:
         for given in (alike(1, 2, 2, 3), alike(1, 3, 2, 2).transpose(1, 3)):
             before = given.clone()
-            torch.testing.assert_close(step(given).add_(1), before + 1)  # as with several ranks, a new tensor
+            torch.testing.assert_close(step(given).add_(1), before + 1)  # a new tensor, as with several ranks
             assert torch.equal(given, before)
     assert dscf.tensor_map(x, "copy").data_ptr() == x.data_ptr()
     for function in (dscf.all_reduce, dscf.all_gather, dscf.broadcast, dscf.reduce_scatter, dscf.rms_norm):
@@ -383,7 +387,7 @@ def one_rank(rank):
 
 
 def wrong_arguments(rank):
-    """Only one rank makes the call, which therefore must not wait for the other one."""
+    """Only one rank makes the call, so the call must not wait for the other rank."""
     if rank:
         return True
     x, w = torch.ones(3, 4), torch.ones(5, 4)
@@ -450,7 +454,7 @@ def different_shapes(rank):
     dscf.ring_attention(q, q, q)
     short = torch.ones(1, 1 + rank, 1, 4)
     with pytest.raises(dsc.MismatchError):
-        dscf.ring_attention(short, short, short)  # which ends the ring, not the group
+        dscf.ring_attention(short, short, short)  # this ends the ring, not the group
     assert (dscf.ring_attention(q, q, q) == 1).all()
     x = torch.ones(2 + rank, requires_grad=True)
     with pytest.raises(dsc.MismatchError, match="rank 0: .*rank 1: "):
@@ -485,7 +489,7 @@ def test_rank_that_dies(is_backward, hosts):
 
 
 def document(rank, n, port):
-    """The blocks of the page, as one program."""
+    """Runs the blocks of code of the page as one program."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     text = (ROOT / "docs" / "torch_functional.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

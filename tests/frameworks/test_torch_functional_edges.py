@@ -1,4 +1,5 @@
-"""libdsc.torch.functional: tensors that change, second gradients, memory that is let go, unlike parts, unusual tensors."""
+"""libdsc.torch.functional in special cases: changed tensors, second gradients, released memory, unequal parts, unusual
+tensors."""
 
 import gc
 import weakref
@@ -18,7 +19,7 @@ from test_torch_functional import alike, own
 
 
 def changed_before_backward(rank):
-    """What the backward pass reads again."""
+    """Changes tensors that the backward pass reads again."""
     losses = [dscf.vocab_parallel_cross_entropy, lambda x, y: mpu.vocab_parallel_cross_entropy(x, y, tp_group=communicator()).sum()]
     for loss_of in losses:
         for index in range(2):
@@ -36,7 +37,7 @@ def test_logits_and_targets_that_changed():
 
 
 def without_second_gradients(rank):
-    """Also where the upstream gradient needs none, as that of a penalty on gradients."""
+    """The error must also appear if the upstream gradient needs no gradient, as for a gradient penalty."""
     ids = torch.zeros(3, 1, dtype=torch.int64)
     plan, weights = dscf.moe_plan(ids, dist.get_world_size()), own(rank, 3, 1).requires_grad_()
     for name, function, x in (
@@ -58,7 +59,7 @@ def test_second_gradients_that_are_none():
 
 
 class OverArray(torch.autograd.Function):
-    """A tensor over memory whose end can be seen."""
+    """A tensor over an array, so that a test sees when its memory is released."""
 
     @staticmethod
     def forward(ctx, x, array):
@@ -71,7 +72,7 @@ class OverArray(torch.autograd.Function):
 
 
 def lets_go(rank):
-    """Memory that only hooks of saved tensors keep, and that of a ring until its group ends."""
+    """Memory is released that only hooks of saved tensors keep, and a ring's memory when its group ends."""
     leaf, targets, array = own(rank, 3, 4).requires_grad_(), torch.tensor([0, 1, 2]), np.empty((3, 4))
     alive = weakref.ref(array)
     with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
@@ -83,7 +84,8 @@ def lets_go(rank):
     assert torch.equal(gradient, torch.autograd.grad(dscf.vocab_parallel_cross_entropy(leaf, targets), leaf)[0])
     group, rings = dist.new_group([0, 1]), set()
     for _ in range(2):
-        for tokens, dtype in ((4, torch.float64), (12, torch.float16)):  # one has longer blocks, one longer gradients
+        # one has longer blocks, the other longer gradients
+        for tokens, dtype in ((4, torch.float64), (12, torch.float16)):
             q = torch.ones(1, tokens, 1, 4, dtype=dtype)
             dscf.ring_attention(q, q, q, group)
             (ring,) = communicator(group)._attached.values()
@@ -115,7 +117,7 @@ def test_parts_of_unlike_sizes():
 
 
 def unusual_tensors(rank):
-    """Lazy negatives, results that torch has not waited for, averages near the end of float16."""
+    """Lazy negatives, results that torch has not waited for, averages close to the limit of float16."""
     x = torch._neg_view(own(rank, 4))
     expected = -torch.cat([own(r, 4) for r in range(2)])
     assert torch.equal(dscf.all_gather(x), expected)

@@ -32,7 +32,7 @@ def several_groups(rank):
     size = dist.get_world_size()
     assert dist.get_backend() == "dsc" and isinstance(dist.group.WORLD, libdsc.torch.ProcessGroup)
     assert "dsc" in dist.get_backend_config()
-    pair = dist.new_group([2, 0])  # which torch sorts
+    pair = dist.new_group([2, 0])  # torch sorts these ranks
     alone = dist.new_group([1])
     found = [total(torch.tensor([float(rank)]))[0]]
     for group in (pair, alone):
@@ -43,7 +43,8 @@ def several_groups(rank):
     if SPLITS:
         found += splits(rank)
     if rank != 1:
-        local = dist.new_group([0, 2], use_local_synchronization=True)  # torch numbers later groups differently then
+        # from now on torch numbers groups differently on each rank
+        local = dist.new_group([0, 2], use_local_synchronization=True)
         assert total(torch.tensor([1.0]), local) == [2.0]
     dist.barrier()
     dist.destroy_process_group(pair if rank != 1 else alone)
@@ -77,7 +78,8 @@ def again(rank, folder):
         dist.init_process_group("dsc", init_method=f"file://{folder}/{number}", rank=rank, world_size=2)
         sums.append(total(torch.tensor([1.0 + number]))[0])
         dist.destroy_process_group()
-    store = dist.FileStore(f"{folder}/same", 2)  # as torchrun's agent keeps one store for all that a process makes
+    # like torchrun's agent, which keeps one store for all groups of a process
+    store = dist.FileStore(f"{folder}/same", 2)
     for number in range(3):
         dist.init_process_group("dsc", store=store, rank=rank, world_size=2)
         sums.append(total(torch.tensor([1.0 + number]))[0])
@@ -90,7 +92,7 @@ def test_one_world_after_another(tmp_path):
 
 
 def other_devices(rank):
-    """Another library for GPUs: torch asks for a Backend then, whose operations come through C++."""
+    """GPUs are assigned to another library. torch then needs a Backend object and calls its operations through C++."""
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert isinstance(backend, libdsc.torch.Backend) and not isinstance(dist.group.WORLD, libdsc.torch.ProcessGroup)
     x = torch.tensor([1.0])
@@ -142,7 +144,7 @@ def messages(rank):
     size = dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
     x, y = torch.full((100_000,), float(rank)), torch.empty(100_000)
-    works = [dist.isend(x, right), dist.irecv(y, left)]  # all send first
+    works = [dist.isend(x, right), dist.irecv(y, left)]  # all ranks send first
     for work in works:
         work.wait()
     assert y[0] == left and all(work.is_completed() for work in works)
@@ -156,7 +158,7 @@ def messages(rank):
             froms.append(dist.recv(y, tag=7))
             assert y[5] == froms[-1]
         assert sorted(froms) == sorted([*range(1, size)] * 2)
-        pending = dist.irecv(y)  # a barrier comes while it waits: nobody here looks at it
+        pending = dist.irecv(y)  # a receive from any rank stays open during a barrier, which must not disturb it
         dist.barrier()
         pending.wait()
         assert y[0] == 2 == pending._source_rank()
@@ -191,7 +193,7 @@ def wrong_tags(rank):
             dist.recv(x, 0, tag=2)
         with pytest.raises(libdsc.torch.Error, match="tag 2, but this rank receives a message with tag 1"):
             dist.recv(x, 0, tag=1)
-    dist.barrier()  # the group goes on
+    dist.barrier()  # the group still works
 
 
 def test_tags_are_compared():
@@ -233,7 +235,7 @@ def reduce_by_future():
 def step():
     if not hasattr(step, "model"):
         step.model = torch.nn.Linear(4, 1)
-    # The parameters' check of the constructor is a collective as well.
+    # The constructor checks the parameters by a collective, too.
     torch.nn.parallel.DistributedDataParallel(step.model)(torch.ones(2, 4)).sum().backward()
 
 
@@ -249,7 +251,8 @@ def test_a_killed_rank_ends_the_others(operation, hosts):
 
 
 def killed_in_future(rank, operation):
-    """An exception that went through a future or through torch's C++ code keeps the text, not always the class."""
+    """An exception that passes through a future or through torch's C++ code keeps its text, but not always its
+    class."""
     dist.barrier()
     if rank == 1:
         time.sleep(0.2)
@@ -340,7 +343,7 @@ def aborted(rank):
     else:
         with pytest.raises(libdsc.torch.Error, match="aborted"):
             dist.all_reduce(torch.ones(1), group=other)
-    return total(torch.tensor([1.0]))  # of another group, which goes on
+    return total(torch.tensor([1.0]))  # the other group still works
 
 
 def test_abort_ends_one_group():
@@ -399,7 +402,7 @@ def never(rank, folder):
 
 def test_a_rank_that_never_joins(tmp_path):
     text = ranks.run(2, never, str(tmp_path), backend=None)[0]
-    assert "rank 1" in text or "worker" in text, text  # torch's own store may have waited for it before
+    assert "rank 1" in text or "worker" in text, text  # torch's own store may have waited for the rank before
 
 
 def wrong_arguments(rank):
@@ -418,7 +421,7 @@ def test_wrong_arguments_touch_nobody():
     assert ranks.run(2, wrong_arguments) == [[2.0]] * 2
 
 
-# ---- what a review found ---------------------------------------------------------------------------------------------
+# ---- bugs that a review found ----------------------------------------------------------------------------------------
 
 
 def outputs_in_another_order(rank):
@@ -431,7 +434,8 @@ def outputs_in_another_order(rank):
     ):
         with pytest.raises(ValueError, match="must be contiguous"):
             call()
-    given = torch.arange(8.0).view(shape).to(memory_format=torch.channels_last) + rank  # what is only read may lie anyhow
+    # an input may have any order of dimensions
+    given = torch.arange(8.0).view(shape).to(memory_format=torch.channels_last) + rank
     parts = [torch.empty(shape) for _ in range(2)]
     dist.all_gather(parts, given)
     return [part.flatten().tolist() for part in parts] == [[float(i + r) for i in range(8)] for r in range(2)]
@@ -452,7 +456,7 @@ def test_a_batch_that_fails_leaves_the_group_as_it_was():
 
 
 def dropped(rank):
-    x = torch.tensor([rank + 1], dtype=torch.int16)  # which is reduced in a wider type
+    x = torch.tensor([rank + 1], dtype=torch.int16)  # this type is reduced in a wider type
     dist.all_reduce(x, async_op=True)
     end_s = time.monotonic() + 20
     while x.item() != 3 and time.monotonic() < end_s:
@@ -472,7 +476,8 @@ def two_threads(rank):
     if rank == 1:
         dist.recv(y, 0)
         return [total(x)[0], y[0].item()]
-    threading.Thread(target=dist.barrier, args=(dist.new_group([0]),)).start()  # a second thread has been seen
+    # the group's library has now seen a second thread
+    threading.Thread(target=dist.barrier, args=(dist.new_group([0]),)).start()
     seen = threading.Thread(target=lambda: dist.isend(torch.ones(3), 1).wait())
     other = threading.Thread(target=lambda: total(x))
     seen.start()
@@ -488,7 +493,7 @@ def test_two_threads_use_one_group():
 
 def aborted_while_it_waits(rank):
     other = dist.new_group([0, 1])
-    pending = dist.irecv(torch.empty(3), group=other)  # from any source
+    pending = dist.irecv(torch.empty(3), group=other)  # receives from any source
     other.abort()
     with pytest.raises(Exception):
         pending.wait()

@@ -18,7 +18,7 @@ print(dist.get_backend(), type(dist.group.WORLD).__module__)
 
 
 def metadata(folder):
-    """An installed package as importlib sees it, with the entry points of pyproject.toml."""
+    """Returns an installed package as importlib sees it, with the entry points of pyproject.toml."""
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     info = folder / "libdsc-0.dist-info"
@@ -32,7 +32,7 @@ def metadata(folder):
 
 def run(code, folder, **variables):
     if not importlib.metadata.entry_points(group="torch.distributed.backends", name="dsc"):
-        metadata(folder)  # this is a tree, and no installed package
+        metadata(folder)  # the tests use the source tree and no installed package
         variables["PYTHONPATH"] = os.pathsep.join([str(folder), str(PACKAGE), os.environ.get("PYTHONPATH", "")])
     return subprocess.run([sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True, timeout=120)
 

@@ -1,4 +1,5 @@
-"""libdsc.torch.layers: a divided model has the losses and gradients of the plain one, and of torch's own tensor parallelism."""
+"""libdsc.torch.layers: a divided model has the losses and gradients of the plain model, and of torch's own tensor
+parallelism."""
 
 import copy
 import os
@@ -19,7 +20,7 @@ from libdsc.torch import DistributedDataParallel, ShardedDataParallel, communica
 from libdsc.torch import functional as dscf
 from test_torch_functional import on_ranks
 
-# Of float64 and float32: sums of products are taken in another order, by up to 96 elements and three steps.
+# Tolerances of float64 and float32: products are summed in another order, with up to 96 elements and three steps.
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 2e-5}
 
 
@@ -55,7 +56,7 @@ def test_transformer_of_float32(sequence_parallel):
 
 
 def two_by_two(rank):
-    """Tensor parallel inside of pairs, data parallel across them."""
+    """Tensor parallel inside pairs of ranks, data parallel between the pairs."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     replicas = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     plain = transformer.made(transformer.Plain(), torch.float64)
@@ -101,7 +102,7 @@ def test_like_torchs_tensor_parallelism(n):
 
 
 def values(rank):
-    """Those of torch's layers with the same seed; drawn anew, from a layer, and for another type."""
+    """Values equal those of torch's layers with the same seed: newly drawn, taken from a layer, and of another type."""
     n = dist.get_world_size()
     for plain, divided in (
         (lambda: nn.Linear(5, 6 * n), lambda: layers.ColumnParallelLinear(5, 6 * n)),
@@ -141,7 +142,7 @@ def test_values(n):
 
 
 def embeds_alike(rank):
-    """Every option of torch's layer, with a table that the ranks do not divide."""
+    """Tests every option of torch's layer, with a table that the number of ranks does not divide."""
     tokens = torch.tensor([[0, 4, 4], [6, 2, 4]])
     for options in ({}, {"padding_idx": -3}, {"max_norm": 0.5}, {"scale_grad_by_freq": True}, {"sparse": True}):
         torch.manual_seed(2)
@@ -154,7 +155,7 @@ def embeds_alike(rank):
             layer(tokens.int()).square().sum().backward()
         grads = [(p.grad.to_dense() if p.grad.is_sparse else p.grad) for p in (made.weight, plain.weight)]
         torch.testing.assert_close(grads[0], made._part("weight", grads[1]))
-        torch.testing.assert_close(made.weight, made._part("weight", plain.weight))  # max_norm writes it
+        torch.testing.assert_close(made.weight, made._part("weight", plain.weight))  # max_norm writes the weight
     return True
 
 
@@ -187,7 +188,7 @@ def test_another_number_of_ranks(tmp_path):
 
 
 def shares_a_table(rank):
-    """A parameter that another module uses too, under two names."""
+    """Another module uses the parameter too, under a second name."""
     words, head = layers.VocabParallelEmbedding(7, 3), nn.Module()
     head.weight = words.weight
     model = nn.ModuleDict({"words": words, "head": head})
@@ -234,7 +235,10 @@ def test_wrong_arguments():
 
 
 def sums_what_is_whole(rank):
-    """sum_gradients() of a whole block: what is divided, and the bias of the row-parallel layer, have their gradients."""
+    """sum_gradients() of a whole block.
+
+    Divided parameters and the bias of the row-parallel layer must have their gradients.
+    """
     n, how = dist.get_world_size(), {"sequence_parallel": True}
     x, blocks = torch.randn(4, 12, generator=torch.Generator().manual_seed(1)).double(), []
     for up, down in (
@@ -261,7 +265,8 @@ def test_sums_of_gradients():
 
 
 def beside_replicas(rank):
-    """Data parallelism takes parts for replicas only where they are."""
+    """DistributedDataParallel refuses parameters that are divided over its ranks, and accepts parts that are equal on
+    all ranks."""
     model = mlp(layers.ColumnParallelLinear, layers.RowParallelLinear)
     kept = model[0].weight.detach().clone()
     with pytest.raises(ValueError, match=r"parameter 0.weight is divided among ranks, and the ranks of this group have parts \[0, 1\]"):
@@ -269,9 +274,9 @@ def beside_replicas(rank):
     assert torch.equal(model[0].weight, kept)
     alone = layers.ColumnParallelLinear(4, 4, group=communicator().split(rank))
     whole = layers.whole_state_dict(alone)["weight"]
-    DistributedDataParallel(alone).close()  # all ranks have part 0 of their groups
+    DistributedDataParallel(alone).close()  # all ranks have part 0 of their own groups
     nn.init.zeros_(alone.weight)
-    return whole.any().item()  # is no alias of the parameter
+    return whole.any().item()  # not zero, because the whole state is a copy of the parameter
 
 
 def test_data_parallelism_of_parts():
@@ -288,7 +293,7 @@ def copies(rank):
         if group is not None:
             with pytest.raises(TypeError, match="a layer with group= cannot be pickled; use whole_state_dict"):
                 pickle.dumps(model)
-    assert torch.equal(model(x), other(x))  # the group has outlived its copies
+    assert torch.equal(model(x), other(x))  # the group still exists after its copies were deleted
     model = mlp(layers.ColumnParallelLinear, layers.RowParallelLinear)
     assert torch.equal(pickle.loads(pickle.dumps(model))(x), model(x))
     return True
@@ -299,7 +304,7 @@ def test_copies():
 
 
 def on_meta(rank):
-    """Values come later, and no rank ever has the whole layer."""
+    """The values are loaded later, and no rank ever has the whole layer."""
     made = layers.ColumnParallelLinear(4, 6, device="meta")
     assert made.weight.is_meta and made.weight.shape == (3, 4)
     made = made.to_empty(device="cpu")
@@ -332,7 +337,7 @@ def test_world_of_libdsc():
 
 
 def fused(rank):
-    """Three layers in one, as q, k and v: each is divided, and the whole is that of torch."""
+    """Three layers in one, such as q, k and v. Each is divided, and the whole state equals that of torch."""
     n = dist.get_world_size()
     torch.manual_seed(11)
     plain = nn.Linear(6, 3 * 4 * n)
@@ -362,7 +367,7 @@ def test_fused_layers(n):
 
 
 def clipped(rank):
-    """The norm is that of the plain model, on all ranks, and so are the gradients."""
+    """All ranks get the norm and the gradients of the plain model."""
     n = dist.get_world_size()
     torch.manual_seed(12)
     plain = nn.Sequential(nn.Linear(6, 4 * n), nn.Tanh(), nn.Linear(4 * n, 6), nn.LayerNorm(6))
@@ -382,7 +387,8 @@ def clipped(rank):
     before = model[0].weight.grad.clone()
     assert not layers.clip_grad_norm_(model, 1.0).isfinite() and torch.equal(model[0].weight.grad, before)
     model.zero_grad()
-    sharded = ShardedDataParallel(model, [dist.new_group([each]) for each in range(n)][rank])  # a group of this rank alone
+    # a group of this rank only
+    sharded = ShardedDataParallel(model, [dist.new_group([each]) for each in range(n)][rank])
     sharded(x).sum().backward()
     with pytest.raises(ValueError, match="clip_grad_norm_: 0.weight is also divided by libdsc.torch.layers"):
         sharded.clip_grad_norm_(1.0)
@@ -395,7 +401,7 @@ def test_norms_of_divided_models():
 
 
 def on_a_mesh(rank):
-    """A mesh of one dimension is as good as its process group."""
+    """A mesh of one dimension is accepted like its process group."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"), backend_override={"dp": "dsc", "tp": "dsc"})
     x = torch.full((2, 4), 1.0 + mesh["dp"].get_local_rank())
     results = []

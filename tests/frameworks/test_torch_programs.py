@@ -1,4 +1,4 @@
-"""What torch builds on a process group gives the same bits over "dsc" as over gloo, at two ranks."""
+"""Programs that use torch's features on a process group give the same bits over "dsc" as over gloo, with two ranks."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ def test_on_two_hosts(program):
 
 
 def test_torchrun_starts_again(tmp_path):
-    """Rank 1 dies in the first attempt; torchrun starts all again, and they form a new world."""
+    """Rank 1 dies in the first attempt. torchrun restarts all ranks, and they join a new world."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "STARTS": str(tmp_path)}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     done = subprocess.run([*command, str(HERE / "torch_restarted.py")], env=environment, capture_output=True, text=True, timeout=150)

@@ -1,4 +1,5 @@
-"""libdsc.torch.ShardedDataParallel on ranks of one host and of two, beside DistributedDataParallel and PyTorch's FSDP2."""
+"""libdsc.torch.ShardedDataParallel on ranks of one host and of two, compared with DistributedDataParallel and PyTorch's
+FSDP2."""
 
 import os
 import re
@@ -18,9 +19,9 @@ import torch_sharded_wrong as wrong
 from conftest import ROOT
 from torch_sharded_modules import MODELS
 
-SEEDS = int(os.environ.get("DSC_TORCH_SHARDED_MODULES", "20"))  # of the random comparison
+SEEDS = int(os.environ.get("DSC_TORCH_SHARDED_MODULES", "20"))  # the number of random comparisons
 CLOSE = 2e-5
-OTHER_SUMS = ("each_micro_batch_reduced", "never_zeroed")  # sums of averages, where DDP averages sums
+OTHER_SUMS = ("each_micro_batch_reduced", "never_zeroed")  # these ways sum averages, where DDP averages sums
 
 
 def expect_same_bits(found):

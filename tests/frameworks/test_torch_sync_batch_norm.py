@@ -1,4 +1,4 @@
-"""The SyncBatchNorm of docs/coming_from.md is torch's BatchNorm over the batches of all ranks."""
+"""The SyncBatchNorm in docs/coming_from.md gives what torch's BatchNorm gives for the batches of all ranks together."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ FEATURES = 6
 
 
 def recipe():
-    """The class, out of the document."""
+    """Returns the class, read from the document."""
     text = (ROOT / "docs" / "coming_from.md").read_text()
     (block,) = re.findall(r"^```python\n([^`]*class SyncBatchNorm.*?)^```$", text, re.MULTILINE | re.DOTALL)
     namespace = {}
@@ -28,7 +28,10 @@ def close(got, wanted):
 
 
 def trains_alike(rank, plain, shape, momentum):
-    """Three steps on the parts of a batch, two rows on rank 0, three on rank 1, ..., beside the whole batch in one process."""
+    """Trains three steps and compares them with the whole batch in one process.
+
+    Rank 0 has two rows, rank 1 has three, and so on.
+    """
     torch.manual_seed(1)
     sizes = [2 + r for r in range(dist.get_world_size())]
     part = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))

@@ -1,4 +1,4 @@
-"""torch's own tests and test harness over "dsc", and its tests of gloo with libdsc in gloo's place."""
+"""Runs torch's own tests and test harness over "dsc", and its tests of gloo with libdsc in place of gloo."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# What fails with libdsc in gloo's place, and why. Over "dsc" nothing fails.
+# Tests that fail with libdsc in place of gloo, and the reason. Over "dsc" no test fails.
 IN_GLOOS_PLACE = {
     "test_ddp_logging_data_cpu": "wants gloo's name from C++, where torch takes an object of that name for gloo's own",
     "test_monitored_barrier_gloo": "wants gloo's text on the ranks that did come",
@@ -37,6 +37,6 @@ def test_torch_upstream(backend, ranks, tmp_path):
 
 
 def test_one_group_for_all_tests():
-    """torch's harness of its newer tests, over "dsc"."""
+    """Uses torch's harness for its newer tests, over "dsc"."""
     done = subprocess.run([sys.executable, str(HERE / "torch_continuous.py")], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stderr.rstrip().endswith("OK") and "Ran 4 tests" in done.stderr, done.stderr[-3000:]

@@ -1,7 +1,9 @@
-"""Checks gradients of functions over several ranks against finite differences, as torch's gradcheck does in one process.
+"""Checks gradients of functions over several ranks against finite differences, as torch's gradcheck does in one
+process.
 
-All ranks move their inputs at once in random directions d. With upstream gradients g the sum of <g, dy> over all outputs is
-then that of <gradient, d> over all inputs. What all ranks have alike, an input or an output, counts once.
+All ranks change their inputs at the same time in random directions d. g are the upstream gradients and dy the changes
+of the outputs. The sum of <g, dy> over all outputs must equal the sum of <gradient, d> over all inputs. An input or
+output that is equal on all ranks counts once.
 """
 
 from dataclasses import dataclass
@@ -14,19 +16,22 @@ STEP = 1e-5
 
 @dataclass
 class Alike:
-    """An input, or the mark of an output, that is equal on all ranks."""
+    """Marks an input or an output that is equal on all ranks."""
 
     x: object = None
 
 
 def numbers(x, seed, is_alike):
-    """Random numbers like x, the same on all ranks or others on each."""
+    """Returns random numbers in the shape of x, equal on all ranks or different on each rank."""
     generator = torch.Generator().manual_seed(seed if is_alike else 1000 * (dist.get_rank() + 1) + seed)
     return torch.randn(x.shape, dtype=x.dtype, generator=generator)
 
 
 def total(pairs):
-    """The sum over ranks of products; those of what is alike only once, when they have to be equal."""
+    """Returns the sum of products over all ranks.
+
+    Products of tensors that are equal on all ranks count once, and must be equal.
+    """
     sums = torch.zeros(1, dtype=torch.float64)
     for left, right, is_alike in pairs:
         product = (left * right).sum()
@@ -40,9 +45,9 @@ def total(pairs):
 
 
 def check(function, *inputs, out=(False,)):
-    """Compares gradients of a function with finite differences.
+    """Compares the gradients of a function with finite differences.
 
-    inputs: tensors of float64, or Alike of one. out: of each output, whether all ranks have it alike.
+    inputs: float64 tensors, or Alike(tensor). out: for each output, whether it is equal on all ranks.
     """
     alike = [isinstance(x, Alike) for x in inputs]
     given = [x.x if isinstance(x, Alike) else x for x in inputs]

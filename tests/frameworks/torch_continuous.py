@@ -1,4 +1,4 @@
-"""Tests in torch's own harness, MultiProcContinuousTest, which keeps one process group for all of them."""
+"""Tests in torch's MultiProcContinuousTest, a harness that keeps one process group for all its tests."""
 
 import unittest
 

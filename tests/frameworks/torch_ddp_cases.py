@@ -1,4 +1,4 @@
-"""Small modules, batches, and what a DDP must give for them, computed on each rank for all."""
+"""Small modules, batches, and the expected results of a DDP, which each rank computes for all ranks."""
 
 import gc
 import json
@@ -31,19 +31,19 @@ def wide_loss(model, x):
 
 
 def batches(rank, iteration, count):
-    """Micro-batches of one rank, which every rank can make."""
+    """Returns the micro-batches of one rank, which every rank can compute."""
     generator = torch.Generator().manual_seed(1000 * iteration + rank)
     return [torch.randn(2, 4, generator=generator) for _ in range(count)]
 
 
 def mean_of_ranks(world, module, iteration, count):
-    """The average over ranks of the gradients of all micro-batches together."""
+    """Returns the average over ranks of the sum of the gradients of all micro-batches."""
     loss = sum(module(x).square().sum() for rank in range(world.size) for x in batches(rank, iteration, count))
     return torch.autograd.grad(loss / world.size, list(module.parameters()))
 
 
 def reference_sums(world, module, iteration, loss):
-    """The average over ranks of the gradients of one batch."""
+    """Returns the average over ranks of the gradients of one batch."""
     total = sum(loss(module, batches(rank, iteration, 1)[0]) for rank in range(world.size))
     return torch.autograd.grad(total / world.size, list(module.parameters()))
 
@@ -54,7 +54,7 @@ def step_of(world, model, iteration, loss=wide_loss):
 
 
 def expect_same_everywhere(world, tensors):
-    """All ranks have the same bits."""
+    """Checks that all ranks have the same bits."""
     found = dsc.all_gather_object(world, [tensor.detach().tolist() for tensor in tensors])
     assert all(each == found[0] for each in found), found
 
@@ -69,7 +69,7 @@ def expect_error(kind, text, call):
 
 
 def run(names):
-    """Runs the cases of a file, those functions of the world that are asked for; what is wrong ends all ranks."""
+    """Runs the named cases of a file, which are functions of the world. An error ends all ranks."""
     torch.set_num_threads(1)
     world = dsc.init_distributed(timeout=60, init_timeout=120)
     file = pathlib.Path(tempfile.gettempdir(), f"gloo-{os.environ['MEETING']}")
@@ -80,7 +80,7 @@ def run(names):
         try:
             cases[name](world)
             found[name] = "good"
-        except BaseException as error:  # the ranks no longer fit together
+        except BaseException as error:  # after an error the operations of the ranks no longer match
             found[name] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             print(json.dumps(found), flush=True)
             os._exit(1)

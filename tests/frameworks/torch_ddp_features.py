@@ -1,6 +1,7 @@
-"""What libdsc.torch.DistributedDataParallel has beside its passes: hooks, joins, state; each rank prints what it found.
+"""Features of libdsc.torch.DistributedDataParallel other than its passes: hooks, joins, state. Each rank prints what it
+found.
 
-python3 torch_ddp_features.py [CASE ...]    on each rank; all cases without names
+    python3 torch_ddp_features.py [CASE ...]    on each rank; all cases without names
 """
 
 import copy
@@ -24,7 +25,7 @@ from torch_ddp_cases import batches, expect_error, expect_same_everywhere, refer
 
 
 def documented_lines(world):
-    """The Python of docs/torch_ddp.md runs."""
+    """Runs the Python code of docs/torch_ddp.md."""
     text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "torch_ddp.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2
@@ -67,7 +68,7 @@ def ignored_parameters(world):
 
 
 def compiled_modules(world):
-    """torch.compile inside the wrapper and around it give what the module gives."""
+    """torch.compile inside the wrapper and around it gives the same results as the plain module."""
     for backend in ("eager", "aot_eager"):
         torch._dynamo.reset()
         torch.manual_seed(1)
@@ -87,7 +88,7 @@ def compiled_modules(world):
 
 
 def torch_hooks_beside_stock(world):
-    """PyTorch's hooks, over its own process group, give the bits that they give under its DDP."""
+    """PyTorch's hooks, over its own process group, give the same bits as under its own DDP."""
     def power_state():
         return powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3, min_compression_rate=1)
 
@@ -96,7 +97,8 @@ def torch_hooks_beside_stock(world):
         for state, hook in cases:
             modules = [wide() for _ in range(2)]
             stock, ours = Stock(modules[0], bucket_cap_mb=0.01), Ours(modules[1], bucket_cap_mb=0.01, gradient_as_bucket_view=views)
-            low_rank = hook is powerSGD_hook.powerSGD_hook  # from the third iteration on, by the order in a bucket
+            # from the third iteration on its result depends on the order in a bucket
+            low_rank = hook is powerSGD_hook.powerSGD_hook
             for model in (stock, ours):
                 model.register_comm_hook(state(), hook)
             for iteration in range(6):
@@ -127,7 +129,10 @@ def hooks_by_name(world):
 
 
 def hooks_that_fail(world):
-    """The rank of the hook gets its exception, the others an error of the library; nobody waits for the time-out."""
+    """The rank of the hook gets the hook's exception, the other ranks get an error of the library.
+
+    No rank waits for the time-out.
+    """
 
     def raises():
         raise ArithmeticError("in the hook")
@@ -159,7 +164,10 @@ def hooks_that_fail(world):
 
 
 def joins(world):
-    """Ranks with different numbers of batches: the gradients of stock DDP's join, and the last rank's model in the end."""
+    """Ranks have different numbers of batches.
+
+    The gradients must equal those of stock DDP's join, and all ranks end with the last rank's model.
+    """
     for by_initial in (True, False):
         modules = [small(), small()]
         stock, ours = Stock(modules[0]), Ours(modules[1])
@@ -195,7 +203,7 @@ def joins(world):
 
 
 def joins_of_torch(world):
-    """torch.distributed.algorithms.join.Join, with buffers, no_sync() and unused parameters."""
+    """Tests torch.distributed.algorithms.join.Join with buffers, no_sync() and unused parameters."""
     modules = [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(2)]
     modules[1].load_state_dict(modules[0].state_dict())
     models = [Stock(modules[0], find_unused_parameters=True), Ours(modules[1], find_unused_parameters=True)]
@@ -218,7 +226,7 @@ def joins_of_torch(world):
 
 
 def wrappers_end(world):
-    """Closing and dropping a wrapper takes its hooks away; the module trains on alone."""
+    """Closing or deleting a wrapper removes its hooks. The module can be trained without it."""
     module = small()
     model = Ours(module)
     model(torch.ones(1, 4)).sum().backward()
@@ -239,7 +247,7 @@ def wrappers_end(world):
 
 
 def wrong_arguments(world):
-    """Each says what was expected and what came, on all ranks, and leaves nothing behind."""
+    """Each error says on all ranks what was expected and what was passed, and leaves nothing behind."""
 
     def lazy():
         return nn.LazyLinear(3)

@@ -1,6 +1,6 @@
-"""Rank VICTIM kills itself in a backward pass; the others tell how their backward or forward pass ended.
+"""Rank VICTIM kills itself in a backward pass. The other ranks report how their backward or forward pass ended.
 
-python3 torch_ddp_killed.py VICTIM
+    python3 torch_ddp_killed.py VICTIM
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Random torch modules and ways to train them, each made of one seed, for comparisons of two DDPs."""
+"""Random torch modules and random ways to train them, each made from one seed. They are used to compare two DDPs."""
 
 import contextlib
 import random
@@ -12,7 +12,7 @@ DENSE = ["linear", "linear", "tied", "reused", "conv", "norm", "batch_norm", "tr
 
 
 class Scaled(nn.Module):
-    """Multiplies by one parameter, whatever its shape and strides are."""
+    """Multiplies by one parameter, which may have any shape and strides."""
 
     def __init__(self, weight):
         super().__init__()
@@ -56,7 +56,7 @@ class Conv(nn.Module):
 
 
 class Embedded(nn.Module):
-    """Adds rows of an embedding, which a checkpoint may compute again."""
+    """Adds rows of an embedding. A checkpoint may compute them again."""
 
     def __init__(self, sparse):
         super().__init__()
@@ -86,7 +86,7 @@ def block_of(kind):
 
 
 class Net(nn.Module):
-    """Residual blocks; some of them are left out in a pass, and some are computed again in the backward pass."""
+    """Residual blocks. A pass leaves out some of them, and computes some again in the backward pass."""
 
     def __init__(self, plan):
         super().__init__()
@@ -114,7 +114,7 @@ class Net(nn.Module):
 
 
 class Plan:
-    """What a seed stands for: a module, the options of its DDP, and how it is trained."""
+    """What a seed selects: a module, the options of its DDP, and how it is trained."""
 
     def __init__(self, seed):
         r = self.random = random.Random(seed)
@@ -136,7 +136,7 @@ class Plan:
         self.micro_batches = r.choice([1, 1, 2, 3])
         self.zero = r.choice(["none", "none", "zeros", "never", "sometimes"])
         self.cap_mb = r.choice([None, 0, 0.001, 0.003])
-        self.views = [r.random() < 0.5, r.random() < 0.5]  # of the stock DDP, and of ours
+        self.views = [r.random() < 0.5, r.random() < 0.5]  # of the stock DDP and of libdsc's DDP
         self.optimizer = "sgd" if self.has_sparse else r.choice(["sgd", "momentum", "adam"])
         self.iterations = r.randint(3, 6)
 
@@ -150,7 +150,7 @@ class Plan:
         return ", ".join(f"{key} {value}" for key, value in told.items())
 
     def options(self, which):
-        """Of a DDP."""
+        """Returns the options of one of the two DDPs."""
         return {
             "bucket_cap_mb": self.cap_mb,
             "find_unused_parameters": self.mode == "find_unused",
@@ -169,12 +169,16 @@ class Plan:
         return torch.optim.SGD(params, 0.05, momentum=0.9 * (self.optimizer == "momentum"), foreach=False)
 
     def masks(self, iteration, micro, rank):
-        """Which blocks a pass uses. A static graph uses the same in every one, another on each rank."""
+        """Returns which blocks a pass uses.
+
+        With a static graph these are the same in every pass, but differ by rank.
+        """
         if self.mode == "plain":
             return [1] * len(self.kinds)
         key = (self.seed, rank) if self.mode == "static" else (self.seed, rank, iteration, micro)
         chosen = random.Random(str(key))
-        return [kind == "sparse" or chosen.random() < 0.7 for kind in self.kinds]  # stock DDP needs sparse ones
+        # stock DDP needs every sparse block to be used
+        return [kind == "sparse" or chosen.random() < 0.7 for kind in self.kinds]
 
     def batch(self, iteration, micro, rank):
         generator = torch.Generator().manual_seed(10000 * self.seed + 100 * iteration + 10 * micro + rank)
@@ -195,10 +199,10 @@ class Plan:
 
 
 def train(plan, rank, model, module, iteration, optimizer):
-    """One iteration of one DDP: its micro-batches, all but the last inside no_sync()."""
+    """Runs one iteration of one DDP. All its micro-batches except the last one are inside no_sync()."""
     if plan.zeroes(iteration):
         optimizer.zero_grad(set_to_none=plan.zero != "zeros")
-    # Stock DDP counts the gradients of a static graph in its first pass, which must be reduced.
+    # Stock DDP counts the gradients of a static graph in its first pass, so that pass must be reduced.
     micro_batches = 1 if plan.mode == "static" and iteration == 0 else plan.micro_batches
     for micro in range(micro_batches):
         batch = plan.batch(iteration, micro, rank)
@@ -216,12 +220,12 @@ def copy_of(grad):
 
 
 def bits(tensor):
-    """The bytes of the elements in logical order."""
+    """Returns the bytes of the elements in logical order."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def differences(expected, got):
-    """The names of tensors that have not the same bits."""
+    """Returns the names of the tensors whose bits differ."""
     assert expected.keys() == got.keys()
     found = []
     for name, a in expected.items():

@@ -1,6 +1,7 @@
-"""Forward and backward passes under libdsc.torch.DistributedDataParallel, on the ranks of one job; each prints what it found.
+"""Forward and backward passes under libdsc.torch.DistributedDataParallel, on the ranks of one job. Each rank prints
+what it found.
 
-python3 torch_ddp_passes.py [CASE ...]    on each rank; all cases without names
+    python3 torch_ddp_passes.py [CASE ...]    on each rank; all cases without names
 """
 
 import gc
@@ -16,7 +17,8 @@ from torch_ddp_cases import batches, expect_error, expect_same_everywhere, mean_
 
 
 def accumulates_without_zeroing(world):
-    """Micro-batches under no_sync() add up in p.grad as in one process, whoever owns its memory, zeroed or not."""
+    """Micro-batches under no_sync() accumulate in p.grad as in one process, for any owner of its memory, with or
+    without zeroing."""
     for views in (False, True):
         for set_to_none in (None, False, True):
             model = Ours(small(), gradient_as_bucket_view=views)
@@ -37,7 +39,7 @@ def accumulates_without_zeroing(world):
 
 
 class Routed(nn.Module):
-    """Each rank uses a layer of its own; nobody uses the last one."""
+    """Each rank uses a different layer. No rank uses the last layer."""
 
     def __init__(self, n):
         super().__init__()
@@ -48,7 +50,10 @@ class Routed(nn.Module):
 
 
 def others_gradients_arrive(world):
-    """A layer that only other ranks used has their average in p.grad, and replicas stay equal; one that nobody used has none."""
+    """If only other ranks used a layer, p.grad gets their average, and the replicas stay equal.
+
+    A layer that no rank used gets no gradient.
+    """
     for views in (False, True):
         torch.manual_seed(0)
         model = Ours(Routed(world.size), find_unused_parameters=True, gradient_as_bucket_view=views)
@@ -64,7 +69,7 @@ def others_gradients_arrive(world):
 
 
 def channels_last_parameters(world):
-    """Rank 0's weights arrive in the memory of the model, and gradients lie as the parameters do."""
+    """Rank 0's weights are copied into the model's own memory, and gradients have the strides of their parameters."""
     for views in (False, True):
         torch.manual_seed(world.rank)
         net = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
@@ -82,7 +87,7 @@ def channels_last_parameters(world):
 
 
 def user_set_gradients_of_other_strides(world):
-    """p.grad that does not lie as its parameter is averaged in place, too."""
+    """A p.grad with other strides than its parameter is averaged in place, too."""
     model = Ours(nn.Linear(4, 4, bias=False))
     grad = model.module.weight.grad = torch.full((4, 4), float(world.rank)).t()[:, :]
     grad = model.module.weight.grad = torch.arange(16.0).reshape(4, 4).t() * world.rank
@@ -98,7 +103,7 @@ def user_set_gradients_of_other_strides(world):
 
 
 def two_losses_and_two_passes(world):
-    """Losses one after another, of one pass or of two, are all averaged; where stock DDP would leave the second one out."""
+    """Several losses, of one pass or of two, are all averaged. Stock DDP would leave out the second loss."""
 
     class Pair(nn.Module):
         def __init__(self):
@@ -137,7 +142,10 @@ def two_losses_and_two_passes(world):
 
 
 def missing_gradients_are_told(world):
-    """A parameter without a gradient is an error of that backward pass, which names it; the next iteration is a new one."""
+    """A parameter without a gradient is an error of that backward pass, which names the parameter.
+
+    The next iteration starts afresh.
+    """
 
     class Partly(nn.Module):
         def __init__(self):
@@ -202,7 +210,8 @@ def passes_beside_the_wrapper_warn(world):
         model.module(x).sum().backward()
         model.module(x).sum().backward()
     assert [str(each.message) for each in told if "on this rank alone" in str(each.message)] == [str(told[0].message)]
-    torch.autograd.grad(model(x).sum(), list(model.parameters()))  # adds to no p.grad, and is nobody else's business
+    # adds to no p.grad, so the wrapper must not count this pass
+    torch.autograd.grad(model(x).sum(), list(model.parameters()))
     model.close()
 
 
@@ -255,7 +264,8 @@ class WithBuffers(nn.Module):
 
 
 def buffers_are_rank_zeros(world):
-    """Of every type and layout, at first and in each forward pass, also where the module replaces one."""
+    """Buffers of every type and layout get rank 0's values, at first and in each forward pass, even if the module
+    replaces a buffer."""
 
     def expect(model, number):
         for name, buffer in model.module.named_buffers():
@@ -276,7 +286,7 @@ def buffers_are_rank_zeros(world):
         model(x)
     assert model.module.one == 7
     model.module.one = torch.tensor(world.rank + 8)
-    model(x)  # as in PyTorch, not after a pass that nothing is reduced of
+    model(x)  # buffers are not synchronized after a pass that reduced nothing, as in PyTorch
     assert model.module.one == 8 + world.rank
     model.close()
     plain = Ours(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
@@ -321,7 +331,7 @@ def complex_parameters(world):
 
 
 def gradients_that_a_program_keeps(world):
-    """Without views, p.grad stays the tensor it was, and one that the program has kept is never written again."""
+    """Without views p.grad stays the same tensor, and a gradient that the program has kept is never overwritten."""
     model = Ours(small())
     (x,) = batches(world.rank, 0, 1)
     kept = []
@@ -343,7 +353,7 @@ def gradients_that_a_program_keeps(world):
     model.close()
     del model
     gc.collect()
-    assert all(torch.isfinite(grad).all() for grad in held)  # the memory outlives the wrapper
+    assert all(torch.isfinite(grad).all() for grad in held)  # the memory is still valid after the wrapper was closed
 
 
 def static_graph_changes_are_told(world):

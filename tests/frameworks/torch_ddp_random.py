@@ -1,6 +1,7 @@
-"""Trains random modules under torch's DDP over gloo and under libdsc's; all gradients, parameters and buffers have the same bits.
+"""Trains random modules under torch's DDP over gloo and under libdsc's DDP. All gradients, parameters and buffers must
+have the same bits.
 
-python3 torch_ddp_random.py FIRST COUNT    on each of the ranks that dscrun starts; prints the seeds that failed
+    python3 torch_ddp_random.py FIRST COUNT    on each of the ranks that dscrun starts; prints the seeds that failed
 """
 
 import os
@@ -21,7 +22,7 @@ from torch_ddp_modules import Plan, differences, train
 
 
 def compare(plan, world):
-    """Raises AssertionError on all ranks at the first difference of any."""
+    """Raises AssertionError on all ranks at the first difference on any rank."""
     rank = world.rank
     modules = [plan.module(rank), plan.module(rank)]
     stock = Stock(modules[0], **plan.options(0))
@@ -58,7 +59,7 @@ def main():
             failed.append(seed)
             if world.rank == 0:
                 print(f"seed {seed} ({plan}): {error}", flush=True)
-        except Exception:  # the other rank cannot go on either
+        except Exception:  # the other rank cannot continue either
             print(f"rank {world.rank}, seed {seed} ({plan}): {traceback.format_exc()}", flush=True)
             os._exit(1)
     if world.rank == 0:

@@ -1,6 +1,6 @@
-"""Groups of "dsc" with tensors that torch takes for those of a GPU, in memory of the fake CUDA driver.
+"""Groups of "dsc" with tensors that torch treats as GPU tensors, in memory of the fake CUDA driver.
 
-torch itself never touches them. Each function that begins with test_ runs ranks: torch_device.py NAME.
+torch itself never accesses the memory. Each function that begins with test_ runs ranks: torch_device.py NAME.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ import libdsc.torch
 
 
 class OnDevice(torch.Tensor):
-    """A contiguous tensor on cuda:N without torch's memory, of which only views and copies can be made."""
+    """A contiguous tensor on cuda:N without torch's memory. Only views and copies of it can be made."""
 
     @staticmethod
     def __new__(cls, memory, shape, dtype, number, offset=0):
@@ -49,7 +49,7 @@ class OnDevice(torch.Tensor):
         return cls(Memory(array), array.shape, torch.as_tensor(values).dtype, number)
 
     def part(self, shape, start=0):
-        """A view from an element on."""
+        """Returns a view that begins at element `start`."""
         return OnDevice(self.memory, shape, self.dtype, self.device.index, self.offset + start * self.element_size())
 
     def data_ptr(self):
@@ -62,7 +62,7 @@ class OnDevice(torch.Tensor):
     def __dlpack_device__(self):
         return 2, self.device.index
 
-    def copy_(self, source):  # torch's asks for the GPU before it dispatches
+    def copy_(self, source):  # torch's copy_ asks for the GPU before it dispatches
         return copy(self, source)
 
     def read(self, stream=None):
@@ -105,7 +105,7 @@ DISPATCHED = {
 
 
 class Current(types.SimpleNamespace):
-    """torch's view of a stream."""
+    """A stream as torch represents it."""
 
     def wait_event(self, event):
         check(driver().cuStreamWaitEvent(ctypes.c_void_p(self.cuda_stream), event.handle, 0))
@@ -125,7 +125,7 @@ class Event:
 
 @contextlib.contextmanager
 def on_stream(stream):
-    """The current stream of a block, a number or an object."""
+    """Sets the current stream for a block. A stream is given by its number or as an object."""
     current = Current(cuda_stream=getattr(stream, "number", stream))
     with mock.patch("torch.cuda.current_stream", lambda device=None: current):
         yield
@@ -133,7 +133,7 @@ def on_stream(stream):
 
 @contextlib.contextmanager
 def one_gpu_each(rank, stream=0):
-    """This rank works on a GPU of its own."""
+    """Gives this rank a GPU that no other rank uses."""
     work_on(rank)
     capability = mock.patch("torch.cuda.get_device_capability", lambda device=None: (9, 0))
     with on_stream(stream), capability, mock.patch("torch.cuda.Event", Event):
@@ -146,7 +146,7 @@ def values(rank, count=6, kind=np.float32):
 
 
 def operations(rank, is_async):
-    """Every operation once, next to what it has to give."""
+    """Runs every operation once and returns each result with the expected one."""
     with one_gpu_each(rank) as on_gpu:
         zeros, mine, both = [0.0] * 6, values(rank), [*values(0), *values(1)]
         found = {}
@@ -221,12 +221,12 @@ def test_asynchronous_operations():
 
 
 def works(rank):
-    """wait() makes the stream wait, and not the program; is_completed() says when the GPU is done."""
+    """wait() makes the stream wait, not the program. is_completed() returns true when the GPU is done."""
     work_on(rank)
     stream, held = Stream(), threading.Event()
     with one_gpu_each(rank, stream) as on_gpu:
         x = on_gpu(values(rank))
-        dist.all_reduce(x)  # makes the communicator
+        dist.all_reduce(x)  # creates the communicator
         stream.synchronize()
         stream.hold(held)
         work = dist.all_reduce(x, async_op=True)
@@ -247,12 +247,12 @@ def test_works():
 
 
 def waits(rank, is_list):
-    """Each stream under which wait() is called waits, also the second one, and after a list was gathered."""
+    """Every stream under which wait() is called waits. This includes a second stream, and a gather into a list."""
     work_on(rank)
     first, second, held = Stream(), Stream(), threading.Event()
     with one_gpu_each(rank, first) as on_gpu:
         x, outs = on_gpu(values(rank)), [on_gpu([0.0] * 6) for _ in range(2)]
-        dist.all_reduce(on_gpu(values(rank)))  # makes the communicator
+        dist.all_reduce(on_gpu(values(rank)))  # creates the communicator
         first.synchronize()
         first.hold(held)
         work = dist.all_gather(outs, x, async_op=True) if is_list else dist.all_reduce(x, async_op=True)
@@ -271,7 +271,7 @@ def test_every_stream_waits():
 
 
 def met(rank):
-    """barrier() also waits for what the stream has to do, on all ranks."""
+    """barrier() also waits for the work on the streams of all ranks."""
     work_on(rank)
     stream, held = Stream(), threading.Event()
     with one_gpu_each(rank, stream) as on_gpu, mock.patch("torch.empty", lambda *_, device: on_gpu([0.0])):
@@ -290,7 +290,7 @@ def test_barrier():
 
 
 def both_kinds(rank):
-    """Tensors of the host and of the GPU in one group, and a group made of it."""
+    """Tensors on the host and on the GPU in one group, and in a group made from it."""
     with one_gpu_each(rank) as on_gpu:
         x, y = torch.tensor(values(rank)), on_gpu(values(rank))
         pair = dist.new_group([0, 1])

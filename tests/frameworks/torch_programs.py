@@ -1,6 +1,6 @@
-"""Small programs of torch, as users write them. Each trains or moves something and returns what it got, in bits.
+"""Small torch programs as users write them. Each trains or communicates something and returns the result as bits.
 
-They run over "dsc" and over gloo, and have to give the same at two ranks.
+They run over "dsc" and over gloo, and must give the same with two ranks.
 """
 
 import tempfile
@@ -22,12 +22,12 @@ def batch(rank, step, rows=8):
 
 
 def bits(*tensors):
-    """What is compared: the bytes of all elements."""
+    """Returns what is compared: the bytes of all elements."""
     return [tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
 
 
 def train(net, rank, steps=4, optimizer=None):
-    """Trains for some steps; returns the bits of the losses and of the parameters."""
+    """Trains for some steps. Returns the bits of the losses and of the parameters."""
     optimizer = optimizer or torch.optim.Adam(net.parameters(), 1e-2)
     losses = []
     for step in range(steps):
@@ -49,7 +49,7 @@ def ddp(rank):
 
 
 def own_ddp(rank):
-    """The same by libdsc's own class, which needs a process group of "dsc"."""
+    """The same training with libdsc's own class, which needs a process group "dsc"."""
     import libdsc.torch
 
     return train(libdsc.torch.DistributedDataParallel(model(rank), bucket_cap_mb=0.002), rank)
@@ -209,7 +209,7 @@ def checkpointed(rank, folder):
 
 
 def averaged(rank):
-    """Local SGD, which averages parameters now and then."""
+    """Local SGD, which averages the parameters from time to time."""
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
     net, averager = model(), PeriodicModelAverager(period=2, warmup_steps=0)
@@ -224,7 +224,7 @@ def averaged(rank):
 
 
 def in_folder(body):
-    """A program that needs a folder that both ranks see."""
+    """Makes a program of a body that needs a folder which both ranks see."""
 
     def run(rank):
         shared = [tempfile.mkdtemp(prefix="dsc-checkpoint-")]

@@ -1,4 +1,4 @@
-"""Ranks of a process group of torch, as children of the test that need not import torch again."""
+"""Starts ranks of a torch process group as children of the test, which do not need to import torch again."""
 
 import faulthandler
 import os
@@ -13,17 +13,17 @@ import torch.distributed as dist
 
 torch.set_num_threads(1)
 
-LIMIT_S = 60  # for one job on a busy machine
+LIMIT_S = 60  # the time limit of a job on a busy machine
 
 
 class Failed(AssertionError):
-    """A rank raised, ended or did not arrive back."""
+    """A rank raised, ended early, or did not finish in time."""
 
 
 def run(size, body, *arguments, backend="dsc", hosts=None, timeout_s=60, lost=()):
-    """Runs body(rank, *arguments) on so many ranks that have joined; returns the results by rank.
+    """Runs body(rank, *arguments) on `size` ranks that have joined. Returns the results by rank.
 
-    hosts: the host of each rank, as libdsc is to take it (DSC_HOST_ID). lost: ranks that are expected to die.
+    hosts: the simulated host of each rank (DSC_HOST_ID). lost: ranks that are expected to die.
     """
     with tempfile.TemporaryDirectory(prefix="dsc-ranks-") as folder:
         children = [_start(folder, rank, size, body, arguments, backend, hosts, timeout_s) for rank in range(size)]
@@ -57,7 +57,7 @@ def _start(folder, rank, size, body, arguments, backend, hosts, timeout_s):
 
 
 def _keep(folder, rank, outcome):
-    """Writes the file of a rank, which is there as a whole or not at all."""
+    """Writes the result file of a rank. The file appears only when it is complete."""
     with open(f"{folder}/{rank}.part", "wb") as file:
         pickle.dump(outcome, file)
     os.rename(f"{folder}/{rank}.part", f"{folder}/{rank}")
@@ -75,7 +75,7 @@ def _joined(folder, rank, size, body, arguments, backend, timeout_s):
 
 
 def _wait(left, lost):
-    """Waits until all have ended, or one that is not expected to has failed, for which others may wait."""
+    """Waits until all ranks have ended, or until a rank has failed unexpectedly, because others may wait for it."""
     end = time.monotonic() + LIMIT_S
     while left:
         for child, rank in list(left.items()):
@@ -90,7 +90,7 @@ def _wait(left, lost):
 
 
 def _failure(folder, rank):
-    """What a rank raised; nothing also for one that was still running."""
+    """Returns what a rank raised. Returns None also for a rank that was still running."""
     if not os.path.exists(f"{folder}/{rank}"):
         return None
     is_good, result = _result_file(folder, rank)
@@ -114,4 +114,4 @@ def _kill(child):
             os.kill(child, 9)
             os.waitpid(child, 0)
     except ChildProcessError:
-        pass  # it has ended, and was waited for
+        pass  # the process has ended and was reaped

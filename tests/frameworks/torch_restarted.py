@@ -1,4 +1,4 @@
-"""Run by torchrun in test_torch_programs.py: rank 1 kills itself in the first attempt."""
+"""The program that torchrun runs in test_torch_programs.py. Rank 1 kills itself in the first attempt."""
 
 import os
 import signal
@@ -16,5 +16,6 @@ if attempt == 0 and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 group = dist.new_group([0, 1])
 dist.barrier(group)
-os.write(1, f"attempt {attempt}, rank {rank}: {x.item()}\n".encode())  # a line as a whole
+# writes the line in one call, so that lines of two ranks do not mix
+os.write(1, f"attempt {attempt}, rank {rank}: {x.item()}\n".encode())
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""What ranks do with ShardedDataParallel; each function runs on every rank and returns what the test looks at."""
+"""Cases for ShardedDataParallel. Each function runs on every rank and returns what the test checks."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def ddp(name):
 
 
 class Way:
-    """How a model is trained."""
+    """The options by which a model is trained."""
 
     def __init__(self, micro=1, syncs=False, zero="before", to_none=True, autocast=False, evaluates=False):
         self.micro, self.syncs, self.zero, self.to_none = micro, syncs, zero, to_none
@@ -53,7 +53,7 @@ WAYS = {
 
 
 def train(model, optimizer, way, rank, steps=range(STEPS)):
-    """Returns the losses of this rank."""
+    """Trains and returns the losses of this rank."""
     losses = []
     for iteration in steps:
         if way.zero == "before":
@@ -80,7 +80,8 @@ def train(model, optimizer, way, rank, steps=range(STEPS)):
 
 
 def apart(expected, got):
-    """The largest difference of two states in the units of float32, and the names of what has not the same bits."""
+    """Returns the largest difference of two states in units of float32 rounding, and the names of the tensors whose
+    bits differ."""
     assert list(expected) == list(got), (list(expected), list(got))
     worst, names = 0.0, []
     for name, a in expected.items():
@@ -93,10 +94,11 @@ def apart(expected, got):
 
 
 def beside_ddp(rank, name, way, optimizer, stages):
-    """How far losses and parameters of each stage are from those of DistributedDataParallel, and which are not the same."""
+    """Returns for each stage how far losses and parameters are from those of DistributedDataParallel, and which of them
+    differ."""
     reference = ddp(name)
     expected = train(reference, optimizer_of(optimizer, reference.parameters()), WAYS[way], rank)
-    # DDP copies rank 0's buffers.
+    # DDP copies rank 0's buffers to the other ranks.
     left_out = {n for n, _ in reference.module.named_buffers()} if rank else ()
     state = {n: value for n, value in reference.module.state_dict().items() if n not in left_out}
     found = {}
@@ -110,7 +112,7 @@ def beside_ddp(rank, name, way, optimizer, stages):
 
 
 def plain(name, state=None):
-    """The module as one process has it."""
+    """Returns the module as one process has it."""
     module = made(name, seed=9)
     if state is not None:
         module.load_state_dict(state)
@@ -125,7 +127,7 @@ def trained(name, optimizer="adamw", stage=3, rank=0, steps=range(3), **options)
 
 
 def clipped(rank, stage, size):
-    """Norms and parameters beside those of an average that torch clips."""
+    """Returns norms and parameters, with those of an average that torch clips."""
     reference, model = ddp("gpt"), sharded("gpt", stage)
     optimizers = [optimizer_of("momentum", each.parameters()) for each in (reference, model)]
     norms = []
@@ -143,7 +145,7 @@ def clipped(rank, stage, size):
 
 
 def states(rank, name):
-    """state_dict() beside that of the plain module, which loads it and is loaded."""
+    """Compares state_dict() with that of the plain module. Each is loaded into the other model."""
     model, _ = trained(name, rank=rank)
     state = model.state_dict()
     module = plain(name)
@@ -164,7 +166,8 @@ def states(rank, name):
 
 
 def wrong_states(rank):
-    """What load_state_dict() says of missing, unexpected and misshapen entries, and of one rank's mistake."""
+    """Returns the errors of load_state_dict() for missing and unexpected entries, wrong shapes, and a mistake on one
+    rank."""
     model = sharded("gpt")
     before = model.state_dict()
     module = plain("gpt")
@@ -192,7 +195,10 @@ def wrong_states(rank):
 
 
 def optimizer_states(rank, name, optimizer, size):
-    """Sharded to plain and back: the optimizer's state is that of an unsharded one, and trains on the same."""
+    """Converts the optimizer state from sharded to plain and back.
+
+    It must equal the unsharded state and train in the same way.
+    """
     reference = ddp(name)
     reference_optimizer = optimizer_of(optimizer, reference.parameters())
     train(reference, reference_optimizer, WAYS["plain"], rank, range(3))
@@ -224,14 +230,17 @@ def optimizer_states(rank, name, optimizer, size):
 
 
 def save_some(rank, folder, name, optimizer, dtype):
-    """Trains and saves; returns what a run that loads must find."""
+    """Trains and saves. Returns what a run that loads the files must find."""
     model, of = trained(name, optimizer, rank=rank, dtype=dtype)
     model.save(folder, of)
     return model.state_dict(), model.optimizer_state_dict(of)
 
 
 def load_some(rank, folder, name, optimizer, dtype, stage, state, optimizer_state):
-    """Loads in another number of ranks and another stage, and trains on beside a model that loads the whole state."""
+    """Loads with another number of ranks and another stage.
+
+    Trains on and compares with a model that loads the whole state.
+    """
     model = sharded(name, stage, seed=7, dtype=dtype)
     of = optimizer_of(optimizer, model.parameters())
     model.load(folder, of)
@@ -248,7 +257,7 @@ def load_some(rank, folder, name, optimizer, dtype, stage, state, optimizer_stat
 
 
 def memory(rank, size):
-    """What is held between passes, and at most in them, beside the bytes of the whole model."""
+    """Returns the memory held between passes and the peak in them, with the bytes of the whole model."""
     torch.manual_seed(0)
     module = nn.Sequential(*(nn.Linear(256, 256) for _ in range(12)))
     whole = sum(p.numel() * p.element_size() for p in module.parameters())
@@ -261,7 +270,7 @@ def memory(rank, size):
 
 
 def writes(rank, stage):
-    """What the program writes to parts, by the parameter and by p.data, is what the next pass computes with, on all ranks."""
+    """What the program writes to parts, through the parameter or p.data, is used in the next pass on all ranks."""
     model = sharded("gpt", stage)
     tokens = batch_of(0, 0)
     model.eval()
@@ -284,7 +293,10 @@ def writes(rank, stage):
 
 
 def gradients_set_by_the_program(rank, stage):
-    """A tensor that the program puts into p.grad counts, before the first pass and later. Sums over all, beside DDP's."""
+    """A tensor that the program stores in p.grad is added, before the first pass and later.
+
+    Returns the sums over all ranks and those of DDP.
+    """
     reference, model = ddp("gpt"), sharded("gpt", stage)
     tokens, sums = batch_of(rank, 0), []
     for _ in range(2):
@@ -300,7 +312,7 @@ def gradients_set_by_the_program(rank, stage):
 
 
 def compiled(rank, which):
-    """Losses of a compiled model, or of one with compiled blocks, beside those without."""
+    """Returns losses of a compiled model, or of one with compiled blocks, and those without torch.compile."""
     model, other = sharded("gpt"), sharded("gpt")
     if which == "blocks":
         for block in other.module.blocks:
@@ -323,10 +335,10 @@ def train_with(model, optimizer, rank):
 
 
 def beside_fsdp(rank):
-    """Losses of torch's FSDP2 over the default group, and of ours."""
+    """Returns the losses of torch's FSDP2 over the default group, and of libdsc."""
     torch.manual_seed(0)
     theirs, model = Gpt(), sharded("gpt")
-    theirs.scale = nn.Parameter(torch.ones(1))  # it takes no scalars
+    theirs.scale = nn.Parameter(torch.ones(1))  # FSDP2 does not accept scalar parameters
     for block in (*theirs.blocks, theirs.detached, theirs):
         fully_shard(block)
     optimizers = [torch.optim.SGD([p for p in each.parameters() if p.requires_grad], 0.05, momentum=0.9) for each in (theirs, model)]
@@ -334,7 +346,7 @@ def beside_fsdp(rank):
 
 
 def on_gloo(rank, size, folder):
-    """The same with FSDP2 over gloo, and libdsc's own world beside it."""
+    """Runs FSDP2 over gloo, and libdsc in its own world."""
     dsc.init_distributed(rank=rank, world_size=size, job_id=f"sharded-{os.path.basename(folder)}")
     losses = beside_fsdp(rank)
     dsc.finalize()
@@ -342,7 +354,7 @@ def on_gloo(rank, size, folder):
 
 
 def hybrid(rank):
-    """Shards among two ranks of four, with a state dict in and out, beside shards among all."""
+    """Compares shards over two ranks of four with shards over all ranks, with a state dict saved and loaded."""
     losses = []
     for options in ({}, {"shard_size": 2}):
         model, of = trained("gpt", "adamw", rank=rank, steps=range(0), **options)
@@ -356,7 +368,7 @@ def hybrid(rank):
 
 
 class Two(nn.Module):
-    """Units in units, one module twice, one parameter in two units, a unit of its own dtype, and two outputs."""
+    """A unit in a unit, one module used twice, one parameter in two units, a unit of another dtype, and two outputs."""
 
     def __init__(self):
         super().__init__()
@@ -387,7 +399,7 @@ class Second(nn.Module):
 
 
 def second_losses(rank, size, stage, alone):
-    """Gradients where losses are kept by modules beside the output; alone: without the output."""
+    """Compares gradients when modules keep losses in addition to the output. If `alone`, the output is not used."""
     inputs = [torch.randn(3, 6, generator=torch.Generator().manual_seed(r)) for r in range(size)]
 
     def backward(model, blocks, x):
@@ -415,7 +427,8 @@ def two_units(module):
 
 
 def calls_of(rank, size, stage):
-    """Ways to call forward and backward; gradients beside those of the mean over ranks, computed on each."""
+    """Compares the gradients of several ways to call forward and backward with the mean over ranks, which each rank
+    computes."""
     inputs = [[torch.randn(3, 6, generator=torch.Generator().manual_seed(10 * r + k)) for k in range(2)] for r in range(size)]
 
     def together(model, a, b):
@@ -435,20 +448,20 @@ def calls_of(rank, size, stage):
         loss.backward()
 
     def forgets(model, a, b):
-        """The first of two backward passes counts for nothing."""
+        """The gradients of the first backward pass are zeroed."""
         loss = model(a)[0].square().sum()
         loss.backward(retain_graph=True)
         model.zero_grad()
         loss.backward()
 
     def by_output(model, a, b):
-        """Each output for itself."""
+        """One backward pass for each output."""
         first, second = model(a)
         first.square().sum().backward(retain_graph=True)
         second.square().sum().backward()
 
     def with_input(model, a, b):
-        """A gradient of inputs before, and a pass without gradients between."""
+        """First a gradient of the inputs, then a pass without gradients in between."""
         a = a.clone().requires_grad_()
         (slope,) = torch.autograd.grad(model(a)[0].sum(), a)
         output = model(a.detach() + slope)[0]
@@ -459,7 +472,7 @@ def calls_of(rank, size, stage):
     worst = {}
     for way in (together, in_turn, twice, forgets, by_output, with_input):
         model, reference = ShardedDataParallel(Two(), units=two_units, stage=stage), Two()
-        for _ in range(2):  # the second time with gradients of the first
+        for _ in range(2):  # the second call adds to the gradients of the first one
             way(model, *inputs[rank])
         for r in range(size):
             alone = Two()
@@ -469,7 +482,7 @@ def calls_of(rank, size, stage):
                 if q.grad is not None:
                     p.grad = q.grad if p.grad is None else p.grad + q.grad
         params = {name: p for name, p in reference.named_parameters() if p.grad is not None}
-        # The average as the state of an optimizer, which comes back whole.
+        # The momentum after one step is the average, and the state dict contains it as a whole.
         optimizer = torch.optim.SGD(model.parameters(), 0.0, momentum=1.0)
         optimizer.step()
         state = model.optimizer_state_dict(optimizer)["state"]
@@ -482,7 +495,8 @@ def calls_of(rank, size, stage):
 
 
 def small_things(rank):
-    """A wrapper in another module, a group of some ranks, own parameters of each rank, and a unit that is all."""
+    """A wrapper inside another module, a group of some ranks, parameters that differ by rank, and a unit that is the
+    whole model."""
     class Outer(nn.Module):
         def __init__(self):
             super().__init__()
@@ -512,7 +526,7 @@ def small_things(rank):
 
 
 def gradients_that_the_program_forgets(rank, stage):
-    """Where some p.grad are None, what they were counts neither in the next average nor in the norm."""
+    """The program sets some p.grad to None. The old values must count neither in the next average nor in the norm."""
     found = {}
     for name, model in (("expected", ddp("gpt")), ("got", sharded("gpt", stage))):
         sums = found[name] = []
@@ -530,7 +544,7 @@ def gradients_that_the_program_forgets(rank, stage):
 
 
 def documented(rank, blocks, folder):
-    """The Python of a page runs, each block after the one before."""
+    """Runs the Python code of a page, one block after another."""
     world = dsc.init_distributed(rank=rank, world_size=2, job_id=f"page-{os.path.basename(folder)}-{os.getppid()}")
     os.chdir(folder)
     names = {"init_distributed": None}
@@ -553,7 +567,7 @@ OPTIMIZERS = {
 
 
 def optimizers(rank):
-    """Which elementwise optimizers do not train the bits of DDP, or cannot take each other's state."""
+    """Returns which elementwise optimizers do not give the bits of DDP, or cannot load each other's state."""
     found = []
     for name, make in OPTIMIZERS.items():
         reference, model = ddp("gpt"), sharded("gpt")

@@ -1,4 +1,4 @@
-"""Models and habits that ShardedDataParallel meets in programs: each gives the gradients of the plain module, or an error."""
+"""Unusual models and programs for ShardedDataParallel. Each gives the gradients of the plain module, or an error."""
 
 import copy
 import re
@@ -13,7 +13,7 @@ from libdsc.torch import ShardedDataParallel
 
 
 class Expert(nn.Module):
-    """Keeps a second loss wherever `keep` puts it."""
+    """Keeps a second loss where `keep` stores it."""
 
     def __init__(self, keep):
         super().__init__()
@@ -26,7 +26,7 @@ class Expert(nn.Module):
 
 
 class Around(nn.Module):
-    """A unit with a frozen weight before, and one after, another unit."""
+    """A unit with a frozen weight before another unit and one after it."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,8 @@ def is_block(module):
 
 
 def gives_the_gradients_of_the_plain_module(rank, make, total):
-    """make(): the module, and what it keeps its second losses in; total(module, x, kept): the loss."""
+    """make() returns the module and the object that keeps its second losses. total(module, x, kept) returns the
+    loss."""
     torch.manual_seed(3)
     plain, kept = make()
     of_ranks = []
@@ -66,7 +67,8 @@ def gives_the_gradients_of_the_plain_module(rank, make, total):
 
 
 def second_losses(rank):
-    """Wherever they are kept: units are gathered again when a backward pass reads what the graph has saved."""
+    """Second losses work wherever they are kept: units are gathered again when a backward pass reads what the graph has
+    saved."""
     outside = []
     keeps = {
         "private": lambda module, loss: setattr(module, "_aux", loss),
@@ -92,7 +94,7 @@ def second_losses(rank):
 
 
 def frozen_weights(rank):
-    """The gradient of an input needs frozen weights of a unit that has all gradients of its own."""
+    """After a unit has all its gradients, its frozen weights are still needed for the gradient of an input."""
 
     def make():
         return nn.Sequential(nn.Linear(6, 6), Around(), nn.Linear(6, 4)), None
@@ -141,7 +143,7 @@ class Shown(nn.Linear):
 
 
 def errors(rank):
-    """What would be lost, or read where it is not, is said."""
+    """An error is raised where a gradient would be lost or a released parameter would be read."""
     x, found = batch(rank), {}
     changed = ShardedDataParallel(Changed())
     found["in place"] = error_of(lambda: changed(x).backward())
@@ -168,7 +170,7 @@ def errors(rank):
     unlike = small()
     unlike[2].bias.requires_grad_(rank == 0)
     found["unlike"] = error_of(lambda: ShardedDataParallel(unlike))
-    assert model(x).sum().isfinite()  # it goes on
+    assert model(x).sum().isfinite()  # the model still works
     return found
 
 
@@ -198,7 +200,7 @@ def unexpected(found):
 
 
 class Interrupted(nn.Linear):
-    """Ctrl-C comes in the first pass."""
+    """Raises KeyboardInterrupt in the first pass."""
 
     is_first = True
 
@@ -210,7 +212,10 @@ class Interrupted(nn.Linear):
 
 
 def interrupted(rank):
-    """After Ctrl-C in a forward pass, which a notebook survives, the next one has what was written since."""
+    """A notebook continues after Ctrl-C in a forward pass.
+
+    The next pass must use what the program has written since.
+    """
     for stage in (1, 3):
         model = ShardedDataParallel(nn.Sequential(nn.Linear(6, 6), Interrupted(6, 4)), units=[nn.Linear], stage=stage)
         try:
@@ -227,7 +232,8 @@ def interrupted(rank):
 
 
 def habits(rank):
-    """Assigned gradients are clipped; copies and states of whole parameters live on; hooks of the program still run."""
+    """Assigned gradients are clipped, copies and states of whole parameters stay valid, and hooks of the program still
+    run."""
     x = batch(rank)
     model = ShardedDataParallel(small(), units=[nn.Linear])
     with torch.inference_mode():
@@ -247,12 +253,12 @@ def habits(rank):
         state, twin = model.module.state_dict(), copy.deepcopy(model.module)
     expected = model.state_dict()
     assert all(torch.equal(state[key], expected[key]) for key in expected)
-    if rank == 0:  # alone
+    if rank == 0:  # no other rank calls it
         assert twin(x).shape == (5, 4) and twin.state_dict().keys() == expected.keys()
     scalar = nn.Sequential(nn.Linear(6, 6), nn.PReLU())
     scalar.register_parameter("scale", nn.Parameter(torch.tensor(2.0)))
     sharded = ShardedDataParallel(scalar)
-    optimizer = torch.optim.NAdam(sharded.parameters())  # whose state has numbers of its own
+    optimizer = torch.optim.NAdam(sharded.parameters())  # its state also contains plain numbers for each parameter
     for _ in range(2):
         (sharded(x).sum() + 0 * x.sum()).backward()
         optimizer.step()

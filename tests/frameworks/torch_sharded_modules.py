@@ -1,4 +1,4 @@
-"""Small modules for ShardedDataParallel, with what makes sharding hard in each of them."""
+"""Small modules for ShardedDataParallel. Each has properties that make sharding difficult."""
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 class Detached(nn.Module):
-    """A unit whose backward pass reads a view of a weight that is no parameter any more."""
+    """A unit whose backward pass reads a view of a weight that is no longer a parameter."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Detached(nn.Module):
 
 
 class Gpt(nn.Module):
-    """With a head that is tied to the embedding, a frozen layer, one that nothing uses, and buffers."""
+    """Has a head tied to the embedding, a frozen layer, an unused layer, and buffers."""
 
     def __init__(self, again=None):
         super().__init__()
@@ -58,7 +58,7 @@ class Gpt(nn.Module):
 
 
 class Conv(nn.Module):
-    """In channels_last, with the statistics of batches."""
+    """Uses channels_last, and the statistics of batches."""
 
     def __init__(self):
         super().__init__()

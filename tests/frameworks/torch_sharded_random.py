@@ -1,4 +1,4 @@
-"""Random modules and ways to train them, under ShardedDataParallel and DistributedDataParallel."""
+"""Random modules and random ways to train them, under ShardedDataParallel and DistributedDataParallel."""
 
 import random
 
@@ -9,7 +9,7 @@ from torch_ddp_modules import Plan, describe, differences, train
 
 
 class ShardedPlan(Plan):
-    """A plan without sparse embeddings, and in stage 3 with the same blocks on all ranks, which gather them together."""
+    """A plan without sparse embeddings. In stage 3 all ranks use the same blocks, because they gather them together."""
 
     def __init__(self, seed):
         super().__init__(seed)
@@ -28,7 +28,7 @@ class ShardedPlan(Plan):
         return super().masks(iteration, micro, 0 if self.stage == 3 else rank)
 
     def units(self, module):
-        """Blocks, those of them that are chosen, or all layers, also inside of blocks."""
+        """Returns the units: all blocks, some of them, or all layers, also those inside blocks."""
         blocks = list(module.blocks)
         if self.selection == "leaves":
             chosen = [each for each in module.modules() if not any(each.children())]
@@ -38,12 +38,15 @@ class ShardedPlan(Plan):
 
     @property
     def is_exact(self):
-        """Whether bits are those of DDP: not where sums of averages take the place of averages of sums, or 16 bits are rounded."""
+        """Returns whether the bits must equal those of DDP.
+
+        They may not where averages are summed instead of sums averaged, or where 16 bits are rounded.
+        """
         return self.dtype != torch.bfloat16 and self.zero != "sometimes"
 
 
 def compare(rank, seed):
-    """Returns the plan and what differs, after training both ways."""
+    """Trains in both ways and returns the plan and the differences."""
     plan = ShardedPlan(seed)
     modules = [plan.module(rank) for _ in range(2)]
     reference = DistributedDataParallel(modules[0], **plan.options(0))
@@ -65,5 +68,5 @@ def compare(rank, seed):
 
 
 def compare_all(rank, seeds):
-    """Returns the plans that differ."""
+    """Returns the plans with differences."""
     return [(seed, *told) for seed in seeds if (told := compare(rank, seed))[1]]

@@ -1,4 +1,4 @@
-"""What goes wrong with ShardedDataParallel on each rank: wrong inputs and uses, killed ranks, passes that end early."""
+"""Errors of ShardedDataParallel on each rank: wrong inputs and uses, killed ranks, passes that end early."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ from torch_sharded_modules import Block, batch_of, loss_of
 
 
 def killed(rank, victim, phase):
-    """Returns what the others are told, and how soon."""
+    """Returns the error that the other ranks get, and after how long."""
     model = sharded("gpt")
     tokens = batch_of(rank, 0)
     loss_of(model(tokens), tokens).backward()
@@ -47,7 +47,7 @@ def error_of(call):
 
 
 class Strange(nn.Module):
-    """A module that is used wrongly."""
+    """A module that is used in wrong ways."""
 
     def __init__(self, use):
         super().__init__()
@@ -77,7 +77,7 @@ class Opaque(nn.Linear):
 
 
 def misuses(rank):
-    """The errors of using parameters where they are not; nothing ends the process."""
+    """Using parameters where they are released raises an error. It must not end the process."""
     strange = {"outside": ShardedDataParallel(Strange(peeks), units=lambda m: getattr(m, "out_features", 0) == 6)}
     returns = nn.Sequential(Returns(6, 6))
     strange["returns"] = ShardedDataParallel(returns, units=[Returns])
@@ -97,7 +97,7 @@ def misuses(rank):
 
 
 def refusals(rank):
-    """Wrong inputs, before anything happens: the module stays as it was and trains afterwards."""
+    """Wrong inputs are refused before anything happens: the module is unchanged and can be trained afterwards."""
     module = made("gpt")
     shapes = [p.shape for p in module.parameters()]
     sparse, meta, lazy = nn.Embedding(4, 4, sparse=True), nn.Linear(2, 2, device="meta"), nn.LazyLinear(2)
@@ -167,7 +167,10 @@ def enter_twice(model):
 
 
 def interrupted(rank):
-    """A backward pass that ends by an exception: the next call says so. One that ends before it: nothing is broken."""
+    """After an exception in a backward pass the next call raises an error.
+
+    After an exception before the backward pass everything still works.
+    """
     model = sharded("gpt")
     tokens = batch_of(rank, 0)
     found = {}
@@ -185,7 +188,7 @@ def interrupted(rank):
 
 
 def dropped(rank):
-    """The last reference to a wrapper ends it."""
+    """Deleting the last reference to a wrapper closes it."""
     model = sharded("gpt")
     tokens = batch_of(rank, 0)
     loss_of(model(tokens), tokens).backward()

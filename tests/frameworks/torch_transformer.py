@@ -1,4 +1,4 @@
-"""A small transformer of torch's layers, and the same with layers that the ranks divide."""
+"""A small transformer of torch's layers, and the same transformer with layers that are divided over the ranks."""
 
 import torch
 import torch.nn.functional as F
@@ -8,11 +8,11 @@ import libdsc as dsc
 from libdsc.torch import functional as dscf
 from libdsc.torch import layers
 
-VOCAB, WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 53, 24, 12, 2, 12, 2  # ranks do not divide the vocabulary
+VOCAB, WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 53, 24, 12, 2, 12, 2  # the number of ranks does not divide the vocabulary
 
 
 class Plain:
-    """The layers of one process."""
+    """The layers of a model in one process."""
 
     embedding, up, down = nn.Embedding, nn.Linear, nn.Linear
 
@@ -32,7 +32,10 @@ class Plain:
 
 
 class Divided(Plain):
-    """The layers of the ranks of a group. With sequence parallelism a rank has a part of the context between them."""
+    """The layers of a model that a group of ranks divides.
+
+    With sequence parallelism each rank has a part of the context between them.
+    """
 
     def __init__(self, group, size, sequence_parallel):
         self.group, self.size, self.sequence_parallel = group, size, sequence_parallel
@@ -80,7 +83,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The table of words is that of the scores too."""
+    """The table of words is also used for the scores."""
 
     def __init__(self, kind, dtype):
         super().__init__()
@@ -107,7 +110,7 @@ def batch(step):
 
 
 def trained(model, steps=3):
-    """The losses of some steps; the model has the last step's gradients."""
+    """Trains for some steps and returns the losses. The model keeps the gradients of the last step."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.5), []
     for step in range(steps):
         optimizer.zero_grad()
@@ -119,7 +122,7 @@ def trained(model, steps=3):
 
 
 def part(whole, like, rank, size):
-    """A rank's part of a whole tensor."""
+    """Returns a rank's part of a whole tensor."""
     for dim, (extent, own) in enumerate(zip(whole.shape, like.shape)):
         if extent != own:
             rows = dsc.split_range(extent, size, rank)

@@ -3,9 +3,9 @@
 
     torch_upstream.py [--backend dsc|gloo|replaced] [--ranks N] [--json FILE] [NAME ...]
 
-NAME is a test or a pattern such as "test_all_reduce*"; all without one. "replaced" is the backend "gloo" after
-libdsc.torch.replace_gloo(): tests that are only for gloo run over libdsc then. Prints a line per test, and exits with 1 if
-one failed. The module is in torch's wheel; what starts it is not, so this does.
+NAME is a test or a pattern such as "test_all_reduce*"; without NAME all tests run. "replaced" is the backend "gloo"
+after libdsc.torch.replace_gloo(): tests that are only for gloo then run over libdsc. Prints a line per test, and exits
+with 1 if one failed. torch's wheel contains the tests but not the program that starts them, so this program does.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def arguments():
 
 
 def prepare(options):
-    """Sets what the module reads from the environment when it is imported."""
+    """Sets the environment that the module reads when it is imported."""
     os.environ["BACKEND"] = "gloo" if options.backend == "replaced" else options.backend
     os.environ["WORLD_SIZE"] = str(options.ranks)
     os.environ["TEMP_DIR"] = tempfile.mkdtemp(prefix="dsc-torch-")
@@ -54,7 +54,7 @@ def test_class(options):
     from torch.testing._internal.distributed import distributed_test
 
     if options.backend == "replaced":
-        # These tests want events of gloo's threads in the profiler, and libdsc's are on the caller's.
+        # These tests expect profiler events of gloo's threads, but libdsc's events are on the caller's thread.
         for name in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):
             getattr(distributed_test, name).clear()
 
@@ -64,7 +64,7 @@ def test_class(options):
             self._fork_processes()
 
         def _fork_processes(self):
-            """Forks ranks, which need not import torch again; nothing has used it here."""
+            """Forks the ranks, so that they need not import torch again. This process has not used torch yet."""
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     return TestUpstream

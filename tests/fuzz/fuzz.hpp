@@ -1,4 +1,5 @@
-// What the fuzz targets share. One program holds them all; each judges its input by an oracle of its own.
+// What the fuzz targets share. One program contains all targets. Each target checks its input with its own
+// oracle.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace dsc::fuzz {
 
 using Bytes = std::string_view;
 
-// Numbers and texts from the front of an input; zero and empty once it is used up.
+// Takes numbers and texts from the front of an input. At the end they are zero and empty.
 class Input {
  public:
   explicit Input(Bytes bytes) : rest_(bytes) {}
@@ -23,7 +24,7 @@ class Input {
     return taken;
   }
 
-  // Up to `end`, which is dropped; all that is left if it does not come.
+  // Takes bytes up to `end`, which is dropped, or all remaining bytes if `end` does not occur.
   Bytes until(char end) {
     const Bytes taken = take(std::min(rest_.find(end), rest_.size()));
     take(1);
@@ -43,7 +44,7 @@ class Input {
   Bytes rest_;
 };
 
-// Ends the run, with the place, if an oracle is contradicted.
+// If `holds` is false, ends the run and reports the place.
 void require(bool holds, const char* what, const char* file, int line);
 #define FUZZ_REQUIRE(condition) ::dsc::fuzz::require((condition), #condition, __FILE__, __LINE__)
 

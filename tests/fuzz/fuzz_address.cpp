@@ -1,5 +1,5 @@
-// Where a job meets: init_method, ports, and the lists of hosts that launchers write, each against what was
-// written or a plainer reader.
+// The address where a job meets: init_method, ports, and host lists of launchers. Each is compared with what
+// was written, or with a simpler parser.
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -46,7 +46,7 @@ void init_method(Input input) {
   FUZZ_REQUIRE(again && again->host == address->host && again->port == address->port);
 }
 
-// A host and a port that were put together come apart again.
+// A host and a port that were joined to a text must be split into the same parts.
 void put_together(Input input) {
   const int32_t port = 1 + (input.byte() << 8 | input.byte()) % 65535;
   std::string host;
@@ -65,7 +65,7 @@ void port(Input input) {
   FUZZ_REQUIRE(parse_port(text) == (good ? std::optional(static_cast<int32_t>(value)) : std::nullopt));
 }
 
-// Reads a list by its grammar, names and ranges in full; what it takes off the text was of the right form.
+// A parser for the full grammar of names and ranges. What it takes from the text is always valid.
 class SlurmGrammar {
  public:
   explicit SlurmGrammar(std::string_view text) : rest_(text) {}
@@ -150,7 +150,7 @@ std::string json_value(Input& input, int depth) {
   return text + (kind == 3 ? "]" : "}");
 }
 
-// A document that was written here, with its hosts among other members, some of them deep inside.
+// The target writes a document with its hosts among other members, some of which are deeply nested.
 void sagemaker(Input input) {
   std::string before, host;
   for (size_t n = input.below(4); n > 0; --n)
@@ -165,7 +165,7 @@ void sagemaker(Input input) {
   FUZZ_REQUIRE(first_sagemaker_host(json) == (empty ? std::nullopt : std::optional(host)));
 }
 
-// Any bytes: what comes out is a name that a host can have.
+// From any bytes only names that a host can have may result.
 void any_list(Input input) {
   const Bytes text = input.rest();
   for (const auto& host : {first_sagemaker_host(text), host_before_colon(text), plain_host(text)}) {

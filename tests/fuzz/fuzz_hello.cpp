@@ -1,5 +1,5 @@
-// How hosts introduce themselves to each other: what is written is read by every host, what was changed is
-// refused or means what the bytes say, and refusals are told as they came.
+// The hello messages between hosts: every host can read what was written, changed bytes are refused or mean
+// what they say, and refusals are reported as they arrived.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -34,8 +34,8 @@ Read read(Bytes bytes, int32_t reader) {
   return result;
 }
 
-// Byte by byte, as hello.hpp says it: a kind, the library, the nonce, an address, and by host what differs
-// there.
+// A parser that follows hello.hpp byte by byte: a kind, the library, the nonce, an address, and for each host
+// what differs in its address.
 class Model {
  public:
   explicit Model(Bytes bytes) : bytes_(bytes) {}
@@ -92,7 +92,7 @@ void decoding(Input input) {
   }
 }
 
-// Addresses are of one length, as the module makes them; the own one is empty.
+// All addresses have the same length, as in the module, except the host's own address, which is empty.
 void encoding(Input input) {
   std::string nonce(input.take(sizeof(Nonce)));
   nonce.resize(sizeof(Nonce));
@@ -113,7 +113,7 @@ void encoding(Input input) {
     FUZZ_REQUIRE(got.hello.has_value() && got.hello->library == library && got.hello->nonce == nonce);
     FUZZ_REQUIRE(got.hello->address == addresses[host]);
   }
-  FUZZ_REQUIRE(!read(written, static_cast<int32_t>(hosts)).hello);  // there is no such host
+  FUZZ_REQUIRE(!read(written, static_cast<int32_t>(hosts)).hello);  // this host does not exist
   const size_t cut = input.byte() % written.size();
   FUZZ_REQUIRE(!read(Bytes(written).substr(0, cut), static_cast<int32_t>(hosts - 1)).hello);
 }

@@ -1,5 +1,5 @@
-// Host files and selections of dscrun: what is read can be written and read again, and a selection takes of
-// each host what the same words, as an exclusion, leave out.
+// Host files and selections of dscrun. What was parsed can be written and parsed again. A selection takes
+// exactly those slots that the same words, as an exclusion, leave out.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -39,7 +39,7 @@ void check_hosts(const Hosts& hosts) {
   FUZZ_REQUIRE(dscrun::parse_host_file(text) == hosts);
 }
 
-// In the order of the file, and no slot that it does not have.
+// The order is that of the file, and no slot is new.
 void check_part_of(const Hosts& part, const Hosts& hosts) {
   auto next = hosts.begin();
   for (const Host& host : part) {
@@ -49,7 +49,7 @@ void check_part_of(const Hosts& part, const Hosts& hosts) {
   }
 }
 
-// Nothing if the words are refused.
+// Returns nothing if the words are refused.
 std::optional<Hosts> select(const Hosts& hosts, std::string_view include, std::string_view exclude) {
   try {
     const Hosts chosen = dscrun::select_hosts(hosts, include, exclude);
@@ -77,7 +77,8 @@ void check_selection(const Hosts& hosts, std::string_view words) {
     return;
   }
   Slots taken = slots_of(*in), left = slots_of(*out);
-  if (names_a_host_twice(words)) return;  // the last word counts for one, both for the other
+  // an inclusion uses only the last of two words for a host, an exclusion uses both
+  if (names_a_host_twice(words)) return;
   const size_t both = taken.size() + left.size();
   taken.merge(left);
   FUZZ_REQUIRE(taken.size() == both && taken == slots_of(hosts));
@@ -98,7 +99,7 @@ void fuzz_hosts(Bytes bytes) {
     return;
   }
   check_hosts(hosts);
-  constexpr size_t kMostSlots = 256;  // more say nothing more, and take long
+  constexpr size_t kMostSlots = 256;  // more slots test nothing new and take long
   size_t slots = 0;
   for (const Host& host : hosts) slots += host.slots.size();
   if (slots <= kMostSlots) check_selection(hosts, words);

@@ -1,5 +1,5 @@
-// Any environment gives a launch that makes sense, or an error that names what is wrong. The report agrees
-// with the search, and rank and size are those of the first source that gives both.
+// Every environment gives a valid launch, or an error that names what is wrong. The report agrees with the
+// search, and rank and size are those of the first source that gives both.
 #include <charconv>
 #include <iterator>
 #include <optional>
@@ -48,7 +48,7 @@ const std::vector<std::string>& known_names() {
   return names;
 }
 
-// Of a name in known_names(); their number if it is not there.
+// Returns the index of a name in known_names(), or their number if the name is unknown.
 size_t place_of(std::string_view name) {
   static const std::unordered_map<std::string_view, size_t> places = [] {
     std::unordered_map<std::string_view, size_t> all;
@@ -59,7 +59,7 @@ size_t place_of(std::string_view name) {
   return place == places.end() ? known_names().size() : place->second;
 }
 
-// The input in its lines NAME=VALUE; a name that means nothing stands for one that does.
+// The input as lines NAME=VALUE. An unknown name is mapped to a known one.
 class Setting {
  public:
   explicit Setting(Input input) : values_(known_names().size()) {
@@ -114,7 +114,7 @@ LaunchOptions options_of(const Setting& setting) {
   return options;
 }
 
-// A server's answer is what ask_pmix() lets through.
+// The answer of a PMIx server, limited to what ask_pmix() can return.
 PmixJob answer_of_pmix(const Setting& setting) {
   if (setting.find("pmix_refuses")) throw Error(DSC_ERR_NO_BACKEND, "libpmix refuses");
   PmixJob job;
@@ -127,7 +127,7 @@ PmixJob answer_of_pmix(const Setting& setting) {
   return job;
 }
 
-// All of the search's inputs, as functions of one setting.
+// All inputs of the search, computed from one setting.
 struct World {
   explicit World(const Setting& given) : setting(given) {}
 
@@ -168,7 +168,7 @@ void check_launch(const Launch& launch) {
   if (launch.way != MeetingWay::kTcp) FUZZ_REQUIRE(launch.told_through.empty());
 }
 
-// Who reads the error knows where to look.
+// The error must tell a user where to look.
 void check_error(dsc_result_t code, const std::string& text) {
   FUZZ_REQUIRE(code == DSC_ERR_INVALID_ARG || code == DSC_ERR_CONFIG || code == DSC_ERR_UNSUPPORTED ||
                code == DSC_ERR_NO_BACKEND);
@@ -183,7 +183,7 @@ std::optional<int32_t> whole_number(const std::optional<std::string>& text) {
   return error == std::errc() && end == text->data() + text->size() ? std::optional(value) : std::nullopt;
 }
 
-// Who the rank is said to be by the first source, for the sources that need no more than this to be read.
+// Checks the rank for the first source that gives one, for those sources that need no other variables.
 void check_precedence(const World& world, const Launch& launch) {
   if (world.options.rank >= 0) {
     FUZZ_REQUIRE(launch.source == "options" && launch.rank == world.options.rank);
@@ -240,7 +240,7 @@ void fuzz_launch(Bytes bytes) {
   const LaunchFindings findings =
       explain_launch(world.options, world.environment, world.locate, world.ask_pmix);
   check_findings(findings);
-  // A rank outside its world is an error only in the report: ranks that start leave it to their meeting.
+  // A rank outside of its world is an error only in the report. Ranks that start detect it when they meet.
   const bool outside = launch && (launch->rank < 0 || launch->rank >= launch->world_size);
   FUZZ_REQUIRE(findings.code == (outside ? DSC_ERR_CONFIG : code));
   if (!outside) FUZZ_REQUIRE(findings.error == text);

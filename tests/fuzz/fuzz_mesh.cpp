@@ -1,5 +1,5 @@
-// Orders of meshes: a text is taken exactly where the rules say so, and then ranks and groups are those of
-// plain counting.
+// Orders of meshes: a text is accepted exactly if the rules allow it, and ranks and groups then equal those
+// of plain counting.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -13,14 +13,14 @@
 namespace dsc::fuzz {
 namespace {
 
-constexpr int32_t kMostRanks = 512;  // more say nothing more, and take long
+constexpr int32_t kMostRanks = 512;  // more ranks test nothing new and take long
 
 bool is_name(std::string_view text) {
   const std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
   return !text.empty() && text.size() < 32 && text.find_first_not_of(letters) == std::string_view::npos;
 }
 
-// Every token once, and none but axes; nothing where that does not hold.
+// Returns the tokens if every token occurs once and is an axis, otherwise nothing.
 std::optional<std::set<std::string_view>> tokens_of(std::string_view text,
                                                     const std::vector<MeshAxis>& axes) {
   std::set<std::string_view> tokens;
@@ -65,7 +65,7 @@ auto accepted(Make&& make) -> std::optional<decltype(make())> {
   }
 }
 
-// Counts up through the coordinates in the order's own words.
+// Counts through the coordinates in the order of the text.
 void check_ranks(const RankMesh& mesh, const std::string& order) {
   FUZZ_REQUIRE(mesh.order_text().starts_with(order));
   std::vector<int32_t> now(mesh.axes().size(), 0);
@@ -114,7 +114,8 @@ void check_experts(const RankMesh& dense, int32_t ep, int32_t tp) {
 
 }  // namespace
 
-// The order, axes to ask for, ep and tp of experts, and the axes: a name up to '=', and a byte for its size.
+// The input has the order, the requested axes, ep and tp of experts, and the axes: each a name up to '=' and
+// a byte for its size.
 void fuzz_mesh(Bytes bytes) {
   Input input(bytes);
   const std::string order(input.until('\n'));
@@ -125,7 +126,7 @@ void fuzz_mesh(Bytes bytes) {
     std::string name(input.until('='));
     settings.axes.push_back({std::move(name), static_cast<int32_t>(input.below(6))});
   }
-  if (order.find('\0') != std::string::npos) return;  // no text of C
+  if (order.find('\0') != std::string::npos) return;  // not a C string
   settings.order = order.c_str();
   int64_t ranks = 1;
   for (const MeshAxis& axis : settings.axes) ranks *= std::max(axis.size, 1);

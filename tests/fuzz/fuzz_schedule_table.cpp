@@ -1,4 +1,4 @@
-// Schedules from tables of operations: whatever is accepted can be run, with messages in either place.
+// Schedules from tables of operations: every accepted schedule can be run, with both positions of messages.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kMostOperations = 1024;
 
-// Three bits for the operation (6 and 7: the next stage), one for a pair, two each for chunk and micro-batch.
+// Three bits select the operation (6 and 7: the next stage), one bit a pair, two bits each the chunk and the
+// micro-batch.
 std::vector<StageOrder> orders_of(Input& input, int32_t stages) {
   std::vector<StageOrder> orders(static_cast<size_t>(stages));
   size_t stage = 0;
@@ -45,7 +46,7 @@ std::shared_ptr<const PipelinePlan> accepted(ScheduleSpec spec, std::vector<Stag
 
 }  // namespace
 
-// Stages, micro-batches, chunks, flags, and the table.
+// The input has stages, micro-batches, chunks, flags, and the table.
 void fuzz_schedule_table(Bytes bytes) {
   Input input(bytes);
   ScheduleSpec spec;

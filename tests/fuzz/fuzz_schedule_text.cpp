@@ -1,4 +1,4 @@
-// Schedules' texts: what is read can be written again and reads as the same, and all of it can be run.
+// Schedules as text: a parsed schedule can be written, parses as the same schedule, and can be run.
 #include <memory>
 #include <string>
 
@@ -25,7 +25,7 @@ std::shared_ptr<const PipelinePlan> accepted(Bytes text, PipeFormat format) {
 
 }  // namespace
 
-// A byte for the format, and the text.
+// The input has a byte for the format, then the text.
 void fuzz_schedule_text(Bytes bytes) {
   Input input(bytes);
   const auto format = static_cast<PipeFormat>(1 + input.below(kFormats));

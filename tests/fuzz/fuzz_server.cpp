@@ -1,5 +1,5 @@
-// The server against the model: requests over several connections, waits that others end, waits that are
-// cancelled, connections that end in the middle of a frame or send what is none.
+// The server, compared with the model: requests over several connections, waits that others end, canceled
+// waits, connections that end in the middle of a frame or send invalid frames.
 #include <sys/socket.h>
 
 #include <array>
@@ -41,7 +41,7 @@ class Wire {
     return text;
   }
 
-  // Says no more, and sees that the other side ends as well.
+  // Sends nothing more, and waits until the other side ends as well.
   void end() {
     ::shutdown(fd_.get(), SHUT_WR);
     server_.run();
@@ -53,7 +53,7 @@ class Wire {
   }
 
  private:
-  // libFuzzer's own alarm interrupts.
+  // libFuzzer's alarm interrupts calls
   ssize_t receive(char* to, size_t most) {
     ssize_t got;
     do got = ::recv(fd_.get(), to, most, 0);
@@ -65,7 +65,7 @@ class Wire {
   UniqueFd fd_;
 };
 
-// A connection that has proved its token.
+// A connection that has proved that it knows the token.
 class Client {
  public:
   explicit Client(ServerUnderTest& server) : wire_(server) {
@@ -96,7 +96,7 @@ class Client {
     return decode_reply(payload_of(frame)).value();
   }
 
-  // Something that the server cannot take, of several kinds.
+  // Sends one of several kinds of data that the server must refuse.
   void send_broken(Input& input) {
     std::string frame = outgoing_->seal(FrameType::kRequest, encode(StoreRequest{}));
     const size_t place = input.byte() % frame.size();
@@ -127,7 +127,7 @@ class Client {
   std::string last_;
 };
 
-// One run: what its clients do, one after another. Connections stay for the next run.
+// One run: what its clients do, one after another. The connections are kept for the next run.
 class Session {
  public:
   explicit Session(std::unique_ptr<ServerUnderTest> server) : server_(std::move(server)) {}
@@ -158,7 +158,7 @@ class Session {
     Client& client = client_at(index);
     if (action == 1) return break_up(index, input);
     if (client.waits_for) return cancel(client);
-    if (action == 2) return client.send(FrameType::kCancel, "");  // of nothing
+    if (action == 2) return client.send(FrameType::kCancel, "");  // cancels a wait that does not exist
     StoreRequest request = request_from(input);
     if (action == 3) {
       request.value.resize(kMostUnaskedBytes + input.byte());
@@ -182,7 +182,7 @@ class Session {
     settle();
   }
 
-  // There is room, for nobody else asks.
+  // The server must grant the room, because no other client asks.
   static void ask_for_room(Client& client, size_t bytes) {
     ByteWriter writer;
     writer.number(static_cast<uint32_t>(bytes));
@@ -234,7 +234,7 @@ class Session {
     FUZZ_REQUIRE(reply.code == DSC_OK ? reply.value == expected.value : !reply.value.empty());
   }
 
-  // The server has seen all that was done.
+  // Waits until the server has seen everything.
   void settle() {
     size_t members = 0, waiting = 0;
     for (const auto& client : clients_) {

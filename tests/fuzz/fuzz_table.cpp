@@ -1,4 +1,5 @@
-// The store's table against the model: each reply, each error, and all that is kept after each request.
+// The store's table, compared with the model: each reply, each error, and the whole content after each
+// request.
 #include <algorithm>
 
 #include "base/guard.hpp"

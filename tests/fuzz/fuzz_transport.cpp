@@ -1,6 +1,6 @@
-// What travels between a store's client and its server. Of a stream of frames that was changed anywhere,
-// exactly the frames before the first change are taken; whatever decodes is what was encoded, and costs
-// memory in proportion.
+// What is sent between a store's client and its server. If a stream of frames was changed anywhere, exactly
+// the frames before the first change are accepted. A decoded message equals the encoded one, and needs memory
+// in proportion to its size.
 #include <sanitizer/allocator_interface.h>
 
 #include <string>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kPlaces = 256;
 
-// A key of each input's own: libFuzzer sees what is compared, and would learn to write codes of a fixed one.
+// The key depends on the input. With a fixed key libFuzzer would learn valid codes, because it sees
+// comparisons.
 Digest key_of(const char* owner, Input input) { return hmac_sha256(owner, {input.rest()}); }
 
 std::vector<std::string> sealed_frames(Input& input, const Digest& key) {
@@ -62,7 +63,7 @@ void change_bytes(std::string& stream, Input& input) {
   }
 }
 
-// One frame off the front; nothing if the receiver refuses it, or it is not whole.
+// Takes one frame from the front. Returns nothing if the receiver refuses it or it is not complete.
 std::string take_frame(FrameCounter& receiver, Bytes& stream) {
   if (stream.size() < kFrameHeadBytes) return {};
   const auto payload = receiver.payload_bytes(stream.substr(0, kFrameHeadBytes));
@@ -102,7 +103,7 @@ void frames(Input input) {
   FUZZ_REQUIRE(take_frame(stranger, rest).empty());
 }
 
-// A first message of another version is not read any further.
+// The rest of a first message of another version is not read.
 template <typename Message>
 void check_message(Bytes bytes, size_t whole, const std::optional<Message>& message) {
   const std::string magic = encode(Message{}).substr(0, sizeof(uint64_t));
@@ -118,7 +119,7 @@ void check_message(Bytes bytes, size_t whole, const std::optional<Message>& mess
 }
 
 void handshake(Input input) {
-  // Half of the inputs begin as they should.
+  // Half of the inputs begin correctly.
   const bool begun = input.below(2) == 1;
   const std::string start = begun ? encode(ServerHello{}).substr(0, 12) : std::string();
   const std::string bytes = start + std::string(input.rest());
@@ -128,7 +129,7 @@ void handshake(Input input) {
 
 size_t heap_bytes() { return __sanitizer_get_current_allocated_bytes(); }
 
-// An empty key takes 4 bytes to send and a string of 32 to keep; vectors grow to twice what they hold.
+// An empty key takes 4 bytes to send, but a string of 32 bytes to keep. Vectors grow to twice their size.
 constexpr size_t kMostGrowth = 2 * sizeof(std::string) / sizeof(uint32_t);
 constexpr size_t kOverhead = 1024;
 

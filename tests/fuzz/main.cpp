@@ -1,4 +1,4 @@
-// Where libFuzzer comes in. DSC_FUZZ_TARGET names the target.
+// The entry point for libFuzzer. DSC_FUZZ_TARGET names the target.
 #include <cstdio>
 #include <cstdlib>
 

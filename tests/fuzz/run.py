@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a fuzz target: on the committed corpus first, then on what libFuzzer makes of it."""
+"""Runs a fuzz target, first on the committed corpus, then on inputs that libFuzzer derives from it."""
 
 import argparse
 import base64
@@ -15,12 +15,12 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from repetitions import repetitions  # noqa: E402
 
 SKIPPED = 77
-# One input may take long on a busy machine, but not for ever; and no input may cost much memory.
+# An input may take long on a busy machine, but not forever. No input may need much memory.
 LIMITS = ["-timeout=60", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-len_control=0", "-error_exitcode=1"]
 
 
 def has_libfuzzer(clang: str) -> bool:
-    """Whether this clang links a program of libFuzzer and the sanitizers."""
+    """Returns whether this clang can link a program with libFuzzer and the sanitizers."""
     source = '#include <stddef.h>\n#include <stdint.h>\nextern "C" int LLVMFuzzerTestOneInput(const uint8_t*, size_t) { return 0; }\n'
     with tempfile.TemporaryDirectory() as folder:
         command = [clang, "-fsanitize=fuzzer,address,undefined", "-x", "c++", "-", "-o", f"{folder}/probe"]
@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Corpus:
-    """Inputs of one target: one per line, in base64."""
+    """The inputs of one target: one per line, in base64."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -71,7 +71,7 @@ def fuzz(options: argparse.Namespace, command: list[str], found: pathlib.Path, c
 
 
 def keep(command: list[str], found: pathlib.Path, corpus: Corpus) -> int:
-    """The fewest inputs that reach all code that any input reaches."""
+    """Keeps the smallest number of inputs that reach all code that any input reaches."""
     with tempfile.TemporaryDirectory() as committed, tempfile.TemporaryDirectory() as merged:
         corpus.unpack(pathlib.Path(committed))
         result = subprocess.run([*command, "-merge=1", "-use_counters=0", merged, committed, found]).returncode
@@ -96,7 +96,8 @@ def main() -> int:
     found = options.work / "corpus" / options.target
     found.mkdir(parents=True, exist_ok=True)
     command = [options.program, *LIMITS, f"-max_len={options.max_len}", f"-artifact_prefix={options.work}/{options.target}-"]
-    corpus = Corpus(HERE / "corpus" / f"{options.target.removesuffix('_tcp')}.txt")  # the same requests
+    # both targets of the server use the same requests
+    corpus = Corpus(HERE / "corpus" / f"{options.target.removesuffix('_tcp')}.txt")
     return keep(command, found, corpus) if options.keep else fuzz(options, command, found, corpus)
 
 

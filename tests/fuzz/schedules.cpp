@@ -13,12 +13,12 @@ namespace dsc::fuzz {
 namespace {
 
 struct Place {
-  size_t first = 0, last = 0;  // instructions
+  size_t first = 0, last = 0;  // indices of instructions
   int32_t buffer = -1;
   int forward = 0, input_half = 0, weight_half = 0;
 };
 
-using Places = std::map<std::pair<int32_t, int32_t>, Place>;  // by chunk and micro-batch
+using Places = std::map<std::pair<int32_t, int32_t>, Place>;  // key: chunk and micro-batch
 
 void note(Places& places, size_t number, const Instruction& it) {
   const auto [at, is_new] = places.try_emplace({it.chunk, it.micro_batch});
@@ -34,7 +34,7 @@ void note(Places& places, size_t number, const Instruction& it) {
 void check_places(const Places& places, const ScheduleSpec& spec) {
   FUZZ_REQUIRE(places.size() == static_cast<size_t>(spec.chunks) * static_cast<size_t>(spec.micro_batches));
   const int halves = spec.forward_only ? 0 : 1;
-  std::map<int32_t, std::map<size_t, size_t>> used;  // first and last instruction, by buffer
+  std::map<int32_t, std::map<size_t, size_t>> used;  // for each buffer: first and last instruction
   for (const auto& [key, place] : places) {
     FUZZ_REQUIRE(place.forward == 1 && place.input_half == halves && place.weight_half == halves);
     FUZZ_REQUIRE(used[place.buffer].emplace(place.first, place.last).second);

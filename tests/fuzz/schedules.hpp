@@ -1,12 +1,12 @@
-// What must hold of every schedule that is accepted, whoever made it.
+// Rules that every accepted schedule must follow, from any source.
 #pragma once
 
 #include "pipeline/plan.hpp"
 
 namespace dsc::fuzz {
 
-// Lowers every stage: all passes once, messages that complete even when every send waits for its receive, and
-// no two micro-batches in a buffer at once.
+// Lowers every stage and checks: all passes occur once, messages complete even if every send waits for its
+// receive, and a buffer never holds two micro-batches.
 void check_lowering(const PipelinePlan& plan);
 
 }  // namespace dsc::fuzz

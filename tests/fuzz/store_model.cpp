@@ -10,7 +10,8 @@ namespace {
 
 using Wide = __int128;
 
-// The number of a text of digits, with or without a minus; nothing if it is none, or not one of 64 bits.
+// Parses a number of digits with an optional minus. Returns nothing for other texts and for numbers that do
+// not fit into 64 bits.
 std::optional<Wide> number_in(const std::string& text) {
   const bool negative = text.starts_with('-');
   const std::string digits = text.substr(negative ? 1 : 0);
@@ -41,7 +42,7 @@ int64_t number_from(Input& input) {
                     : std::numeric_limits<int64_t>::min() + (choice & 14);
 }
 
-// Of the usual form, none, or anything.
+// Returns a usual, an empty or a random text.
 std::string will_from(Input& input) {
   const uint8_t choice = input.byte();
   if (choice < 0x20) return "";

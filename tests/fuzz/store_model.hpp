@@ -1,5 +1,5 @@
-// A store in its plainest form, written from the documented rules: what KeyTable and the server have to agree
-// with.
+// A store in its simplest form, written from the documented rules. KeyTable and the server must agree with
+// it.
 #pragma once
 
 #include <map>
@@ -11,17 +11,17 @@
 
 namespace dsc::fuzz {
 
-// Small, so that every limit is met.
+// Small, so that every limit is reached.
 inline constexpr StoreLimits kSmallLimits{.key_bytes = 3, .value_bytes = 24, .keys = 5, .total_bytes = 64};
 
-// A request out of few bytes: of the usual form, or with anything in it.
+// Makes a request from a few bytes: in the usual form, or with any content.
 StoreRequest request_from(Input& input);
 
 class StoreModel {
  public:
   struct Answer {
     bool waits = false;
-    StoreReply reply;  // of an error only its code
+    StoreReply reply;  // for an error only its code is compared
   };
 
   Answer apply(const StoreRequest& request);

@@ -75,7 +75,8 @@ class WholeServer : public ServerUnderTest {
     return options;
   }
 
-  // Each of loopback's has ports of its own; those of one would be used up within a minute.
+  // Each address of the loopback network has its own ports. The ports of one address would be used up within
+  // a minute.
   void bind_to_another_address(int fd) {
     sockaddr_in own{};
     own.sin_family = AF_INET;

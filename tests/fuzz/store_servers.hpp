@@ -1,4 +1,4 @@
-// The store's server as the fuzz targets meet it.
+// The store's server as the fuzz targets use it.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,18 @@ class ServerUnderTest {
  public:
   virtual ~ServerUnderTest() = default;
 
-  // A client's end of a new connection. Who receives there waits no longer than kPatienceMs.
+  // Returns a client's end of a new connection. A receive on it waits at most kPatienceMs.
   virtual UniqueFd connect() = 0;
-  // To be called after each thing that is said to it.
+  // Must be called after everything that is sent to the server.
   virtual void run() = 0;
   virtual StoreServer::Counts counts() = 0;
 };
 
-// Only its state machine: no thread, and pairs of sockets in place of TCP. run() lets it do all that it can,
-// so that an input always does the same.
+// Only the state machine of the server, without a thread, with socket pairs instead of TCP. run() lets it do
+// everything that it can, so that the same input always has the same effect.
 std::unique_ptr<ServerUnderTest> bare_server();
 
-// As jobs have it, with its thread, behind TCP.
+// The server as jobs use it: with its thread, over TCP.
 std::unique_ptr<ServerUnderTest> whole_server();
 
 }  // namespace dsc::fuzz

@@ -1,4 +1,4 @@
-/* One model in host memory and one on a device, which are given the same gradients and compared bit by bit.
+/* One model in host memory and one on a device. Both get the same gradients and are compared bit by bit.
  */
 #ifndef BOTH_MEMORIES_H
 #define BOTH_MEMORIES_H
@@ -11,8 +11,8 @@
 
 enum { PARAMS = 6, MOST = 3000, STEPS = 5, MEMORIES = 2 };
 
-/* For ranks that meet before their next call, also on a busy machine. A reducer's communicator has the
- * time-out that the world had when it was made, so that making it must fit in as well. */
+/* For ranks that meet before their next call, even on a busy machine. The time-out must also be long enough
+ * for creating the reducer, whose communicator takes over the world's time-out. */
 enum { SHORT_TIMEOUT_MS = 6000 };
 
 static const int64_t shapes[PARAMS][2] = {{40, 33}, {7, 1}, {60, 50}, {1, 1}, {257, 1}, {16, 17}};
@@ -20,7 +20,7 @@ static const char* const names[PARAMS] = {"a", "b", "c", "d", "e", "f"};
 
 static inline size_t count_of(int p) { return (size_t)(shapes[p][0] * shapes[p][1]); }
 
-/* One of the two models: memory 0 is the host's, 1 the device's. */
+/* One of the two models: memory 0 is the host, 1 is the device. */
 typedef struct model {
   int memory;
   dsc_bucket_reducer_t* reducer;
@@ -29,10 +29,10 @@ typedef struct model {
 } model_t;
 
 typedef struct settings {
-  int32_t dtype;      /* of gradients */
-  int32_t grad_dtype; /* of buckets; 0: the same */
+  int32_t dtype;      /* the type of the gradients */
+  int32_t grad_dtype; /* the type of the buckets; 0: that of the gradients */
   int32_t average;
-  const char* hook; /* NULL: none */
+  const char* hook; /* NULL: no hook */
 } settings_t;
 
 static inline size_t bytes_of(int32_t dtype) {
@@ -100,7 +100,7 @@ static inline int drop(rank_t* self, model_t* model) {
   return 0;
 }
 
-/* Bits of finite numbers that are neither too large nor too small for a sum of some of them. */
+/* Writes finite numbers whose sums of a few neither overflow nor underflow. */
 static inline void fill(void* memory, int32_t dtype, int rank, int step, int p) {
   uint64_t state = (uint64_t)(rank * 1000 + step * 10 + p);
   for (size_t i = 0; i < count_of(p); ++i) {
@@ -109,9 +109,9 @@ static inline void fill(void* memory, int32_t dtype, int rank, int step, int p) 
     const float f32 = value * (i % 7 == 0 ? 3.0F : 0.3F);
     uint32_t wide = 0;
     memcpy(&wide, &f32, sizeof wide);
-    const uint16_t upper = (uint16_t)(wide >> 16);              /* a bf16 */
-    const uint16_t half = (uint16_t)((bits & 0x83ff) | 0x3400); /* an f16 from 0.25 to 0.5 */
-    const uint8_t byte = (uint8_t)((bits & 0x83) | 0x30);       /* small in both types */
+    const uint16_t upper = (uint16_t)(wide >> 16);              /* as bf16 */
+    const uint16_t half = (uint16_t)((bits & 0x83ff) | 0x3400); /* as f16, from 0.25 to 0.5 */
+    const uint8_t byte = (uint8_t)((bits & 0x83) | 0x30);       /* small in both 8-bit types */
     if (dtype == DSC_DTYPE_F32) ((float*)memory)[i] = f32;
     if (dtype == DSC_DTYPE_F64) ((double*)memory)[i] = (double)value / 3;
     if (dtype == DSC_DTYPE_BF16) ((uint16_t*)memory)[i] = upper;
@@ -120,7 +120,7 @@ static inline void fill(void* memory, int32_t dtype, int rank, int step, int p) 
   }
 }
 
-/* Of the odd parameters the gradient is made in its view, where that has the gradient's type. */
+/* The gradients of odd parameters are written in their views if the views have the type of the gradients. */
 static inline int mark(rank_t* self, const settings_t* settings, const model_t* model, int step) {
   char values[MOST * 8];
   for (int p = PARAMS; p-- > 0;) {
@@ -149,7 +149,7 @@ static inline int iterate(rank_t* self, const settings_t* settings, const model_
   return 0;
 }
 
-/* Both models have the same bits, in views or in gradients. */
+/* Checks that both models have the same bits, in views or in gradients. */
 static inline int compare_places(rank_t* self, const settings_t* settings, const model_t models[MEMORIES],
                                  int step, bool of_view) {
   char came[MEMORIES][MOST * 8];

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# no_card_test.sh TEST: without a card and without the fakes a test on devices ends with 77, and says why.
+# no_card_test.sh TEST: without a card and without the fakes, a test on devices exits with 77 and says why.
 set -uo pipefail
 unset DSC_CUDA_LIBRARY
 said=$(CUDA_VISIBLE_DEVICES='' DSC_TEST_DEVICE=1 "$1" 2>&1 >/dev/null)

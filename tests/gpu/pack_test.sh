@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# pack_test.sh PACK.PY: the folder for another machine is made and below its limit, and its script says what it would do.
+# pack_test.sh PACK.PY: makes the folder for another machine, checks its size, and checks that its script prints its
+# steps.
 set -euo pipefail
 if ! command -v dpkg >/dev/null || ! git -C "$(dirname "$1")" rev-parse 2>/dev/null; then
   echo "skipped: the pack is made of Debian's packages and of a git checkout"

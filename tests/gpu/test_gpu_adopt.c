@@ -1,4 +1,4 @@
-/* NCCL communicators of the program's own: used for a group, and the program's all the time. */
+/* NCCL communicators that the program created: a group uses one, and the program still owns it. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ static int load_nccl(rank_t* self) {
   return 0;
 }
 
-/* The ranks in the opposite order. */
+/* The ranks in reverse order. */
 static int make_own(rank_t* self, void** own) {
   unique_id_t id;
   PASS_ON(load_nccl(self));
@@ -85,7 +85,7 @@ static int used_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_finalize(part));
   CHECK_OK(self, dsc_comm_destroy(part));
   if (self->arg) CHECK_OK(self, dsc_comm_finalize(group));
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* nobody's operation is cut off */
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* so that no rank's operation is cut off */
   CHECK_OK(self, dsc_comm_destroy(group));
   CHECK(self, nccl.all_reduce(data, data, COUNT, NCCL_FLOAT, NCCL_SUM, own, NULL) == 0);
   PASS_ON(check_all(self, data, (float)(self->size * self->size)));
@@ -102,7 +102,7 @@ static void a_group_uses_it_and_leaves_it(void** state) {
   }
 }
 
-/* One of other ranks is refused by all. */
+/* All ranks refuse a communicator of other ranks. */
 static int refused_body(rank_t* self) {
   void* own = NULL;
   dsc_comm_t *half = NULL, *group = NULL;
@@ -123,7 +123,8 @@ static void one_of_other_ranks_is_refused(void** state) {
   assert_int_equal(run_ranks(4, refused_body, NULL), 0);
 }
 
-/* The survivors hear of the death; NCCL's revoke frees the stream, and the program aborts what is its own. */
+/* The survivors get the error of the death. ncclCommRevoke frees the stream, and the program aborts its own
+ * communicator. */
 static int killed_body(rank_t* self) {
   void* own = NULL;
   dsc_comm_t* group = NULL;

@@ -1,4 +1,4 @@
-/* What only devices have: their memory, streams, and arguments that do not go together. */
+/* What only devices have: device memory, streams, and combinations of arguments that are not allowed. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ static void memory_of_devices(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, memory_body, NULL), 0);
 }
 
-/* Refused alone, before anybody else hears of it. */
+/* Only this rank gets the error, before other ranks are involved. */
 static int buffers_body(rank_t* self) {
   float here[COUNT] = {0};
   const char* why = NULL;
@@ -61,7 +61,8 @@ static int buffers_body(rank_t* self) {
   float* const elsewhere = gpu_alloc(BYTES);
   CHECK(self, elsewhere != NULL && gpu_bind(self->options.device));
   CHECK_OK(self,
-           dsc_barrier(self->world, NULL, NULL)); /* nobody waits for another's default stream any more */
+           /* after this no rank waits for the default stream of another rank */
+           dsc_barrier(self->world, NULL, NULL));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, here, data, NULL, NULL));
   CHECK(self,
         strstr(dsc_last_error_message(), "send is in host memory and recv is in device memory") != NULL);
@@ -74,7 +75,7 @@ static int buffers_body(rank_t* self) {
   CHECK_OK(self, sum(self->world, here, here, NULL, NULL));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_batch_end(self->world, NULL, NULL));
   PASS_ON(fill(self, data, 2));
-  CHECK_OK(self, sum(self->world, data, data, NULL, NULL)); /* nothing has happened so far */
+  CHECK_OK(self, sum(self->world, data, data, NULL, NULL)); /* no call has had an effect so far */
   PASS_ON(check_equal(self, data, 2 * (float)self->size));
   int32_t device = -1, backend = -1;
   CHECK_OK(self, dsc_comm_device(self->world, &device));
@@ -98,7 +99,8 @@ static int refused_at(rank_t* self, char* send, char* recv, int32_t dtype, const
   return 0;
 }
 
-/* Sums of whole elements want them aligned; bytes are summed, and anything is moved, wherever it lies. */
+/* Sums of elements that are larger than a byte need aligned memory. Sums of bytes, and moves of any type, do
+ * not. */
 static int alignment_body(rank_t* self) {
   char* const data = gpu_alloc(256);
   CHECK(self, data != NULL);
@@ -128,7 +130,8 @@ static void reductions_want_aligned_elements(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, alignment_body, NULL), 0);
 }
 
-/* Two operations on streams of the library's and one on the caller's, each behind the other. */
+/* Two operations on streams of the library and one on the caller's stream, each ordered after the previous
+ * one. */
 static int streams_body(rank_t* self) {
   void* const stream = gpu_stream();
   float* const data = gpu_alloc(BYTES);
@@ -168,7 +171,7 @@ static void streams_keep_their_order(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, streams_body, NULL), 0);
 }
 
-/* Rank 0 leaves the group at once, and rank 1 calls later what both have part in. */
+/* Rank 0 leaves the group immediately. Rank 1 later calls an operation of both ranks. */
 static int leaving_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   float* const data = gpu_alloc(BYTES);
@@ -189,7 +192,7 @@ static void who_leaves_has_done_its_part(void** state) {
   assert_int_equal(run_ranks(2, leaving_body, NULL), 0);
 }
 
-/* More factors than a communicator keeps. */
+/* Uses more factors than a communicator keeps. */
 static int factors_body(rank_t* self) {
   float* const data = gpu_alloc(BYTES);
   CHECK(self, data != NULL);
@@ -213,7 +216,7 @@ static void factors_come_and_go(void** state) {
 
 enum { SCALED = 777, SCALED_RANKS = 3 };
 
-/* One, and one and a half, which is half of the ones of three ranks. */
+/* The numbers 1 and 1.5. The latter is half of the sum of three ones. */
 typedef struct scaled {
   dsc_dtype_t dtype;
   size_t bytes;
@@ -282,12 +285,12 @@ static void factors_are_for_floating_types(void** state) {
   assert_int_equal(run_ranks(SCALED_RANKS, scaled_body, NULL), 0);
 }
 
-static int32_t never_called(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+static int32_t never_called(void* context, const dsc_op_call_t* call) {
+  (void)context, (void)call;
   return 1;
 }
 
-/* Refused alone, with a reason, and nothing has happened. */
+/* Only this rank gets the error, with a reason, and the call has no effect. */
 static int not_offered_body(rank_t* self) {
   float* const data = gpu_alloc(BYTES);
   dsc_op_t own = 0;
@@ -313,7 +316,8 @@ static void what_is_not_offered_is_refused(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, not_offered_body, NULL), 0);
 }
 
-/* It would have to wait for the other end; refused alone, and nothing has happened. */
+/* The call would have to wait for the other end. Only this rank gets the error, and the call has no effect.
+ */
 static int first_message_body(rank_t* self) {
   void* const stream = gpu_stream();
   float* const data = gpu_alloc(BYTES);
@@ -341,7 +345,7 @@ static void a_first_message_is_not_captured(void** state) {
   assert_int_equal(run_ranks(2, first_message_body, NULL), 0);
 }
 
-/* Cross entropy is computed on the host, and says so before other ranks can notice the call. */
+/* Cross entropy is computed on the host. Device memory is refused before other ranks can notice the call. */
 static int cross_entropy_body(rank_t* self) {
   float logits[4] = {0}, loss[2] = {0};
   const int64_t targets[2] = {0, 1};
@@ -369,7 +373,7 @@ static void cross_entropy_is_for_the_host(void** state) {
   assert_int_equal(run_ranks(2, cross_entropy_body, NULL), 0);
 }
 
-/* So is RMSNorm with its all-reduce, for each of its arrays. */
+/* RMSNorm with its all-reduce also refuses device memory, for each of its arrays. */
 static int rms_norm_body(rank_t* self) {
   static const char* const names[] = {"input", "residual", "weight", "residual_out", "output"};
   float rows[5][4] = {{1, 2, 3, 4}};
@@ -396,7 +400,7 @@ static void rms_norm_is_for_the_host(void** state) {
   assert_int_equal(run_ranks(2, rms_norm_body, NULL), 0);
 }
 
-/* Tokens are exchanged between memory of hosts, also by ranks that are bound to devices. */
+/* Tokens are exchanged between host memory, even if ranks are bound to devices. */
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_of_devices),

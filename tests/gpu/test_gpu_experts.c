@@ -1,4 +1,4 @@
-/* The exchanges of expert parallelism in memory of devices: the same bits as in memory of the host. */
+/* The exchanges of expert parallelism in device memory give the same bits as in host memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,18 +7,19 @@
 #include "cmocka_c.h"
 #include "gpu.h"
 
-/* A buffer of a layer with its mirror on the device, at a distance from where the device allocates. */
+/* A buffer of a layer, and its mirror on the device at an offset from the start of the allocation. */
 typedef struct mirror {
   char *base, *at;
   size_t bytes;
 } mirror_t;
 
-/* The device's buffers of a layer, and how its calls are made. */
+/* The buffers of a layer on the device, and how the calls are made. */
 typedef struct on_device {
   moe_layer_t it;
   void* stream;
   bool is_default_stream, starts;
-  size_t layer, skew; /* its number in the list, and how far buffers are off a multiple of 16 */
+  /* the index of the layer in the list, and the offset of buffers from a multiple of 16 */
+  size_t layer, skew;
   mirror_t tokens, rows, expert_rows, weights, out, returned, gradient, row_gradients, weight_gradients,
       token_gradients;
 } on_device_t;
@@ -46,7 +47,7 @@ static int put(rank_t* self, const mirror_t* mirror, const void* from) {
   return 0;
 }
 
-/* The device has the same bits as the host. */
+/* Checks that the device has the same bits as the host. */
 static int compare(rank_t* self, const on_device_t* on, const mirror_t* mirror, const char* expected,
                    const char* what) {
   char* const found = malloc(mirror->bytes + 1);
@@ -94,7 +95,7 @@ static int close_layer(rank_t* self, on_device_t* on) {
   return moe_layer_close(&on->it, self);
 }
 
-/* Waits for a started call on the stream; others are in its order already. */
+/* Makes the stream wait for a started call. Other calls are already in the stream's order. */
 static int join(rank_t* self, const on_device_t* on, dsc_work_t* work) {
   if (!work) return 0;
   CHECK_OK(self, dsc_work_wait(work, -1, on->stream));
@@ -152,11 +153,11 @@ static int dispatch_backward(rank_t* self, on_device_t* on) {
 static int copy_row(rank_t* self, moe_layer_t* it, size_t row, size_t expert, int32_t source, size_t slot) {
   (void)self, (void)expert, (void)source, (void)slot;
   const size_t bytes = it->sizes.hidden * it->bytes;
-  memcpy(it->rows + row * bytes, it->expert_rows + row * bytes, bytes); /* `rows` was compared before */
+  memcpy(it->rows + row * bytes, it->expert_rows + row * bytes, bytes); /* the rows were compared before */
   return 0;
 }
 
-/* The results of the experts, with NaNs where the padding is. */
+/* Uploads the results of the experts, with NaNs in the padding. */
 static int put_results(rank_t* self, on_device_t* on) {
   memset(on->it.rows, 0xff, on->rows.bytes);
   PASS_ON(moe_each_row(self, &on->it, copy_row));
@@ -248,7 +249,7 @@ static int check_refusal(rank_t* self, dsc_result_t found, dsc_result_t expected
   return 0;
 }
 
-/* Experts that change nothing, with nobody waiting in between. */
+/* Experts that change nothing, without waiting in between. */
 static int put_chain(rank_t* self, on_device_t* on, const char* tokens) {
   const moe_sizes_t* const sizes = &on->it.sizes;
   dsc_work_t* work = NULL;
@@ -281,7 +282,7 @@ static int open_chain(rank_t* self, on_device_t* on, mirror_t* tokens, size_t la
   return put(self, &on->weights, on->it.weights);
 }
 
-/* Nothing behind this on the streams begins before the last rank has come, which takes its time. */
+/* Later work on the streams does not begin before the last rank has joined, which it does late. */
 static int put_gate(rank_t* self, const on_device_t* on, mirror_t* word) {
   PASS_ON(open_mirror(self, on, word, sizeof(float)));
   if (self->rank == self->size - 1) usleep(20000);
@@ -290,7 +291,7 @@ static int put_gate(rank_t* self, const on_device_t* on, mirror_t* word) {
   return 0;
 }
 
-/* The plan is destroyed before the device has done anything with it. */
+/* The plan is destroyed before the device has used it. */
 static int chain_body(rank_t* self) {
   const int misuses = gpu_misuses();
   for (size_t layer = 0; layer < 4; ++layer)
@@ -318,7 +319,7 @@ static void nobody_waits(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, chain_body, NULL), 0);
 }
 
-/* Calls of one plan that are in progress at once. */
+/* Several calls of one plan are in progress at the same time. */
 static int overlap_body(rank_t* self) {
   on_device_t on = {.starts = true, .layer = 3};
   dsc_work_t* works[2] = {NULL, NULL};
@@ -351,7 +352,7 @@ static void several_at_once(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, overlap_body, NULL), 0);
 }
 
-/* A capture that comes before the kernels are loaded is refused. */
+/* A capture before the kernels are loaded is refused. */
 static int early_capture(rank_t* self) {
   on_device_t on = {0};
   PASS_ON(open_layer(self, &on, &layers[0], 0));
@@ -365,7 +366,7 @@ static int early_capture(rank_t* self) {
   return close_layer(self, &on);
 }
 
-/* A graph that is run twice; the plan's first use on the device is in its capture. */
+/* A graph that runs twice. The plan is used on the device for the first time during the capture. */
 static int graph_body(rank_t* self) {
   PASS_ON(early_capture(self));
   for (int starts = 0; starts < 2; ++starts) {
@@ -442,7 +443,7 @@ static int refused_choice(rank_t* self, on_device_t* on) {
       DSC_ERR_UNSUPPORTED, ", expected host memory");
 }
 
-/* No refusal is noticed by others, and the plan goes on. */
+/* Other ranks notice none of these errors, and the plan still works. */
 static int refusals_body(rank_t* self) {
   on_device_t on = {0};
   PASS_ON(open_layer(self, &on, &layers[0], 9));
@@ -463,7 +464,8 @@ static void wrong_inputs(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
 }
 
-/* Rank 0 has rows of another size, or of the host; whoever comes second is told at once. */
+/* Rank 0 has rows of another size, or in host memory. The rank that calls second gets the error immediately.
+ */
 static int mismatch(rank_t* self, bool is_of_host) {
   on_device_t on = {0};
   dsc_work_t* work = NULL;
@@ -487,7 +489,7 @@ static int other_memory_body(rank_t* self) { return mismatch(self, true); }
 
 static void ranks_that_differ(void** state) {
   (void)state;
-  if (getenv("DSC_TEST_HOSTS") != NULL) skip(); /* calls on devices are compared on each host */
+  if (getenv("DSC_TEST_HOSTS") != NULL) skip(); /* calls on devices are only compared within a host */
   assert_int_equal(run_ranks(2, other_size_body, NULL), 0);
   assert_int_equal(run_ranks(2, other_memory_body, NULL), 0);
 }

@@ -1,4 +1,4 @@
-/* What goes wrong on devices: with fakes, which can be told to; kills, stops and mismatches also on real
+/* Failures on devices. Some are injected into the fakes. Kills, stops and mismatches are also tested on real
  * cards. Ranks are processes. */
 #include <signal.h>
 #include <stdio.h>
@@ -12,11 +12,11 @@
 
 enum { COUNT = 1000 };
 
-/* Less than any time-out, more than a busy machine needs; a real NCCL's own abort takes its time. */
+/* Less than any time-out, but more than a busy machine needs. The abort of a real NCCL takes a while. */
 enum { QUICKLY_MS = 15000 };
 
 typedef struct memory {
-  float* data; /* of the device */
+  float* data; /* device memory */
   dsc_comm_t* comm;
 } memory_t;
 
@@ -34,7 +34,7 @@ static dsc_result_t sum(const memory_t* memory, dsc_work_t** work) {
                         work);
 }
 
-/* A sum among all ranks of comm comes out right. */
+/* Checks a sum over all ranks of comm. */
 static int check_sum(rank_t* self, dsc_comm_t* comm) {
   memory_t memory;
   float came[COUNT];
@@ -51,7 +51,8 @@ static int check_sum(rank_t* self, dsc_comm_t* comm) {
   return 0;
 }
 
-/* The operation fails with `code` on this rank, soon, naming `culprit` and itself. */
+/* Checks that the operation soon fails with `code` on this rank, and that the error names `culprit` and the
+ * operation. */
 static int check_failure(rank_t* self, dsc_work_t* work, dsc_result_t code, int32_t culprit, int limit_ms) {
   const int64_t begin = now_ms();
   CHECK_RESULT(self, code, dsc_work_synchronize(work, -1));
@@ -66,12 +67,13 @@ static int check_failure(rank_t* self, dsc_work_t* work, dsc_result_t code, int3
   return 0;
 }
 
-/* The stream that waited for what failed is free again, and so is the process. */
+/* Checks that the stream that waited for the failed operation is idle again, and that the process still
+ * works. */
 static int check_free(rank_t* self) {
   CHECK(self, gpu_synchronize(NULL));
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
-  CHECK(self, sum(&memory, NULL) != DSC_OK); /* the cause, unless a call has told it before */
+  CHECK(self, sum(&memory, NULL) != DSC_OK); /* reports the cause, unless an earlier call has done so */
   CHECK_RESULT(self, DSC_ERR_REVOKED, sum(&memory, NULL));
   gpu_free(memory.data);
   return 0;
@@ -80,7 +82,7 @@ static int check_free(rank_t* self) {
 static int next_world(rank_t* self) {
   CHECK_OK(self, dsc_comm_destroy(self->world));
   dsc_init_options_t options = self->options;
-  char job[64]; /* of this program alone, whatever else runs on this machine */
+  char job[64]; /* used by this program only, whatever else runs on this machine */
   snprintf(job, sizeof job, "%s-after", self->options.job_id);
   options.job_id = job;
   CHECK_OK(self, dsc_init_distributed(&options, &self->world));
@@ -95,10 +97,9 @@ static void run_with_fault(const char* fault, int32_t size, rank_options_t optio
   assert_int_equal(came, failed);
 }
 
-/* --- without a script
- * ------------------------------------------------------------------------------------------- */
+/* --- without injected faults */
 
-/* Gradients of steps that nobody waits for: the death is told soon, by the call after it. */
+/* No call waits for the gradients of some steps. The next call reports the death soon. */
 static int killed_reducer_body(rank_t* self) {
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
@@ -136,7 +137,7 @@ static int killed_body(rank_t* self) {
   memory_t memory;
   dsc_work_t* work = NULL;
   PASS_ON(open_memory(self, &memory, self->world));
-  const dsc_result_t called = sum(&memory, &work); /* the death may be known already */
+  const dsc_result_t called = sum(&memory, &work); /* the library may already know of the death */
   if (called == DSC_OK)
     PASS_ON(check_failure(self, work, DSC_ERR_PEER_DEAD, 1, QUICKLY_MS));
   else
@@ -162,7 +163,7 @@ static int stopped_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
   PASS_ON(ranks_meet(self));
   if (self->rank == 1) {
-    if (fork() == 0) { /* ends it when rank 0 is through */
+    if (fork() == 0) { /* kills this rank after rank 0 is done */
       ranks_await(self, 1);
       kill(getppid(), SIGKILL);
       _exit(0);
@@ -187,7 +188,7 @@ static int late_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
   CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
   PASS_ON(ranks_meet(self));
-  if (self->rank == 1) return ranks_meet(self); /* too late for everything */
+  if (self->rank == 1) return ranks_meet(self); /* arrives after everything has failed */
   memory_t memory;
   dsc_work_t* work = NULL;
   PASS_ON(open_memory(self, &memory, self->world));
@@ -197,7 +198,8 @@ static int late_body(rank_t* self) {
   return ranks_meet(self);
 }
 
-/* As late_body, but nothing tells when it is done: who has not called it is known all the same. */
+/* Like late_body, but the operation has no work that observes its end. The error still names the rank that
+ * has not called it. */
 static int late_on_stream_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
   CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
@@ -215,7 +217,7 @@ static int late_on_stream_body(rank_t* self) {
   return ranks_meet(self);
 }
 
-/* The first message arrives; the second is never sent, and nothing tells when it is done. */
+/* The first message arrives, the second is never sent. The operation has no work that observes its end. */
 static int late_message_body(rank_t* self) {
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
@@ -240,8 +242,8 @@ static int late_message_body(rank_t* self) {
   return ranks_meet(self);
 }
 
-/* Nobody has the work that fails: so the next call is the first to hear why, on the host or on the device,
- * and those behind it hear that it was told. */
+/* The work of the failed operation was destroyed, so the next call is the first to report the cause, on the
+ * host or on the device. Later calls say that it was reported. */
 static int unheld_body(rank_t* self) {
   const bool host_is_first = self->arg != NULL;
   memory_t memory;
@@ -257,7 +259,7 @@ static int unheld_body(rank_t* self) {
   dsc_error_info_t info = {.struct_size = sizeof info};
   for (const int64_t begin = now_ms(); info.code == DSC_OK && now_ms() - begin < QUICKLY_MS; usleep(1000))
     CHECK_OK(self, dsc_comm_error_info(self->world, &info));
-  usleep(100000); /* for the watch to end the work */
+  usleep(100000); /* gives the watching thread time to end the work */
   if (host_is_first) CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_barrier(self->world, NULL, NULL));
   CHECK_RESULT(self, host_is_first ? DSC_ERR_REVOKED : DSC_ERR_TIMEOUT, sum(&memory, NULL));
   CHECK_RESULT(self, DSC_ERR_REVOKED, sum(&memory, NULL));
@@ -265,7 +267,7 @@ static int unheld_body(rank_t* self) {
   return ranks_meet(self);
 }
 
-/* A first message in a group: whoever called it is not the one at fault. */
+/* A first message in a group: the rank that has called it is not the one at fault. */
 static int late_group_body(rank_t* self) {
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
@@ -295,7 +297,8 @@ static void a_rank_that_does_not_come_is_named(void** state) {
   assert_int_equal(run_ranks(2, late_on_stream_body, NULL), 0);
 }
 
-/* Rank 1 sums other things. Whoever comes second starts nothing; the first hears of it. */
+/* Rank 1 sums a different number of elements. The rank that calls second starts nothing, and the first rank
+ * gets the error. */
 static int mismatch_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
   memory_t memory;
@@ -376,8 +379,7 @@ static void a_rank_that_leaves_is_named(void** state) {
   assert_int_equal(run_ranks(2, left_body, NULL), 0);
 }
 
-/* --- told to a fake
- * ---------------------------------------------------------------------------------------------- */
+/* --- injected into a fake */
 
 static int async_error_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
@@ -386,19 +388,19 @@ static int async_error_body(rank_t* self) {
   dsc_work_t* work = NULL;
   PASS_ON(open_memory(self, &memory, self->world));
   const dsc_result_t expected = self->rank == 1 ? DSC_ERR_BACKEND : DSC_ERR_REVOKED;
-  const dsc_result_t called = sum(&memory, &work); /* the error may come before the call returns */
+  const dsc_result_t called = sum(&memory, &work); /* the error may arrive before the call returns */
   if (called == DSC_OK)
     PASS_ON(check_failure(self, work, expected, 1, QUICKLY_MS));
   else
     CHECK(self, called == expected);
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_comm_error_info(self->world, &info));
-  CHECK(self, info.native_code == 6); /* ncclRemoteError, which rank 1 met, on all ranks */
+  CHECK(self, info.native_code == 6); /* ncclRemoteError of rank 1, on all ranks */
   PASS_ON(check_free(self));
   return next_world(self);
 }
 
-/* E1 of the faults that reliability.md lists: NCCL tells of an error when it likes. */
+/* E1 of the faults in reliability.md: NCCL may report an error late. */
 static void an_error_that_nccl_reports_late_ends_all(void** state) {
   (void)state;
   if (gpu_is_real()) skip();
@@ -411,14 +413,14 @@ static int failing_start_body(rank_t* self) {
   const int64_t begin = now_ms();
   CHECK_RESULT(self, DSC_ERR_BACKEND, dsc_init_distributed(&self->options, &self->world));
   CHECK(self, strstr(dsc_last_error_message(), "ncclCommInitRankConfig") != NULL);
-  CHECK(self, now_ms() - begin < RANKS_TIMEOUT_MS / 2); /* nobody waits for the deadline */
+  CHECK(self, now_ms() - begin < RANKS_TIMEOUT_MS / 2); /* no rank waits for the deadline */
   return 0;
 }
 
-/* The first try may take half of it. */
+/* The first attempt may take half of the time-out. */
 static void hasty(rank_t* self) { self->options.init_timeout_ms = self->options.timeout_ms = 12000; }
 
-/* E3: once more with a fresh id, within the deadline. */
+/* E3: start-up is repeated once with a new id, within the deadline. */
 static void a_start_up_that_fails_is_tried_twice(void** state) {
   (void)state;
   if (gpu_is_real()) skip();
@@ -429,7 +431,8 @@ static void a_start_up_that_fails_is_tried_twice(void** state) {
   unsetenv("FAKE_NCCL_FAULT");
 }
 
-/* Both have called it, and NCCL makes no connection: nobody is said not to have called it. */
+/* Both ranks have called the message, but NCCL makes no connection. The error must not say that a rank has
+ * not called it. */
 static int unconnected_body(rank_t* self) {
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
@@ -466,7 +469,7 @@ static int broken_split_body(rank_t* self) {
   return check_free(self);
 }
 
-/* Groups come from ncclCommSplit, which starts nothing up; if that fails, NCCL's communicator is of no use.
+/* Groups are made by ncclCommSplit, which starts nothing up. If it fails, NCCL's communicator is unusable.
  */
 static void groups_are_split(void** state) {
   (void)state;
@@ -475,7 +478,7 @@ static void groups_are_split(void** state) {
   run_with_fault("split_fail@2", 4, NULL, broken_split_body, 0);
 }
 
-/* NCCL does not let rank 0 go, which notices nothing of it; after its time-out it is aborted. */
+/* NCCL's finalize hangs on rank 0, which does not notice. The communicator is aborted after its time-out. */
 static int held_back_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
@@ -507,7 +510,7 @@ static int stuck_body(rank_t* self) {
     PASS_ON(ranks_meet(self));
     usleep(300000);
     CHECK_OK(self, dsc_comm_abort(self->world));
-    sleep(30); /* as long as rank 0 needs, and only then the time to meet begins */
+    sleep(30); /* as long as rank 0 needs; the time limit of ranks_meet() begins afterwards */
     PASS_ON(ranks_meet(self));
     _exit(ranks_meet(self));
   }
@@ -524,7 +527,7 @@ static int stuck_body(rank_t* self) {
   alone.world_size = 1;
   CHECK_OK(self, dsc_comm_destroy(self->world));
   CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, dsc_init_distributed(&alone, &next));
-  _exit(ranks_meet(self)); /* as the message says */
+  _exit(ranks_meet(self)); /* as the message says, the process must end */
 }
 
 /* E4. */
@@ -540,7 +543,7 @@ static int sticky_body(rank_t* self) {
   PASS_ON(open_memory(self, &memory, self->world));
   for (int i = 0; i < 100; ++i) {
     dsc_work_t* work = NULL;
-    gpu_upload(memory.data, &i, sizeof i); /* one of these breaks it */
+    gpu_upload(memory.data, &i, sizeof i); /* FAKE_CUDA_STICKY_AT makes one of these calls fail */
     dsc_result_t result = sum(&memory, &work);
     if (result == DSC_OK) result = dsc_work_synchronize(work, -1);
     dsc_work_destroy(work);

@@ -5,7 +5,7 @@
 #include "both_memories.h"
 #include "cmocka_c.h"
 
-/* ---- clipping: the norm of small types has exact squares, so that it is the host's to the last bit ---- */
+/* ---- clipping: squares of small types are exact, so the norm equals the host's to the last bit ---- */
 
 static int clip(rank_t* self, const model_t* model, int32_t norm, double* found) {
   static const uint8_t counted[PARAMS] = {1, 1, 0, 1, 1, 1};
@@ -48,7 +48,7 @@ static int clip_body(rank_t* self) {
   return 0;
 }
 
-/* A gradient that is not finite on the last rank: all have that norm, and nothing is changed. */
+/* A gradient on the last rank is not finite. All ranks get that norm, and nothing is changed. */
 static int clip_nonfinite_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, NULL};
   const float values[] = {NAN, INFINITY, -INFINITY};
@@ -89,7 +89,7 @@ static void clipping_gives_the_bits_of_the_host(void** state) {
   }
 }
 
-/* Clipping comes behind what stands on the stream after finish, and before what comes there later. */
+/* Clipping is ordered after the work on the stream after finish, and before later work. */
 static int clip_order_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, NULL};
   float values[MOST], came[MOST];
@@ -149,7 +149,7 @@ static void clipping_is_not_captured(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, clip_capture_body, NULL), 0);
 }
 
-/* Rank 1 clips behind a broadcast that rank 0 does not call in time. */
+/* Rank 1 clips after a broadcast that rank 0 does not call in time. */
 static int clip_stuck_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, NULL};
   dsc_comm_t* other = NULL;
@@ -187,7 +187,7 @@ static void clipping_behind_a_device_that_does_not_get_there(void** state) {
 
 /* ---- buckets of another type than the gradients ---- */
 
-/* Collects two gradients before the one that is marked. */
+/* Accumulates two gradients before the one that is marked. */
 static int collect(rank_t* self, const settings_t* settings, const model_t* model, int step) {
   char values[MOST * 8];
   for (int round = 0; round < 2; ++round)
@@ -235,7 +235,7 @@ static int types_body(rank_t* self) {
   return 0;
 }
 
-/* A float that is too large for the type of the buckets, or a NaN, of rank 0 at element 7 of c. */
+/* Puts a number that is too large for the type of the buckets, or a NaN, into rank 0's element 7 of c. */
 static int bad_element(rank_t* self, const settings_t* settings, const model_t* model) {
   const float large = 1e6F;
   const uint16_t nan = 0x7fc0;

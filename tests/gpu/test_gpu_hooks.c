@@ -1,4 +1,4 @@
-/* Hooks on devices give the same bits as in host memory: every rank trains two models with the same
+/* Hooks on devices give the same bits as in host memory. Every rank trains two models with the same
  * gradients, one in each memory. */
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void hooks_give_the_bits_of_the_host(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, hooks_body, NULL), 0);
 }
 
-/* Sums that are exact, so that it makes no difference whether gradients are divided or multiplied. */
+/* The sums are exact, so that dividing and multiplying the gradients give the same result. */
 static int plain_body(rank_t* self) {
   static const settings_t all[] = {{DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, "allreduce"},
                                    {DSC_DTYPE_BF16, 0, DSC_AVERAGE_PRE, "allreduce"},
@@ -59,7 +59,7 @@ static void the_plain_hook_takes_all_floats(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, plain_body, NULL), 0);
 }
 
-/* What a hook remembers on a device goes on in host memory, and the other way round. */
+/* A hook's state from a device can be used in host memory, and the other way round. */
 static int state_body(rank_t* self) {
   static const char* const hooks[] = {"int8(error_feedback=1)", "topk(ratio=0.05)",
                                       "powersgd(rank=2, start_iteration=1)", "onebit"};
@@ -98,7 +98,7 @@ static void states_of_hooks_fit_both_memories(void** state) {
   assert_int_equal(run_ranks(2, state_body, NULL), 0);
 }
 
-/* A hook of the test's own, which gives a work; the library comes behind it though nobody waits for it. */
+/* A user-defined hook that returns a work. The library is ordered after the work without a wait. */
 static int32_t sum_bucket(void* context, const dsc_bucket_t* bucket, dsc_work_t** work) {
   (void)context;
   if (bucket->step > 0) return 0;
@@ -132,7 +132,7 @@ static void the_result_comes_behind_a_work_of_a_hook(void** state) {
   assert_int_equal(run_ranks(2, own_body, NULL), 0);
 }
 
-/* Nothing has happened when an iteration in a graph is refused. */
+/* An iteration that is refused during a capture has no effect. */
 static int capture_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, "int8"};
   model_t model;
@@ -148,7 +148,7 @@ static int capture_body(rank_t* self) {
   return drop(self, &model);
 }
 
-/* The library's own types of 16 bits can be captured. */
+/* The library's own 16-bit types can be captured. */
 static int graph_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, "fp16"};
   model_t models[MEMORIES];
@@ -186,8 +186,9 @@ static void hooks_in_a_graph(void** state) {
   }
 }
 
-/* Rank 1's gradients come behind a broadcast that rank 0 does not call in time. Rank 0 waits longer, so that
- * rank 1 is the one that notices, whichever begins first. Rank 0 has begun when rank 1's time begins to run.
+/* Rank 1's gradients are ordered after a broadcast that rank 0 does not call in time. Rank 0 has a longer
+ * time-out, so that rank 1 notices first, whichever rank begins first. Rank 0 has begun before rank 1's time
+ * starts.
  */
 static int stuck_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, "topk"};

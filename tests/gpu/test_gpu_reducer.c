@@ -1,4 +1,5 @@
-/* The reducer on devices: gradients that are copied, made in place, collected or missing, on several streams.
+/* The reducer on devices: gradients that are copied, made in place, accumulated or missing, on several
+ * streams.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,11 +20,11 @@ typedef struct model {
   dsc_bucket_reducer_t* reducer;
   float* params[PARAMS];
   float* grads[PARAMS];
-  float* more[PARAMS]; /* what is collected first */
+  float* more[PARAMS]; /* gradients that are accumulated first */
   void* streams[STREAMS];
 } model_t;
 
-/* Small whole numbers, whose sums are exact. */
+/* Returns small whole numbers, whose sums are exact. */
 static float element(int rank, int step, int param, size_t i) {
   return (float)((rank + 1) * 4 + (step * 3 + param * 7 + (int)(i % 13)) % 11);
 }
@@ -160,7 +161,8 @@ static void gradients_of_all_kinds(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, training_body, NULL), 0);
 }
 
-/* Rank 0's parameters, at creation and by the call for it. */
+/* All ranks get rank 0's parameters when the reducer is created. dsc_broadcast_coalesced() sends those of any
+ * root. */
 static int parameters_body(rank_t* self) {
   model_t model;
   PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 1));
@@ -198,12 +200,12 @@ static void parameters_of_one_rank(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, parameters_body, NULL), 0);
 }
 
-/* Elements of one byte and of two, whose sums of ones are exact. */
+/* Elements of one and two bytes, for which sums of ones are exact. */
 static int types_body(rank_t* self) {
   static const struct {
     int32_t dtype, average;
     size_t bytes;
-    uint64_t one, result; /* of two ranks */
+    uint64_t one, result; /* for two ranks */
   } types[] = {
       {DSC_DTYPE_F16, DSC_AVERAGE_PRE, 2, 0x3c00, 0x3c00},
       {DSC_DTYPE_BF16, DSC_AVERAGE_NONE, 2, 0x3f80, 0x4000},
@@ -231,7 +233,8 @@ static int types_body(rank_t* self) {
     options.sync = 0;
     const dsc_result_t made = dsc_bucket_reducer_create(self->world, tensors, 2, &options, &reducer);
     const bool is_byte_float = types[t].dtype == DSC_DTYPE_F8E4M3 || types[t].dtype == DSC_DTYPE_F8E5M2;
-    if (made == DSC_ERR_UNSUPPORTED && is_byte_float && gpu_is_real()) continue; /* an older device */
+    if (made == DSC_ERR_UNSUPPORTED && is_byte_float && gpu_is_real())
+      continue; /* older GPUs lack this type */
     CHECK_RESULT(self, DSC_OK, made);
     void* view = NULL;
     CHECK_OK(self, dsc_bucket_reducer_grad_view(reducer, 1, &view));
@@ -258,7 +261,7 @@ static void elements_of_all_types(void** state) {
   assert_int_equal(run_ranks(2, types_body, NULL), 0);
 }
 
-/* One step in which rank 1 has a NaN at element 7 of parameter c. */
+/* Runs one step in which rank 1 has a NaN at element 7 of parameter c. */
 static int step_with_nan(rank_t* self, model_t* model, int step, dsc_result_t wanted) {
   CHECK_OK(self, dsc_bucket_reducer_begin(model->reducer, NULL));
   for (int p = 0; p < PARAMS; ++p) {
@@ -283,7 +286,7 @@ static int step_with_nan(rank_t* self, model_t* model, int step, dsc_result_t wa
   return 0;
 }
 
-/* Ranks that look for such elements and ranks that do not are told. */
+/* An error reports that some ranks check for such elements and others do not. */
 static int modes_body(rank_t* self) {
   model_t model;
   PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
@@ -330,7 +333,7 @@ static void elements_that_are_not_finite(void** state) {
     assert_int_equal(run_ranks(2, modes_body, &mode), 0);
 }
 
-/* Rank 1 has no gradient for e, the others have. */
+/* Rank 1 has no gradient for e, the other ranks have. */
 static int missing_body(rank_t* self) {
   model_t model;
   PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
@@ -338,7 +341,7 @@ static int missing_body(rank_t* self) {
   for (int p = PARAMS; p-- > 0;) {
     if (p == 4 && self->rank == 1) continue;
     const dsc_result_t marked = dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], NULL);
-    if (marked != DSC_OK && self->rank == 0) { /* rank 1 was first */
+    if (marked != DSC_OK && self->rank == 0) { /* rank 1 has failed first */
       CHECK(self, marked == DSC_ERR_MISMATCH && strstr(dsc_last_error_message(), "rank 1") != NULL);
       return drop(self, &model);
     }
@@ -349,7 +352,7 @@ static int missing_body(rank_t* self) {
   if (self->rank == 1) {
     if (code != DSC_ERR_STATE || !strstr(text, "did not receive a gradient on rank 1: e (index 4)"))
       FAIL(self, "%d: %s", code, text);
-  } else if (code == DSC_OK) { /* it was on its way; the next one tells */
+  } else if (code == DSC_OK) { /* this operation was in progress; the next one reports the error */
     int64_t until = now_ms() + 10000;
     dsc_result_t next = DSC_OK;
     while (next == DSC_OK && now_ms() < until) {
@@ -369,7 +372,7 @@ static void a_gradient_is_missing(void** state) {
   assert_int_equal(run_ranks(2, missing_body, NULL), 0);
 }
 
-/* Refused by the rank that is wrong, before anything happens. */
+/* Only the rank with the wrong arguments gets the error, before anything happens. */
 static int refusals_body(rank_t* self) {
   model_t model;
   float here[8] = {0};
@@ -399,7 +402,8 @@ static int refusals_body(rank_t* self) {
   options.sync = 0;
   const dsc_result_t mixed = dsc_bucket_reducer_create(self->world, tensors, 2, &options, &reducer);
   CHECK(self,
-        mixed == DSC_ERR_UNSUPPORTED || mixed == DSC_ERR_CONFIG); /* the latter where ranks' words differ */
+        /* DSC_ERR_CONFIG if the ranks' messages differ */
+        mixed == DSC_ERR_UNSUPPORTED || mixed == DSC_ERR_CONFIG);
   CHECK(self, strstr(dsc_last_error_message(), "w (index 1): device is -1, expected ") != NULL);
   static const int64_t rows = 2;
   tensors[0].shape = &rows;
@@ -422,8 +426,8 @@ static void memory_that_does_not_fit(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
 }
 
-/* Streams that nothing orders but the reducer, with a rank that is late. What it gives is not overwritten by
- * the next iteration, and what is still read on the stream of finish is not overwritten by it. */
+/* Two streams that only the reducer orders, and a late rank. The next iteration must not overwrite the
+ * results, nor gradients that the stream of finish still reads. */
 static int order_body(rank_t* self) {
   model_t model;
   PASS_ON(make(self, &model, DSC_AVERAGE_NONE, 0));
@@ -431,7 +435,7 @@ static int order_body(rank_t* self) {
   float* const late = gpu_alloc(64);
   float* const kept = gpu_alloc(counts[2] * sizeof(float));
   CHECK(self, late != NULL && kept != NULL);
-  for (int step = 0; step < 10; step += KINDS) { /* in which parameter 0 is copied */
+  for (int step = 0; step < 10; step += KINDS) { /* the steps in which parameter 0 is copied */
     for (int p = 0; p < PARAMS; ++p) PASS_ON(fill(self, model.grads[p], self->rank, step, p));
     if (self->rank == 1) usleep(50000);
     CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, a));
@@ -441,7 +445,7 @@ static int order_body(rank_t* self) {
     CHECK_OK(self, dsc_broadcast(self->world, late, late, 16, DSC_DTYPE_F32, 1, a, NULL));
     CHECK(self, gpu_copy(kept, model.grads[2], counts[2] * sizeof(float), a));
     CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, a));
-    CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, b)); /* which waits for nothing of a's */
+    CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, b)); /* does not wait for the work on stream a */
     for (int p = 0; p < PARAMS; ++p) {
       if (counts[p] > 0)
         CHECK_OK(self, dsc_bucket_reducer_accumulate(model.reducer, (size_t)p, model.more[p], b));
@@ -464,8 +468,8 @@ static void streams_wait_for_each_other(void** state) {
   assert_int_equal(run_ranks(2, order_body, NULL), 0);
 }
 
-/* A gradient is made in its view on a stream that only one mark names: one that completes nothing, of a
- * static graph, or one of an iteration that is not reduced. */
+/* A gradient is made in its view, on a stream that only one mark names. That mark does not complete the
+ * gradient of a static graph, or belongs to an iteration that is not reduced. */
 static int followed_body(rank_t* self) {
   enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
   const int32_t is_static = *(const int32_t*)self->arg;
@@ -537,7 +541,7 @@ static int graph_body(rank_t* self) {
   CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, stream));
   void* const graph = gpu_end_capture(stream);
   CHECK(self, graph != NULL);
-  for (int step = 0; step < 10; step += KINDS) { /* steps in which parameter 0 is copied */
+  for (int step = 0; step < 10; step += KINDS) { /* the steps in which parameter 0 is copied */
     for (int p = 0; p < PARAMS; ++p) PASS_ON(fill(self, model.grads[p], self->rank, step, p));
     CHECK(self, gpu_run_graph(graph, stream) && gpu_synchronize(stream));
     for (int p = 0; p < PARAMS; p += KINDS) PASS_ON(check(self, model.grads[p], DSC_AVERAGE_PRE, step, p));

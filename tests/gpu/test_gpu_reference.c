@@ -1,6 +1,6 @@
-/* Every operation, element type and reduction on memory of devices against what is right, computed in long
- * double. The bounds, and why: bounds.c. What is not a floating-point sum, product or average has to be
- * exact. */
+/* Every operation, element type and reduction in device memory, compared with results in long double.
+ * bounds.c explains the bounds. Everything except floating-point sums, products and averages must be exact.
+ */
 #include <string.h>
 
 #include "bounds.h"
@@ -15,7 +15,7 @@ enum { MOST = 1 << 20 };
 
 static const layout_t layouts[] = {PLAIN, PLAIN_IN_PLACE, PLAIN_MISALIGNED};
 
-/* Some cards cannot add up 8-bit floats, which all ranks say, and nothing happens. */
+/* Some cards cannot sum 8-bit floats. Then all ranks get an error, and nothing is written. */
 static int check(const arena_t* arena, const operation_t* operation) {
   const buffers_t buffers = prepare(arena, operation);
   const dsc_result_t result = call(arena->comm, operation, &buffers, NULL);
@@ -28,7 +28,7 @@ static int check(const arena_t* arena, const operation_t* operation) {
   return verify_within_bounds(arena, operation, &buffers);
 }
 
-/* A message goes from the first rank to the last. */
+/* Checks a message from the first rank to the last. */
 static int check_message(const arena_t* arena, operation_t operation) {
   const int32_t last = arena->size - 1;
   if (last == 0 || (arena->rank != 0 && arena->rank != last)) return 0;
@@ -37,14 +37,15 @@ static int check_message(const arena_t* arena, operation_t operation) {
   return check(arena, &operation);
 }
 
-/* Ranks that share a real card take turns on it, for some ten milliseconds each. */
+/* Returns whether ranks share a real card. They then take turns of about ten milliseconds. */
 static bool takes_turns(const arena_t* arena) {
   const char* why;
   return gpu_is_real() && gpu_count(&why) < arena->size;
 }
 
-/* Nothing, one, odd, a large odd one that no kernel's step divides, and a MiB, plain; of a fake, whose
- * kernels run on the processor, a quarter of one. Odd and a MiB where time is short. */
+/* Plain buffers of 0 elements, 1 element, an odd number, a large odd number that no kernel's step divides,
+ * and 1 MiB. The fake's kernels run on the processor and get a quarter of 1 MiB. If time is short, only the
+ * odd number and 1 MiB. */
 static int check_sizes(const arena_t* arena, operation_t operation) {
   const size_t bytes = element_bytes(operation.dtype);
   const size_t most = gpu_is_real() ? MOST : MOST / 4;
@@ -90,7 +91,8 @@ static int body(rank_t* self) {
   return arena_close(&arena);
 }
 
-/* The bounds themselves: what the host engine would give lies within, and the same with other signs does not.
+/* Tests the bounds: results of the host engine are within them, and the same results with other signs are
+ * not.
  */
 static void bounds_notice_what_is_wrong(void** state) {
   (void)state;

@@ -1,5 +1,5 @@
-/* The ring of blocks on devices: the same as on the host, in the order of a stream that nobody waits for
- * until the end. How passes fail is below. */
+/* The ring of blocks on devices: the same results as on the host, in stream order, with a wait only at the
+ * end. Failures of passes are tested below. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { MOST_RANKS = 3, LONGEST = 30000, QUICKLY_MS = 15000 };
 
-/* Whole sums of at most 51 in f32 and f64, so that every order gives the same. */
+/* Sums of whole numbers up to 51 in f32 and f64, so that every order gives the same result. */
 static float key(int32_t rank, size_t i) { return (float)((size_t)rank * 1000 + i % 997); }
 static float gradient(int32_t by, int32_t to, size_t i) {
   return (float)(((size_t)by * 5 + (size_t)to * 3 + i) % 17);
@@ -22,12 +22,12 @@ static float gradient(int32_t by, int32_t to, size_t i) {
 typedef struct pass {
   dsc_ring_t* ring;
   size_t counts[MOST_RANKS];
-  dsc_dtype_t grad_dtype; /* 0, f32 or f64 */
-  int steps;              /* after which it is left; size + 1: none */
+  dsc_dtype_t grad_dtype; /* 0 (no gradients), f32 or f64 */
+  int steps;              /* the pass is left after this step; size + 1: it is completed */
   void* stream;
 } pass_t;
 
-/* What one rank has on its device for a pass. */
+/* The memory of one rank on its device for a pass. */
 typedef struct rooms {
   char *block, *grad;
   char *added[MOST_RANKS], *came[MOST_RANKS]; /* by rank */
@@ -72,7 +72,7 @@ static int begin(rank_t* self, const pass_t* pass, const rooms_t* rooms) {
   return 0;
 }
 
-/* Puts on the stream what uses a step's block and gradients; the host waits for nothing. */
+/* Puts the work that uses a step's block and gradients on the stream. The host does not wait. */
 static int step(rank_t* self, const pass_t* pass, const rooms_t* rooms, int at) {
   int32_t source = -2;
   const void* block = NULL;
@@ -89,7 +89,7 @@ static int step(rank_t* self, const pass_t* pass, const rooms_t* rooms, int at) 
   CHECK(self, source == (self->rank - at + self->size) % self->size && count == pass->counts[source]);
   if (count == 0) return 0;
   CHECK(self, gpu_copy(rooms->came[source], block, count * sizeof(float), pass->stream));
-  /* The gradients are zeros, and the last element of each block stays one. */
+  /* The gradients are zeros, and the last element of each block is not changed. */
   if (grad != NULL)
     CHECK(self, gpu_copy(grad, rooms->added[source], (count - 1) * grad_bytes(pass), pass->stream));
   return 0;
@@ -129,7 +129,7 @@ static int go_around(rank_t* self, const pass_t* pass) {
   for (int at = 0; at < pass->steps; ++at) PASS_ON(step(self, pass, &rooms, at));
   CHECK_OK(self, dsc_ring_synchronize(pass->ring, -1));
   PASS_ON(check_blocks(self, pass, &rooms));
-  if (pass->steps <= self->size) { /* what still moves uses the rooms until another pass has begun */
+  if (pass->steps <= self->size) { /* data still moves in this memory until another pass has begun */
     const pass_t empty = {pass->ring, {0}, 0, 0, pass->counts[0] % 2 == 0 ? pass->stream : NULL};
     PASS_ON(begin(self, &empty, &rooms));
     CHECK_OK(self, dsc_ring_synchronize(pass->ring, -1));
@@ -167,7 +167,7 @@ static void every_block_comes_by(void** state) {
   for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
 }
 
-/* ---- what goes wrong */
+/* ---- failures */
 
 enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
 
@@ -201,7 +201,7 @@ static dsc_result_t finish_plain(dsc_ring_t* ring) {
   return result;
 }
 
-/* Refused alone, before anybody else hears of it. */
+/* Only this rank gets the error, before other ranks are involved. */
 static int refusals_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float *data = NULL, here[COUNT] = {0};
@@ -230,7 +230,7 @@ static int refusals_body(rank_t* self) {
   return 0;
 }
 
-/* A capture, also in the middle of a pass, is refused alone, and the pass goes on after it. */
+/* A capture is refused on this rank only, even in the middle of a pass, and the pass continues afterwards. */
 static int capture_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float* data = NULL;
@@ -258,7 +258,7 @@ static int capture_body(rank_t* self) {
   return 0;
 }
 
-/* Told on all ranks; the ring is over, and the communicator goes on. */
+/* All ranks get the error. The ring is unusable, but the communicator still works. */
 static int mismatch_body(rank_t* self) {
   float here[COUNT] = {0}, *data = NULL;
   for (int other_memory = 0; other_memory < 2; ++other_memory) {
@@ -278,7 +278,7 @@ static int mismatch_body(rank_t* self) {
   return 0;
 }
 
-/* Rank 0 leaves when it has its results, and rank 1 when its device has them, some time later. */
+/* Rank 0 leaves when it has its results. Rank 1 leaves later, when its device has them. */
 static int quick_destroy_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float* data = NULL;
@@ -293,7 +293,8 @@ static int quick_destroy_body(rank_t* self) {
   return 0;
 }
 
-/* Rank 0 destroys its ring in the middle of a pass: the others hear of it, and all streams are free. */
+/* Rank 0 destroys its ring in the middle of a pass. The other ranks get an error, and all streams become
+ * idle. */
 static int early_destroy_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float* data = NULL;
@@ -314,7 +315,7 @@ static int early_destroy_body(rank_t* self) {
 
 static void impatient(rank_t* self) { self->options.timeout_ms = 3000; }
 
-/* Rank 1 begins a second pass and takes no step of it, or does not begin it at all. */
+/* Rank 1 begins a second pass but makes no step of it, or does not begin it. */
 static int missing_body(rank_t* self) {
   const bool begins = self->arg != NULL;
   dsc_ring_t* ring = NULL;
@@ -377,7 +378,7 @@ static int killed_body(rank_t* self) {
   return 0;
 }
 
-/* CUDA breaks on rank 0, which copies more, in the middle of its passes: all hear of it soon. */
+/* CUDA fails on rank 0, which copies more, in the middle of its passes. All ranks get an error soon. */
 static int broken_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float *data = NULL, *grad = gpu_alloc(BYTES);
@@ -397,14 +398,14 @@ static int broken_body(rank_t* self) {
   CHECK(self, result < 0 && now_ms() - start < QUICKLY_MS);
   if (self->rank == 0 && result != DSC_ERR_BACKEND) FAIL(self, "%d: %s", result, dsc_last_error_message());
   CHECK_OK(self, dsc_ring_destroy(ring));
-  return dsc_comm_abort(self->world) != DSC_OK; /* which rank 0 could not finalize */
+  return dsc_comm_abort(self->world) != DSC_OK; /* rank 0 could not finalize it */
 }
 
 static void little_memory(rank_t* self) {
   if (self->rank == 0) setenv("FAKE_CUDA_MEMORY_MIB", "1", 1);
 }
 
-/* One rank has no memory for the ring: all hear of it, and the ring goes on in memory of the host. */
+/* One rank has no memory for the ring. All ranks get an error, and the ring then works in host memory. */
 static int memory_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float *const data = gpu_alloc(BYTES), here[COUNT] = {0};
@@ -428,7 +429,7 @@ static void processes_that_fail(void** state) {
   assert_int_equal(run_ranks(3, killed_body, NULL), 1);
   if (gpu_is_real()) return;
   assert_int_equal(run_ranks_with(2, little_memory, memory_body, NULL), 0);
-  setenv("FAKE_CUDA_STICKY_AT", "120", 1); /* of the copies and launches of each rank */
+  setenv("FAKE_CUDA_STICKY_AT", "120", 1); /* counts the copies and launches of each rank */
   assert_int_equal(run_ranks(3, broken_body, NULL), 0);
   unsetenv("FAKE_CUDA_STICKY_AT");
 }

@@ -1,4 +1,4 @@
-/* Sharded parameters on devices, which come to the bits of sharded parameters in host memory. */
+/* Sharded parameters on devices give the same bits as sharded parameters in host memory. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ typedef struct rules {
   size_t max_live_bytes;
 } rules_t;
 
-/* One set of sharded parameters; everything lies on the device, or nothing. */
+/* One set of sharded parameters. Either everything is on the device, or nothing. */
 typedef struct model {
   rules_t rules;
   bool on_device;
@@ -39,7 +39,7 @@ typedef struct model {
 
 static size_t bytes_of(dsc_dtype_t dtype) { return dtype == DSC_DTYPE_BF16 ? 2 : 4; }
 
-/* Small halves, whose squares and their sums are exact. */
+/* Returns small multiples of 1/2, whose squares have exact sums. */
 static float element(int rank, int step, int param, size_t i) {
   return (float)((rank + 1) * 4 + (step * 3 + param * 7 + (int)(i % 13)) % 11) / 2 - 4;
 }
@@ -142,7 +142,7 @@ typedef enum { COPIED, IN_PLACE, COLLECTED, ONLY_COLLECTED, UNUSED } kind_t;
 
 static char rubbish[MOST * sizeof(float)];
 
-/* A gradient's memory is overwritten, in the order of its stream, as soon as the call has returned. */
+/* Overwrites a gradient's memory in stream order as soon as the call has returned. */
 static int overwrite(rank_t* self, const model_t* model, int p, void* stream) {
   const size_t bytes = counts[p] * sizeof(float);
   if (!model->on_device)
@@ -152,7 +152,7 @@ static int overwrite(rank_t* self, const model_t* model, int p, void* stream) {
   return 0;
 }
 
-/* The gradient's memory holds it before any stream goes on. */
+/* Writes the gradient before any stream continues. */
 static int fill_gradient(rank_t* self, const model_t* model, dsc_dtype_t dtype, int step, int p) {
   for (int s = 0; s < STREAMS && model->on_device; ++s) CHECK(self, gpu_synchronize(model->streams[s]));
   return fill(self, model, model->grads[p], dtype, step, p);
@@ -194,7 +194,7 @@ static int give(rank_t* self, model_t* model, int p, int step) {
   return overwrite(self, model, p, stream);
 }
 
-/* The bytes of both models are equal. */
+/* Checks that the bytes of both models are equal. */
 static int expect_same(rank_t* self, const model_t* model, const void* memory, const void* expected,
                        size_t bytes, const char* what, int step) {
   static _Thread_local char came[4 * MOST * sizeof(float)];
@@ -206,7 +206,7 @@ static int expect_same(rank_t* self, const model_t* model, const void* memory, c
   return 0;
 }
 
-/* What an optimizer does: parameters become other ones. */
+/* Stands for an optimizer: changes the parameters. */
 static void optimize(void* params, const float* grads, size_t count, dsc_dtype_t dtype) {
   for (size_t i = 0; i < count; ++i) {
     if (dtype == DSC_DTYPE_BF16) {
@@ -218,7 +218,8 @@ static void optimize(void* params, const float* grads, size_t count, dsc_dtype_t
   }
 }
 
-/* The gradients of both models are equal; the optimizer writes the same parameters to both. */
+/* Checks that the gradients of both models are equal. Then the optimizer writes the same parameters to both.
+ */
 static int compare_shards(rank_t* self, model_t* host, model_t* device, int step) {
   CHECK(self, host->shards == device->shards);
   for (size_t b = 0; b < host->shards; ++b) {
@@ -264,8 +265,8 @@ static dsc_result_t clip_to(const model_t* model, double most, double* norm, voi
   return result == DSC_OK ? dsc_sharded_clip(model->sharded, &options, norm, stream) : result;
 }
 
-/* Norms are sums in different orders; gradients and their sums of two ranks are exact, so that these are
- * equal. */
+/* The norms are added in different orders. Gradients and their sums over two ranks are exact, so the norms
+ * are equal. */
 static int clip_both(rank_t* self, model_t* host, model_t* device, int step, void* stream) {
   const double most = self->size == 3 ? INFINITY : 20;
   double here = 0, there = 0;
@@ -298,7 +299,7 @@ static int train_step(rank_t* self, model_t* host, model_t* device, int step) {
   return compare_params(self, host, device, step);
 }
 
-/* Marks come in any order, so units may be there beyond the limit; on a device never more than on the host.
+/* Marks are in any order, so units may exceed the memory limit, but on a device not more than on the host.
  */
 static int check_memory(rank_t* self, const model_t* host, const model_t* device) {
   dsc_sharded_memory_info_t here = {.struct_size = sizeof here}, there = {.struct_size = sizeof there};
@@ -351,7 +352,7 @@ static void sums_copies_as_host_memory_does(void** state) {
     }
 }
 
-/* With memory for the largest unit only, marks and gathers reuse it in stream order. */
+/* The memory is only large enough for the largest unit. Marks and gathers reuse it in stream order. */
 static void takes_no_more_memory_than_allowed(void** state) {
   (void)state;
   for (int32_t stage = 2; stage <= 3; ++stage) {
@@ -376,7 +377,8 @@ static dsc_result_t create(rank_t* self, const dsc_tensor_t* tensors, size_t n, 
   return dsc_sharded_create(self->world, tensors, n, &options, sharded);
 }
 
-/* Parameters of the host beside those of the device, and memory that is not where it is said to be. */
+/* Parameters on the host together with parameters on the device, and memory that is not on the given device.
+ */
 static int refused_parameters_body(rank_t* self) {
   float here[8] = {0};
   void* const there = gpu_alloc(sizeof here);
@@ -393,14 +395,14 @@ static int refused_parameters_body(rank_t* self) {
   dsc_sharded_options_t options;
   CHECK_OK(self, dsc_sharded_options_init(&options, sizeof options));
   const dsc_result_t told = dsc_sharded_create(self->world, tensors + 1, 1, &options, &sharded);
-  CHECK(self, told == DSC_ERR_INVALID_ARG || told == DSC_ERR_CONFIG); /* rank 0 alone has data that counts */
+  CHECK(self, told == DSC_ERR_INVALID_ARG || told == DSC_ERR_CONFIG); /* only rank 0's data is used */
   PASS_ON(expect_text(self, "data is host memory"));
   CHECK(self, sharded == NULL);
   gpu_free(there);
   return 0;
 }
 
-/* Refused by the rank that is wrong, before anything happens. */
+/* Only the rank with the wrong arguments gets the error, before anything happens. */
 static int refused_gradients_body(rank_t* self) {
   float here[8] = {0};
   const rules_t rules = {.stage = 2, .param_dtype = DSC_DTYPE_F32, .average = DSC_AVERAGE_NONE};
@@ -444,7 +446,8 @@ static void memory_that_does_not_fit(void** state) {
   }
 }
 
-/* Rank 1 has no gradient for e, the other has; who was first finds out in finish, or in the call after. */
+/* Rank 1 has no gradient for e, the other rank has one. The rank that was first gets the error in finish, or
+ * in the call after. */
 static int missing_body(rank_t* self) {
   const rules_t rules = {.stage = 2, .param_dtype = DSC_DTYPE_F32, .average = DSC_AVERAGE_PRE};
   model_t model;
@@ -471,7 +474,7 @@ static void a_gradient_is_missing(void** state) {
   assert_int_equal(run_ranks(2, missing_body, NULL), 0);
 }
 
-/* Rank 1 dies between steps; the other one is told in the call that notices. */
+/* Rank 1 dies between steps. The other rank gets the error in the call that notices it. */
 static int killed_body(rank_t* self) {
   const rules_t* const rules = self->arg;
   model_t model;
@@ -497,13 +500,13 @@ static int killed_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_PEER_DEAD, failed);
   PASS_ON(expect_text(self, "rank 1"));
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_sharded_begin(model.sharded, 0, NULL));
-  CHECK(self, gpu_synchronize(NULL)); /* the stream that waited is free again */
+  CHECK(self, gpu_synchronize(NULL)); /* the stream that waited is idle again */
   return drop(self, &model);
 }
 
 static void survivors_name_a_killed_rank(void** state) {
   (void)state;
-  if (!ranks_are_processes()) return; /* a thread cannot be killed alone */
+  if (!ranks_are_processes()) return; /* a thread cannot be killed separately */
   for (int32_t stage = 1; stage <= 3; ++stage) {
     const rules_t rules = {.stage = stage, .param_dtype = DSC_DTYPE_F32, .average = DSC_AVERAGE_PRE};
     assert_int_equal(run_ranks(2, killed_body, &rules), 1);

@@ -1,5 +1,4 @@
-// What the flight recorder says of operations on devices: what is known of them, and no more. Ranks are
-// processes.
+// What the flight recorder reports about operations on devices: only what is known. Ranks are processes.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,7 +13,7 @@ extern "C" {
 #include "gpu.h"
 #include "ranks.h"
 
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -32,7 +31,7 @@ Json trace_of(dsc_comm_t* comm) {
   return Json::parse_or_null(text.c_str());
 }
 
-// The entries on devices, oldest first.
+// Returns the entries on devices, oldest first.
 std::vector<Json> on_devices(const Json& trace) {
   std::vector<Json> found;
   for (const Json& entry : trace.at("entries"))
@@ -42,7 +41,7 @@ std::vector<Json> on_devices(const Json& trace) {
 
 int64_t time_at(const Json& entry, const char* name) { return entry.at(name).get<int64_t>(); }
 
-// "all_reduce 3 launched", with the result where there is one.
+// Returns "all_reduce 3 launched", with the result if there is one.
 std::string word_of(const Json& entry) {
   const char* const number = entry.at("is_p2p") == true ? "p2p_seq_id" : "collective_seq_id";
   std::string word = entry.at("profiling_name").get<std::string>().substr(4) + " " + entry.at(number).dump() +
@@ -65,7 +64,7 @@ int expect_words(rank_t* self, const Json& trace, const std::string& expected) {
   return 0;
 }
 
-// Its end is seen by the watch, which looks every few milliseconds.
+// The watching thread sees the end of an operation, because it looks every few milliseconds.
 int await_words(rank_t* self, dsc_comm_t* comm, const std::string& expected) {
   const int64_t begin = now_ms();
   while (words_of(trace_of(comm)) != expected && now_ms() - begin < kPatienceMs) usleep(2000);
@@ -84,7 +83,7 @@ dsc_result_t sum(dsc_comm_t* comm, float* data, void* stream, dsc_work_t** work)
 
 // ---- what is known
 
-// Nobody looks for the end of the first; the second has a work.
+// The end of the first operation is not observed. The second operation has a work.
 int with_and_without_work(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * self->size * sizeof(float)));
   CHECK(self, data != nullptr);
@@ -130,7 +129,7 @@ void says_what_is_known(void**) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, facts_body, nullptr), 0);
 }
 
-// Calls of one group, with and without a work, and calls on host memory between them.
+// Calls of one group, with and without a work, and calls on host memory in between.
 int groups_body(rank_t* self) {
   float here = 1;
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
@@ -180,7 +179,7 @@ int messages_body(rank_t* self) {
   return 0;
 }
 
-// Their ends are watched in any case.
+// The ends of messages are always observed.
 void messages_are_recorded(void**) { assert_int_equal(run_ranks(2, messages_body, nullptr), 0); }
 
 int captured_body(rank_t* self) {
@@ -207,7 +206,7 @@ int captured_body(rank_t* self) {
 
 void captures_are_recorded_once(void**) { assert_int_equal(run_ranks(2, captured_body, nullptr), 0); }
 
-// More than there is room for: those without an end make room for later ones.
+// More operations than the recorder can hold: entries without an end make room for later ones.
 int many_body(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
   CHECK(self, data != nullptr);
@@ -227,7 +226,7 @@ void what_has_no_end_gives_up_its_place(void**) {
   unsetenv("DSC_TRACE_BUFFER_SIZE");
 }
 
-// Buckets of a reducer are its group's.
+// The buckets of a reducer are operations of its own group.
 int reducer_body(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
   CHECK(self, data != nullptr);
@@ -257,9 +256,9 @@ int reducer_body(rank_t* self) {
 
 void buckets_are_recorded(void**) { assert_int_equal(run_ranks(2, reducer_body, nullptr), 0); }
 
-// ---- what fails
+// ---- failures
 
-// The trace that this rank wrote by itself, once it says what it should.
+// Waits until the trace that this rank has written by itself has the expected content.
 int await_file(rank_t* self, const std::string& expected) {
   const std::string path =
       std::string(getenv("DSC_TRACE_DIR")) + "/dsc_trace_rank_" + std::to_string(self->rank) + ".json";
@@ -273,8 +272,8 @@ int await_file(rank_t* self, const std::string& expected) {
   return expect_words(self, trace, expected);
 }
 
-// Rank 1 does not come to the second one; the others have put it on a stream, with a work or without, and two
-// behind it, which never began.
+// Rank 1 does not call the second operation. The other ranks have put it on a stream, with or without a work,
+// and two later operations, which never began.
 int late_body(rank_t* self) {
   const bool with_work = self->arg != nullptr;
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
@@ -318,7 +317,7 @@ void a_time_out_ends_the_record(void**) {
   in_a_folder(2, late_body, "with a work");
 }
 
-// Rank 1 sums less. Whoever comes second starts nothing.
+// Rank 1 sums fewer elements. The rank that calls second starts nothing.
 int mismatch_body(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
   CHECK(self, data != nullptr);
@@ -336,7 +335,8 @@ int mismatch_body(rank_t* self) {
 
 void a_mismatch_ends_the_record(void**) { in_a_folder(2, mismatch_body, nullptr); }
 
-// What was done before is not called failed: rank 0's device had ended the first before rank 1 gave up.
+// An operation that was complete before is not reported as failed: rank 0's device had ended the first one
+// before rank 1 gave up.
 int done_before_body(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
   CHECK(self, data != nullptr);
@@ -345,7 +345,7 @@ int done_before_body(rank_t* self) {
   CHECK_OK(self, sum(self->world, data, nullptr, &first));
   if (self->rank == 0) CHECK_OK(self, sum(self->world, data, nullptr, &second));
   if (self->rank == 1) CHECK_OK(self, dsc_work_synchronize(first, -1));
-  if (self->rank == 0) {  // the device waits, so that the library has not seen the end
+  if (self->rank == 0) {  // the wait is on the device, so the library has not seen the end
     CHECK_OK(self, dsc_work_wait(first, -1, nullptr));
     CHECK(self, gpu_synchronize(nullptr));
   }
@@ -362,14 +362,14 @@ int done_before_body(rank_t* self) {
 
 void what_was_done_before_has_not_failed(void**) { in_a_folder(2, done_before_body, nullptr); }
 
-// Rank 1 ends the communicator under operations that run.
+// Rank 1 ends the communicator while operations run.
 int aborted_body(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
   CHECK(self, data != nullptr);
   CHECK_OK(self, dsc_barrier(self->world, nullptr, nullptr));
   if (self->rank == 1) {
     PASS_ON(ranks_await(self, 1));
-    usleep(300000);  // for the receive
+    usleep(300000);  // gives rank 0 time to start the receive
     CHECK_OK(self, dsc_comm_abort(self->world));
     return ranks_meet(self);
   }
@@ -382,7 +382,7 @@ int aborted_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_synchronize(work, -1));
   CHECK_OK(self, dsc_work_destroy(work));
   std::string expected = "all_reduce 2 started DSC_ERR_REVOKED";
-  if (on_devices(trace_of(self->world)).size() == 2)  // else it came too late, and was refused
+  if (on_devices(trace_of(self->world)).size() == 2)  // otherwise it was too late and was refused
     expected += ", recv 1 scheduled DSC_ERR_REVOKED";
   PASS_ON(await_file(self, expected));
   return ranks_meet(self);

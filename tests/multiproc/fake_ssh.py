@@ -1,7 +1,8 @@
-"""Hosts that are processes of the test: what they run is no descendant of dscrun, and only pipes connect the two.
+"""Simulated hosts that are processes of the test. Their commands are not descendants of dscrun, only pipes connect
+them.
 
-As a program, `fake_ssh.py SOCKET HOST COMMAND`, it is the ssh of such a host: it copies between its own standard
-streams and the command's, and when it dies the command sees the end of its input.
+As a program, `fake_ssh.py SOCKET HOST COMMAND`, it is the ssh to such a host: it copies between its own standard
+streams and those of the command. When it dies, the command sees the end of its input.
 """
 
 import array
@@ -13,13 +14,14 @@ import subprocess
 import sys
 import threading
 
-ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": "/"}  # what a login elsewhere starts with
+# the environment of a new login on the host
+ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": "/"}
 
 
 class Hosts:
-    """Answers connections until closed; `commands` holds (host, command) of all.
+    """Serves connections until closed. `commands` collects (host, command) of each connection.
 
-    With `silent`, as in a network that is cut, a command does not see that its connection has ended.
+    With `silent` a command does not see that its connection has ended, as in a network that was cut.
     """
 
     def __init__(self, folder):

@@ -1,4 +1,4 @@
-"""Runs dscrun for the tests and proves that nothing of a job stays behind."""
+"""Runs dscrun for the tests and checks that nothing of a job is left behind."""
 
 import ctypes
 import os
@@ -14,12 +14,12 @@ BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 DSCRUN = os.environ.get("DSCRUN", str(BUILD / "tools" / "dscrun"))
 DSCCTL = os.environ.get("DSCCTL", str(BUILD / "tools" / "dscctl"))
 PYTHON = sys.executable
-LIMIT_S = 60  # for one run on a busy machine; every test that measures a time names its own bound
-AT_ONCE_S = 15  # what waits for nobody has come by then, even there
+LIMIT_S = 60  # for one run on a busy machine; every test that measures a time has its own limit
+AT_ONCE_S = 15  # long enough, even on a busy machine, for a call that waits for no rank
 
 
 def become_subreaper():
-    """Whatever a job leaves behind, running or zombie, becomes a child of this process and is found."""
+    """Makes this process the new parent of all processes that a job leaves behind, so that they are found."""
     pr_set_child_subreaper = 36
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(pr_set_child_subreaper, 1, 0, 0, 0) != 0:
@@ -27,7 +27,7 @@ def become_subreaper():
 
 
 def children():
-    """Process ids and names of this process's children, zombies included."""
+    """Returns the ids and names of the child processes, including zombies."""
     found = {}
     for entry in os.listdir("/proc"):
         try:
@@ -43,19 +43,22 @@ def children():
 def has_stopped(thread):
     try:
         return thread.joinpath("stat").read_text().rpartition(") ")[2][0] == "T"
-    except OSError:  # it has ended
+    except OSError:  # the thread has ended
         return True
 
 
 def stop_process(pid):
-    """Returns once no thread of it runs: on a busy machine some run on for a while after the signal."""
+    """Returns when no thread of the process runs any more.
+
+    On a busy machine some still run for a while after the signal.
+    """
     os.kill(pid, signal.SIGSTOP)
     while not all(has_stopped(thread) for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()):
         time.sleep(0.001)
 
 
 def wait_until_nothing_is_left(limit_s=20.0):
-    """Reaps orphans as they end; a process that still runs at the limit is killed and reported."""
+    """Reaps orphans as they end. A process that still runs at the limit is killed and reported."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -72,7 +75,7 @@ def wait_until_nothing_is_left(limit_s=20.0):
 
 
 def run(*args, **popen):
-    """Runs dscrun to its end; text in and out."""
+    """Runs dscrun until it ends. Input and output are text."""
     popen.setdefault("stdin", subprocess.DEVNULL)
     return subprocess.run([DSCRUN, *args], capture_output=True, text=True, timeout=LIMIT_S, **popen)
 
@@ -83,7 +86,7 @@ def lines_of(text, rank):
 
 
 class Started:
-    """A dscrun that runs beside the test."""
+    """A dscrun that runs while the test goes on."""
 
     def __init__(self, *args, **popen):
         popen.setdefault("stdin", subprocess.DEVNULL)
@@ -93,7 +96,7 @@ class Started:
         self.seen = b""
 
     def read_lines(self, count):
-        """The first `count` lines of standard output, as soon as they are there."""
+        """Returns the first `count` lines of standard output when they have been printed."""
         deadline = time.monotonic() + LIMIT_S
         while self.seen.count(b"\n") < count:
             ready, _, _ = select.select([self.process.stdout], [], [], deadline - time.monotonic())
@@ -106,24 +109,25 @@ class Started:
         os.kill(self.pid, number)
 
     def keeper(self):
-        """The process below dscrun that supervises the ranks."""
+        """Returns the child process of dscrun that supervises the ranks."""
         with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="ascii") as file:
             (pid,) = file.read().split()
         return int(pid)
 
     def finish(self):
-        """Exit code, all of standard output, all of standard error."""
+        """Returns the exit code, all of standard output, and all of standard error."""
         out, err = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, (self.seen + out).decode(), (err or b"").decode()
 
 
 def main(file):
-    """What a test file does when it is run as a program: pytest, or exit code 77 without it."""
+    """Runs a test file as a program: with pytest, or exit code 77 if pytest is missing."""
     try:
         import pytest
     except ImportError:
         print("skipped: pytest is not installed")
         sys.exit(77)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and shells may have had them ignored
+    # nohup and shells may have set these signals to be ignored
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     sys.exit(pytest.main([file, "-q", "-p", "no:cacheprovider", *sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""A store_peer: one end of a TCP store as a process of its own, one line at a time."""
+"""A server or a client of a TCP store in a separate process (see store_peer.cpp), driven line by line."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ TOKEN = "7" * 64
 
 
 class Peer:
-    """`start` runs a program as subprocess.Popen does."""
+    """Starts the process. `start` runs a program like subprocess.Popen."""
 
     def __init__(self, *args, token=TOKEN, start=subprocess.Popen):
         environment = {key: value for key, value in os.environ.items() if key != "DSC_TOKEN"}
@@ -28,12 +28,12 @@ class Peer:
         return self.answer()
 
     def answer(self):
-        """(seconds, code, text)"""
+        """Returns (seconds, code, text)."""
         us, code, text = (self.hear() + " ").split(" ", 2)
         return int(us) / 1e6, code, text.strip()
 
     def counts(self):
-        """Of a server."""
+        """Returns the counts of a server."""
         self.say("")
         words = self.hear().split()
         return dict(zip(words[::2], map(int, words[1::2])))

@@ -1,4 +1,5 @@
-/* A rank that reduces until an operation fails, says who is to blame, and ends in order, as programs do. */
+/* A rank that reduces until an operation fails, prints which rank is at fault, and ends normally, as programs
+ * do. */
 #include <dsc/dsc.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@ static int tell(void) {
   for (size_t i = 0; i < info.n_ranks; ++i) printf("%c%d", i == 0 ? ' ' : ',', info.ranks[i]);
   printf(": %s\n", info.text);
   fflush(stdout);
-  dsc_finalize(); /* it may fail: who was struck does not come */
+  dsc_finalize(); /* may fail, because the rank that was killed or stopped does not arrive */
   return 0;
 }
 

@@ -1,4 +1,4 @@
-"""The store of torchrun's agent: a real one where PyTorch is installed, and servers that follow a script."""
+"""The store of torchrun's agent: the real one where PyTorch is installed, and servers that follow a script."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ def start(port, *steps, timeout_ms=20_000):
 
 
 def finish(process):
-    """[(milliseconds, code, text)]"""
+    """Returns [(milliseconds, code, text)]."""
     out, _ = process.communicate(timeout=LIMIT_S)
     lines = [line.split(" ", 2) for line in out.splitlines()]
     return [(int(ms), code, text) for ms, code, text in lines]
@@ -66,7 +66,7 @@ class Conversation:
     def text(self):
         length = self.number("=Q")
         if length > 1 << 20:
-            raise Closed  # as PyTorch's does: such a text cannot be
+            raise Closed  # PyTorch's store refuses such a long text too
         return self.read(length)
 
     def write(self, data):
@@ -76,7 +76,7 @@ class Conversation:
 
 
 def hold(talk, connection):
-    """One connection, until either side has had enough."""
+    """Serves one connection until either side ends it."""
     with connection:
         try:
             talk(connection)
@@ -86,7 +86,7 @@ def hold(talk, connection):
 
 @contextmanager
 def serve(talk):
-    """Runs talk(connection) for every connection, on threads; gives the port."""
+    """Runs talk(connection) for every connection, on threads. Yields the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connections = []
 
@@ -107,7 +107,7 @@ def serve(talk):
 
 
 class Store:
-    """What PyTorch's store does, of either generation."""
+    """Behaves like PyTorch's store, of either generation."""
 
     SET, GET, CHECK, WAIT, COUNT = 1, 3, 5, 6, 7
 
@@ -147,10 +147,10 @@ class Store:
 
 
 def greet(connection):
-    """The beginning that both generations of clients can be answered with."""
+    """Answers the greeting of both generations of clients."""
     peer = Conversation(connection)
     peer.read(9)
-    peer.write(bytes(32))  # no keys, four times
+    peer.write(bytes(32))  # four numbers of 0 keys
     return peer
 
 
@@ -171,7 +171,7 @@ def test_both_generations(handshake, slowly):
 @pytest.mark.parametrize("handshake", [True, False])
 def test_a_key_that_never_comes(handshake):
     with serve(Store(handshake)) as port:
-        # The connection that waited in vain is given up; the next call makes another one.
+        # The connection whose wait timed out is closed. The next call makes another connection.
         late, put = steps(port, ("get", "missing", 3), ("put", "a", "1"), timeout_ms=500)
     assert late[1] == "DSC_ERR_TIMEOUT" and "'missing' of rank 3" in late[2] and 500 <= late[0] < 1000 * AT_ONCE_S
     assert put[1] == "ok"
@@ -275,14 +275,15 @@ def test_a_store_of_pytorch():
         got, put, late = steps(port, ("get", "from torch", 0), ("put", "from us", "ours"), ("get", "none", 1), timeout_ms=3000)
         assert (got[1:], put[1:], late[1]) == (("ok", "theirs"), ("ok", ""), "DSC_ERR_TIMEOUT")
         assert host.stdout.readline() == "ours\n"
-        ((_, code, text),) = steps(port, ("get", "from torch", 0))  # it has survived the greeting that it cannot know
+        # the store has survived the greeting that it does not know
+        ((_, code, text),) = steps(port, ("get", "from torch", 0))
         assert (code, text) == ("ok", "theirs")
         host.stdin.close()
 
 
 @needs_torch
 def test_ranks_of_torchrun(tmp_path):
-    """Outputs go by way of files: torchrun of PyTorch 1.13 fails without that on Python 3.11."""
+    """The ranks print to files, because torchrun of PyTorch 1.13 fails without that on Python 3.11."""
     port = jobs.free_port()
     options = ["--nproc_per_node", "3", "--master_addr", "127.0.0.1", "--master_port", str(port), "--no_python"]
     options += ["--redirects", "1", "--tee", "1", "--log_dir", str(tmp_path)]

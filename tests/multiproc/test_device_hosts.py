@@ -1,4 +1,4 @@
-"""Worlds over several hosts, told apart by DSC_HOST_ID, with a device for each rank: by the fakes."""
+"""Worlds over several simulated hosts (DSC_HOST_ID) with a device for each rank. Uses the fakes."""
 
 import json
 import os
@@ -70,7 +70,10 @@ print("done", params[0].read()[0])
 
 
 def test_a_refused_call_on_host_memory_takes_no_number():
-    """Rank 0 alone makes a call that the hosts cannot run; those after it are compared with the right ones."""
+    """Only rank 0 makes a call that is not supported between hosts.
+
+    The following calls of all ranks must still match.
+    """
     code = """
 own = dsc.user_op(lambda *_: None, 7)
 def refused(call):
@@ -94,7 +97,7 @@ dsc.finalize()
     assert job(code, [0, 1]).finish() == ["refused\nrefused\n2.0 2.0", "2.0 2.0"]
 
 
-TIMEOUT_S = "4"  # which leaves time for a rank that is late
+TIMEOUT_S = "4"  # enough time for a slow rank
 FAILS = """
 try:
     while True:
@@ -106,7 +109,7 @@ except dsc.DscError as error:
 
 
 def fails_by_then(outputs, kind):
-    """The texts of the errors, which all ranks had a while after the time-out, which is TIMEOUT_S."""
+    """Returns the texts of the errors. All ranks must have them soon after TIMEOUT_S, the time-out."""
     texts = []
     for output in outputs:
         name, seconds, text = output.split(maxsplit=2)
@@ -116,26 +119,29 @@ def fails_by_then(outputs, kind):
 
 
 def test_a_rank_of_another_host_that_does_not_come():
-    """It calls nothing, and lives, alone on its host: what waits for it, without a work, ends by its time."""
+    """Rank 2 is alone on its host.
+
+    It is alive but makes no call. Operations of the other ranks without a work end at the time-out.
+    """
     code = "begin = time.monotonic()\nif r == 2:\n    meet('told', n)\n    sys.exit(0)\n" + FAILS + "meet('told', n)"
     for text in fails_by_then(job(code, [0, 0, 1], TIMEOUT=TIMEOUT_S).finish()[:2], "TimeoutError"):
         assert "rank 2 has not called it, its latest is all_reduce(sum, f32, 1000) on its device, number 1" in text
 
 
 def merged(folder):
-    """What dscctl finds in the traces that the ranks have written."""
+    """Returns the findings of dscctl in the traces that the ranks have written."""
     command = [launch.DSCCTL, "trace", "merge", str(folder), "--json"]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout)
     assert (report["missing_ranks"], report["unused_files"]) == ([], []), report
     return report["findings"]
 
 
-# Its trace is written a moment after the others were told, by a thread of the library.
+# A thread of the library writes the trace of this rank shortly after the other ranks were told.
 TRACED = "import glob\n    while time.monotonic() < begin + 30 and len(glob.glob(os.environ['DSC_TRACE_DIR'] + '/*.json')) < n: time.sleep(0.1)"
 
 
 def names_who_did_not_come(folder, hosts):
-    """The rank that calls nothing has written its trace, too."""
+    """The rank that makes no call has written its trace, too."""
     code = "begin = time.monotonic()\nif r == 2:\n    meet('told', n)\n    TRACED\n    sys.exit(0)\n" + FAILS + "meet('told', n)"
     job(code.replace("TRACED", TRACED), hosts, TIMEOUT=TIMEOUT_S, DSC_TRACE_DIR=str(folder)).finish()
     (late,) = [finding for finding in merged(folder) if finding["kind"] == "LATE"]
@@ -145,7 +151,7 @@ def names_who_did_not_come(folder, hosts):
 
 
 def test_traces_name_who_did_not_come(tmp_path):
-    """On one host nobody looks for the end of what is on a stream; between hosts the watch does."""
+    """On one host the end of an operation on a stream is not observed. Between hosts a watching thread observes it."""
     names_who_did_not_come(tmp_path / "one", [0, 0, 0])
     names_who_did_not_come(tmp_path / "two", [0, 0, 1])
 
@@ -171,7 +177,7 @@ meet('told', n)
 
 
 def test_a_program_that_ends_by_its_error_leaves_its_trace(tmp_path):
-    """Its call may be the first on its rank that sees the failure, before a thread of the library does."""
+    """The failing call may be the first on its rank to see the failure, before the library's thread sees it."""
     code = "begin = time.monotonic()\nx = Interface(np.ones(10 if r else 11, np.float32))" + FAILS
     for attempt in range(4):
         job(code, [0, 0, 0], DSC_TRACE_DIR=str(tmp_path / str(attempt))).finish()
@@ -179,7 +185,7 @@ def test_a_program_that_ends_by_its_error_leaves_its_trace(tmp_path):
 
 
 def test_a_rank_of_another_host_that_calls_something_else():
-    """Too little comes for the others, who say so when their time is over."""
+    """The other ranks get too few elements and report the mismatch at their time-out."""
     code = """
 begin = time.monotonic()
 if r == 2:
@@ -191,7 +197,7 @@ if r == 2:
 
 
 def test_nobody_is_blamed_when_all_have_called_alike():
-    """An operation that hangs by itself, after groups were made on one host alone."""
+    """An operation hangs although all ranks called it, after groups were made on each host separately."""
     code = """
 groups = [world.split(0 if r < 2 else 1) for _ in range(2)]
 begin = time.monotonic()
@@ -201,7 +207,7 @@ begin = time.monotonic()
         assert "; all ranks that answered have called it" in text, text
 
 
-# Rank 0 waits for a second message on its stream; rank 1 does something else.
+# Rank 0 waits for a second message on its stream. Rank 1 makes another call.
 MESSAGE = """
 if r == 0:
     world.recv(x, 1)
@@ -223,7 +229,7 @@ except dsc.DscError as error:
 
 
 def test_a_message_of_another_host_that_does_not_come():
-    """Whoever waits for it on its stream is freed, and hears who has not sent it."""
+    """The rank that waits on its stream is released, and its error names the rank that has not sent."""
     outputs = job(MESSAGE.replace("ELSE", "pass"), [0, 1], TIMEOUT=TIMEOUT_S).finish()
     for text in fails_by_then(outputs, "TimeoutError"):
         assert "rank 0 of 2: not finished within 4000 ms; rank 1 has called 1 send to rank 0" in text
@@ -323,7 +329,7 @@ print("same bits")
 
 
 def test_a_killed_rank_ends_sharded_training_on_devices():
-    """On one host and on two; the others have the error in the call that notices."""
+    """Runs on one host and on two. The other ranks get the error in the call that notices the death."""
     code = """
 import signal
 with make(3, Interface) as sharded:

@@ -1,4 +1,4 @@
-"""dscctl info: the same facts as text and as JSON, and they are true."""
+"""dscctl info: text and JSON give the same facts, and the facts are correct."""
 
 import json
 import os
@@ -10,13 +10,13 @@ import pytest
 
 
 def own_environment():
-    """Without the variables of a launcher."""
+    """Returns the environment without the variables of a launcher."""
     known = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "DSC_JOB_ID", "SLURM_", "OMPI_", "PMI", "DSC_PMIX_", "DSC_NCCL_", "DSC_CUDA_")
     return {name: value for name, value in os.environ.items() if not name.startswith(known)}
 
 
 def dscctl(*args, **variables):
-    """With no launcher's variables but those given."""
+    """Runs dscctl without a launcher's variables except the given ones."""
     command = [launch.DSCCTL, *args]
     return subprocess.run(command, env=own_environment() | variables, capture_output=True, text=True, timeout=30)
 

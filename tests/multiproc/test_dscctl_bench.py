@@ -1,4 +1,5 @@
-"""dscctl bench: every operation runs, the way data moves is told with its reason, and wrong usage says what is expected."""
+"""dscctl bench: every operation runs, the data path is shown with its reason, and errors of usage say what is
+expected."""
 
 import fcntl
 import functools
@@ -88,7 +89,7 @@ def test_ranks_that_take_turns_are_told_of():
     assert "-v counts context switches" in " ".join(result.stdout.split())
     result = bench("all_reduce", "-v", "--ranks", "3", "--sizes", "4", *QUICK, limit=one_processor)
     (row,) = [line.split() for line in result.stdout.splitlines() if " plain " in line]
-    assert float(row[-2]) > 0.3  # one processor: somebody gave it up in every operation
+    assert float(row[-2]) > 0.3  # on one processor some rank gives it up in every operation
     assert "switches: context switches of a rank in one operation" in " ".join(result.stdout.split())
     report = json.loads(bench("barrier", "--ranks", "3", "--json", *QUICK, limit=one_processor).stdout)
     assert report["rows"][0]["context_switches"] > 0.3
@@ -118,13 +119,13 @@ def test_tuning_gives_what_the_library_takes():
     key, not_the_default = "zero_copy_chunk_bytes", "8192"
     result = bench("--tune", "--settings", key, *QUICK, "--json", DSC_TUNING=f"{key}={not_the_default}")
     assert result.returncode == 0
-    steps = result.stderr.splitlines()  # no terminal: a line each
+    steps = result.stderr.splitlines()  # without a terminal each step is a line
     assert len(steps) > 5 and all(re.match(STEP, step) for step in steps) and "\x1b" not in result.stderr
     (tuned,) = json.loads(result.stdout)["tuned"]
     (setting,) = tuned["settings"]
     assert (tuned["ranks"], setting["key"], setting["present"]) == (2, key, 512 << 10)
     values = setting["values"]
-    assert 4096 in values and 0 not in values and max(values) < 1 << 30  # as the library's table has it
+    assert 4096 in values and 0 not in values and max(values) < 1 << 30  # the values of the library's table
     assert setting["fastest"] in values and 0 <= setting["gain"] < 1
     for case in setting["cases"]:
         assert [int(value) for value in case["best_us"]] == values and min(case["best_us"].values()) > 0
@@ -135,7 +136,10 @@ def test_tuning_gives_what_the_library_takes():
 
 
 def bench_on_a_terminal(columns, *args):
-    """Returns what it writes to stdout and, to a terminal of so many columns, to stderr."""
+    """Runs dscctl on a terminal with `columns` columns.
+
+    Returns its stdout and what it writes to stderr, the terminal.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with subprocess.Popen([launch.DSCCTL, "bench", *args], stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
@@ -144,7 +148,7 @@ def bench_on_a_terminal(columns, *args):
         try:
             while part := os.read(ours, 4096):
                 shown += part
-        except OSError:  # how a terminal whose programs have ended reads
+        except OSError:  # reading a terminal fails so when its programs have ended
             pass
         written = process.stdout.read()
         assert process.wait(60) == 0
@@ -160,7 +164,7 @@ def test_tuning_in_words_and_its_progress_on_one_line():
     steps = shown.split("\r\x1b[K")
     assert "\n" not in shown and steps[0] == steps[-1] == "" and len(steps) > 5
     assert all(re.match(STEP, step) for step in steps[1:-1])
-    assert max(map(len, steps)) < 60  # one line of this terminal
+    assert max(map(len, steps)) < 60  # must fit into one line of this terminal
 
 
 def test_settings_that_the_library_refuses():

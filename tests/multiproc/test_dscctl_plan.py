@@ -1,4 +1,4 @@
-"""dscctl plan: which schedule is best, by the simulator; answers that are known, and those of Python's bindings."""
+"""dscctl plan finds the best schedule with the simulator. Compared with known answers and with the Python package."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ NETWORK = {"--network", "--bandwidth", "--reduce-bandwidth"}
 
 
 def plan(layers, *args):
-    """Over a network that takes no time, where none is given."""
+    """Runs dscctl plan. The default network takes no time."""
     free = () if NETWORK & set(args) else ("--network", "free")
     return dscctl("plan", "--layers", str(layers), *args, *free)
 
@@ -42,7 +42,7 @@ def answer_of(layers, *args, code=0):
 
 @pytest.fixture
 def two(tmp_path):
-    """Two layers whose passes all take 1 us, with 10 bytes of weights and 3 of activations."""
+    """Two layers whose passes all take 1 us, with 10 bytes of weights and 3 bytes of activations."""
     return written(tmp_path, [{"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 3, "output_bytes": 5}] * 2)
 
 
@@ -54,10 +54,14 @@ def written(tmp_path, layers):
 
 
 def test_two_layers_by_hand(two):
-    """One stage: two samples on each replica, 6 us each. Two: 4 x 3 us and the fill, 3 us for 1F1B and 1 for zb_h1."""
+    """One stage: two samples on each replica, 6 us each.
+
+    Two stages: 4 x 3 us and the fill, which is 3 us for 1F1B and 1 us for zb_h1.
+    """
     answer = answer_of(two, "--devices", "2", "--batch", "4", "--top", "100", "--kind", "1f1b,zb_h1")
     times = {(row["schedule"], row["stages"], row["micro_batches"]): row["step_us"] for row in answer["rows"]}
-    assert times[("1f1b", 1, 2)] == 12 and ("1f1b", 1, 1) not in times  # which holds more, in the same time
+    # with 1 micro-batch it takes the same time and more memory
+    assert times[("1f1b", 1, 2)] == 12 and ("1f1b", 1, 1) not in times
     assert times[("1f1b", 2, 4)] == 15 and times[("zb_h1", 2, 4)] == 13
     assert answer["rows"][0]["stages"] == 1 and answer["rows"][0]["micro_batches"] == 2
     assert answer["rows"][0]["peak_bytes"] == 2 * (4 * 10 + 3)
@@ -78,14 +82,15 @@ def test_memory_flips_the_choice(two):
 
 def test_all_reduces_flip_the_choice(two):
     asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b,zb_h1")
-    best = answer_of(two, *asked, "--network", "free", "--reduce-bandwidth", "1MB/s")["rows"][0]  # 20 us
+    # the all-reduce takes 20 us
+    best = answer_of(two, *asked, "--network", "free", "--reduce-bandwidth", "1MB/s")["rows"][0]
     assert best["stages"] == 2
     best = answer_of(two, *asked, "--network", "free", "--reduce-bandwidth", "1GB/s")["rows"][0]
     assert best["stages"] == 1 and best["network_us"] == pytest.approx(0.02)
 
 
 def test_nothing_fits(two):
-    """Schedules with a name hold two activations of a stage; an order that is looked for does with one."""
+    """Named schedules need memory for two activations of a stage. A searched order needs it for one."""
     asked = ("--devices", "2", "--batch", "4", "--memory")
     answer = answer_of(two, *asked, "40", code=1)
     assert answer["rows"] == [] and answer["least_bytes"] == 40 + 3
@@ -104,13 +109,14 @@ def test_no_page_without_plans(two, tmp_path):
 
 
 def test_less_memory_for_little_time(tmp_path):
-    """Two samples at once save one overhead of each of two layers, and hold 200 B more."""
+    """Two samples at a time save one overhead of each of two layers, and need 200 B more."""
     layer = {"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 100, "output_bytes": 5}
     asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b", "--stages", "1", "--overhead-us")
     answer = answer_of(written(tmp_path, [layer] * 2), *asked, "0.001")
     assert [(row["step_us"], row["peak_bytes"]) for row in answer["rows"]] == [(pytest.approx(12.006), 480), (pytest.approx(12.012), 280)]
     assert "For 0.0 % more time 1f1b on 1 stage x 2 replicas, 2 micro-batches of 1 sample needs 200 B less.\n" in answer["recommendation"]
-    assert "more time" not in answer_of(written(tmp_path, [layer] * 2), *asked, "0.1")["recommendation"]  # 5 %
+    # the limit is 5 %
+    assert "more time" not in answer_of(written(tmp_path, [layer] * 2), *asked, "0.1")["recommendation"]
 
 
 def part_sums(layers, boundaries, value):
@@ -118,7 +124,7 @@ def part_sums(layers, boundaries, value):
 
 
 def priced(layers, kind, stages, replicas, chunks, micro_batches, samples, args, cut=None):
-    """The same candidate through Python's bindings, with the shortest busiest part unless a cut is given."""
+    """Returns the same candidate from the Python package, with the shortest busiest part unless a cut is given."""
     times = [samples * (it["forward_us"] + it["backward_input_us"] + it["backward_weight_us"]) + 3 * args["overhead"] for it in layers]
     cut = cut or list(dsc.partition_layers(times, stages * chunks))
     of = lambda name: part_sums(layers, cut, lambda it: samples * it[name])  # noqa: E731
@@ -135,7 +141,7 @@ def priced(layers, kind, stages, replicas, chunks, micro_batches, samples, args,
 
 
 def test_on_one_stage_a_schedule_with_chunks_reduces_earlier(tmp_path):
-    """Gradients of one of 4 layers are left after the last backward pass, and of all 4 with 1f1b."""
+    """After the last backward pass the gradients of one of 4 layers are not reduced yet. With 1f1b it is all 4."""
     file = written(tmp_path, [{"forward_us": 10, "backward_input_us": 10, "backward_weight_us": 10, "weight_bytes": 40, "activation_bytes": 0, "output_bytes": 0}] * 4)
     asked = ("--devices", "2", "--batch", "4", "--stages", "1", "--micro-batches", "2", "--reduce-bandwidth", "10MB/s")
     best = answer_of(file, *asked, "--kind", NAMED)["rows"][0]
@@ -148,7 +154,7 @@ def divisors(number):
 
 
 def brute_force(layers, devices, batch, args):
-    """Every candidate: what it is, and what it costs."""
+    """Returns every candidate and its cost."""
     found = {}
     for stages in divisors(devices):
         replicas = devices // stages
@@ -165,7 +171,7 @@ def brute_force(layers, devices, batch, args):
                         shape = (stages, replicas, chunks, micro_batches, batch // replicas // micro_batches)
                         found[(kind, *shape)] = priced(layers, kind, *shape, args)
                     except dsc.InvalidArgError:
-                        pass  # there is no such schedule for these numbers
+                        pass  # this schedule does not exist for these numbers
     return found
 
 
@@ -196,7 +202,7 @@ def test_brute_force_finds_the_same(tmp_path, seed):
     answer = answer_of(file, *options_of(devices, batch, args), "--top", "10000")
     shown = {key for row in answer["rows"] for key in (key_of(row), *((kind, *key_of(row)[1:]) for kind in row["as_good"]))}
     assert shown <= set(expected) and len(answer["rows"]) + answer["candidates"]["repeated"] == len(expected)
-    for key in set(expected) - shown:  # a row with the same schedule and stages takes as long
+    for key in set(expected) - shown:  # a row with the same schedule and stages takes the same time
         alike = [row["step_us"] for row in answer["rows"] if (row["schedule"], row["stages"]) == key[:2]]
         assert min(alike) <= expected[key].makespan * (1 + 1e-8)
     for row in answer["rows"]:
@@ -222,7 +228,7 @@ def every_cut(layers, parts):
 @pytest.mark.skipif("SANITIZED" in os.environ, reason="libdsc cannot be imported")
 @pytest.mark.parametrize("seed", range(repetitions(6, least=2)))
 def test_no_cut_is_better(tmp_path, seed):
-    """All cuts of few layers: none takes less time, in as much memory, and none needs less."""
+    """Tries all cuts of a few layers. None is faster in the same memory, and none needs less memory."""
     layers, _, _, args = random_case(seed)
     shape = ("1f1b", 3, 1, 1, 12, 2)
     every = [priced(layers, *shape, args, cut) for cut in every_cut(layers, 3)]
@@ -239,7 +245,7 @@ def test_no_cut_is_better(tmp_path, seed):
 
 @pytest.fixture
 def transformer(tmp_path):
-    """An embedding, twelve equal blocks, and a head."""
+    """A model of an embedding, twelve equal blocks, and a head."""
     names = HEADER.strip().split(",")[1:]
     lines = [(100, 0, 200, 200e6, 8e6, 8e6), *[(1000, 1100, 900, 100e6, 100e6, 8e6)] * 12, (800, 900, 700, 200e6, 50e6, 4)]
     return written(tmp_path, [dict(zip(names, line)) for line in lines])
@@ -249,10 +255,11 @@ ON_EIGHT = ("--devices", "8", "--batch", "64", "--stages", "8", "--micro-batches
 
 
 def test_layers_are_cut_for_the_whole_step(transformer):
-    """The shortest busiest part alone leaves the others as heavy as they like, which took 538 ms and needed 2.2 GB."""
+    """A cut that only minimizes the busiest part may leave heavy parts elsewhere. It took 538 ms and needed 2.2 GB."""
     asked = (*ON_EIGHT, "--kind", "1f1b")
     assert answer_of(transformer, *asked)["rows"][0]["step_us"] < 490e3
-    best = answer_of(transformer, *asked, "--memory", "1.8GB")["rows"][0]  # the first stages hold more, so take less
+    # the first stages need more memory, so they get fewer layers
+    best = answer_of(transformer, *asked, "--memory", "1.8GB")["rows"][0]
     assert best["peak_bytes"] <= 1.8e9
     result = plan(transformer, *asked, "--memory", "1GB")
     assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the smallest need found is 1.80 GB, for 1f1b")
@@ -262,7 +269,8 @@ def test_an_order_that_is_looked_for_gets_a_cut_that_has_room(transformer):
     best = answer_of(transformer, *ON_EIGHT, "--memory", "1.4GB")["rows"][0]
     assert best["schedule"] == "auto" and best["step_us"] < 1e6 and best["peak_bytes"] <= 1.4e9
     assert best["boundaries"] == [0, 1, 3, 5, 7, 9, 11, 13, 14]
-    assert answer_of(transformer, *ON_EIGHT, "--memory", "900MB", code=1)["least_bytes"] == 1e9  # which auto has as well
+    # auto needs that much, too
+    assert answer_of(transformer, *ON_EIGHT, "--memory", "900MB", code=1)["least_bytes"] == 1e9
 
 
 def test_the_table_says_what_json_says(tmp_path):
@@ -273,7 +281,7 @@ def test_the_table_says_what_json_says(tmp_path):
     head, *lines = result.stdout.split("\n\n")[1].splitlines()
     assert head.split() == "schedule stages x replicas chunks micro-batches x samples step samples/s idle peak memory slower".split()
     assert len(lines) == len(answer["rows"]) == 10
-    assert [line[:3] for line in lines] == ["-> ", *["   "] * 9]  # what is recommended
+    assert [line[:3] for line in lines] == ["-> ", *["   "] * 9]  # the arrow marks the recommendation
     for line, row in zip([line[3:] for line in lines], answer["rows"]):
         kind, stages, _, replicas, chunks, micro_batches, _, samples, *_ = line.split()
         kind, *others = kind.split(",")
@@ -294,7 +302,7 @@ def test_the_command_prices_the_same(tmp_path, seed):
 
 
 def test_an_order_that_is_looked_for(two):
-    """No schedule with a name holds so little and takes no longer."""
+    """No named schedule needs so little memory in the same time."""
     answer = answer_of(two, "--devices", "2", "--batch", "3", "--stages", "2", "--micro-batches", "3", "--kind", "auto")
     assert [row["schedule"] for row in answer["rows"]] == ["auto"] and answer["candidates"]["searched"] == 1
     assert answer["rows"][0]["step_us"] >= answer["rows"][0]["bound_us"]
@@ -342,7 +350,7 @@ def test_one_device_needs_no_network(two):
 
 
 def test_all_reduces_are_rings_of_links(two):
-    """On 4 replicas 6 rounds of 3 us, and 1.5 times 20 bytes at 10 MB/s."""
+    """4 replicas take 6 rounds of 3 us, and 1.5 times 20 bytes at 10 MB/s."""
     asked = ("--devices", "4", "--batch", "4", "--stages", "1", "--kind", "1f1b", "--bandwidth", "10MB/s", "--latency-us", "3")
     assert answer_of(two, *asked)["rows"][0]["step_us"] == 6 + 6 * 3 + 1.5 * 20 / 10
     assert answer_of(two, *asked, "--reduce-latency-us", "1")["rows"][0]["step_us"] == 6 + 1 + 1.5 * 20 / 10
@@ -375,7 +383,10 @@ def test_a_network_is_measured_if_that_is_wanted(two):
 
 
 def test_one_row_for_each_answer(tmp_path):
-    """On one stage 8 micro-batches of 1 sample and 1 of 8 take as long; with one micro-batch gpipe is 1f1b."""
+    """On one stage 8 micro-batches of 1 sample take as long as 1 of 8 samples.
+
+    With one micro-batch gpipe equals 1f1b.
+    """
     file = written(tmp_path, [{"forward_us": 0.1, "backward_us": 0.2, "weight_bytes": 10, "activation_bytes": 3, "output_bytes": 5}] * 4)
     asked = ("--devices", "8", "--batch", "64", "--bandwidth", "1GB/s", "--kind", "1f1b,gpipe", "--stages", "1,2", "--top", "99")
     answer = answer_of(file, *asked)
@@ -389,7 +400,7 @@ def test_one_row_for_each_answer(tmp_path):
 
 
 def test_no_digits_of_rounding_errors(tmp_path):
-    """0.1 + 0.2 us and 3 x 0.7 samples, for people and programs."""
+    """0.1 + 0.2 us and 3 x 0.7 samples must print without rounding errors, in text and in JSON."""
     file = written(tmp_path, [{"forward_us": 0.1, "backward_us": 0.7, "weight_bytes": 123456789012, "activation_bytes": 3, "output_bytes": 5}] * 6)
     asked = ("--devices", "4", "--batch", "12", "--bandwidth", "1.1GB/s", "--latency-us", "0.3")
     result = plan(file, *asked)
@@ -399,7 +410,7 @@ def test_no_digits_of_rounding_errors(tmp_path):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """As real ranks measured it."""
+    """A network file as real ranks measured it."""
     file = tmp_path_factory.mktemp("network") / "network.json"
     result = dscctl("bench", "--network", str(file), "--ranks", "2,4", "--sizes", "4,64KB,1MiB", "--budget-ms", "5")
     assert result.returncode == 0 and result.stderr == f"wrote {file}\n"

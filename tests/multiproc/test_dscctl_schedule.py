@@ -66,7 +66,7 @@ def test_a_table_compares_several():
 
 
 def test_different_chunks_are_compared_by_whole_stages():
-    """So that all do the same work, as on the page: with chunks of 1 zb_v would take 51."""
+    """The schedules must do the same work, as documented. With chunks of cost 1 zb_v would take 51."""
     result = schedule("--kind", "1f1b", "--kind", "zb_v", "--activation-bytes", "1MB")
     *_, title, _, plain, v_shaped = result.stdout.splitlines()
     assert title == "costs and activations are for a whole stage, and its chunks share them evenly"
@@ -75,7 +75,7 @@ def test_different_chunks_are_compared_by_whole_stages():
 
 
 def makespans(kinds, *costs):
-    """Of each schedule alone, which are those of the table that compares them."""
+    """Returns the makespan of each schedule alone. The table that compares the schedules must show the same."""
     alone = [float(re.search(r"makespan ([\d.]+)", schedule("--kind", kind, *costs).stdout)[1]) for kind in kinds]
     together = schedule(*(word for kind in kinds for word in ("--kind", kind)), *costs)
     assert together.returncode == 0, together.stderr
@@ -92,7 +92,7 @@ def test_costs_are_those_of_a_stage_for_one_schedule_and_for_several():
 
 
 def test_a_value_for_each_stage_goes_to_the_parts_of_the_stage():
-    """In a V stage 0 has the first and the last part, in a loop the first and the fifth."""
+    """With the V placement stage 0 has the first and the last part, with a loop the first and the fifth."""
     for kind, parts in (("zb_v", "1,2,3,4,4,3,2,1"), ("interleaved_1f1b", "1,2,3,4,1,2,3,4")):
         of_stages, of_parts = (schedule("--kind", kind, "--forward", values).stdout for values in ("2,4,6,8", parts))
         assert of_stages == of_parts and "makespan" in of_stages
@@ -102,7 +102,7 @@ def test_a_value_for_each_stage_goes_to_the_parts_of_the_stage():
     result = schedule("--kind", "auto", "--chunks", "2", "--forward", "1,2,3,4")
     assert result.returncode == 2 and "expected 1 value or 8: auto chooses which parts of the model a stage has" in result.stderr
     result = schedule("--kind", "auto", "-s", "2", "--chunks", "2", "-m", "2")
-    assert result.returncode == 0 and "makespan 6" in result.stdout  # 2 x 3, as in two parts of half
+    assert result.returncode == 0 and "makespan 6" in result.stdout  # 2 x 3, as with two parts of half the cost
 
 
 def test_a_file_without_end_is_refused(tmp_path):
@@ -113,7 +113,7 @@ def test_a_file_without_end_is_refused(tmp_path):
 
 
 def test_units_of_rates():
-    """With 8 KB of a message, in microseconds."""
+    """A message has 8 KB, times are in microseconds."""
     asked = ("-s", "2", "-m", "3", "--message-bytes", "8KB", "--bandwidth")
     assert schedule(*asked, "8Gb/s").stdout == schedule(*asked, "1GB/s").stdout == schedule(*asked, "1000").stdout
     assert schedule(*asked, "8Gbit/s").stdout != schedule(*asked, "8GB/s").stdout
@@ -138,7 +138,10 @@ def test_a_byte_order_mark_is_skipped(tmp_path, format):
 
 
 def test_reductions():
-    """The last backward pass of stage 0 takes from 7 to 9: buckets are whole at 7 2/3, 8 1/3 and 9, and take 3, 3 and 2."""
+    """The last backward pass of stage 0 runs from 7 to 9.
+
+    Buckets are complete at 7 2/3, 8 1/3 and 9, and take 3, 3 and 2.
+    """
     costs = ["--gradient-bytes", "10", "--bucket", "4", "--reduce-latency", "1", "--reduce-bandwidth", "2"]
     result = schedule("-s", "2", "-m", "2", *costs)
     assert "makespan 15.6667" in result.stdout
@@ -162,7 +165,7 @@ def test_a_picture_of_some_width(width):
 
 @pytest.mark.parametrize("terminal", ["dumb", "xterm"])
 def test_on_a_terminal_no_line_is_wider(terminal):
-    """16 stages and 64 micro-batches took lines of 965 letters."""
+    """With 16 stages and 64 micro-batches a line had 965 characters."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     environment = {**own_environment(), "TERM": terminal}
@@ -170,17 +173,18 @@ def test_on_a_terminal_no_line_is_wider(terminal):
     process = subprocess.Popen([launch.DSCCTL, "schedule", "-s", "16", "-m", "64"], stdout=theirs, stderr=subprocess.PIPE, env=environment)
     os.close(theirs)
     shown = b""
-    with contextlib.suppress(OSError):  # the end of a terminal
+    with contextlib.suppress(OSError):  # reading a terminal whose programs have ended raises this error
         while part := os.read(ours, 4096):
             shown += part
     os.close(ours)
     assert process.communicate(timeout=launch.LIMIT_S)[1] == b"" and process.returncode == 0
     assert (b"\033[" in shown) == (terminal == "xterm")
     lines = re.sub(r"\033\[[\d;]*m", "", shown.decode()).splitlines()
-    assert 85 <= max(len(line) for line in lines if "|" in line) <= 100  # the last piece has more behind it
+    assert 85 <= max(len(line) for line in lines if "|" in line) <= 100  # the last piece also shows what follows
     whole = schedule("-s", "16", "-m", "64").stdout.splitlines()[1].split("|")[1]
     shown = "".join(line.split("|")[1] for line in lines if line.startswith(" 0 |"))
-    assert shown == (whole if terminal == "dumb" else re.sub("[-.]", " ", whole))  # colours are the boxes
+    # on a terminal with colors, colored boxes replace '-' and '.'
+    assert shown == (whole if terminal == "dumb" else re.sub("[-.]", " ", whole))
 
 
 def test_lists_of_costs():
@@ -212,7 +216,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.mark.parametrize("args", [[], ["-s", "16", "-m", "64"], ["-s", "8", "-m", "32", "-k", "interleaved_1f1b", "-c", "4"]])
 def test_a_drawing_fits_its_page(tmp_path, args):
-    """As wide as the page, and no wider than what can be read there: it was 5,556 pixels wide."""
+    """The drawing is as wide as the page and not wider. It once was 5,556 pixels wide."""
     file = tmp_path / "s.svg"
     assert schedule(*args, "--svg", str(file)).returncode == 0
     root = ElementTree.parse(file).getroot()
@@ -224,7 +228,7 @@ def test_a_drawing_fits_its_page(tmp_path, args):
 
 
 def test_labels_of_a_large_drawing_can_be_read(tmp_path):
-    """All 2,048 operations have theirs, turned where they are narrow, inside of their boxes."""
+    """All 2,048 operations have a label inside their box. The label of a narrow box is rotated."""
     file = tmp_path / "s.svg"
     schedule("-s", "16", "-m", "64", "--svg", str(file))
     groups = [it for it in ElementTree.parse(file).iter(f"{SVG}g") if it.find(f"{SVG}rect") is not None]

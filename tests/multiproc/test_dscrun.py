@@ -1,4 +1,4 @@
-"""dscrun: environment, output, arguments. What happens when something ends is in test_dscrun_endings.py."""
+"""dscrun: environment, output, arguments. test_dscrun_endings.py tests how runs end."""
 
 import os
 import re
@@ -74,7 +74,7 @@ def test_ranks_start_with_clean_signals_and_descriptors():
         assert open_files == ["0", "1", "2", token]
 
 
-# Writes numbered lines of up to argv[2] bytes in pieces that end anywhere, to both outputs.
+# Writes numbered lines of up to argv[2] bytes to both outputs, in pieces that end anywhere.
 WRITER = """
 import os, random, sys
 rank, lines, width = int(os.environ["RANK"]), int(sys.argv[1]), int(sys.argv[2])

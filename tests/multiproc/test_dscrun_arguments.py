@@ -1,4 +1,4 @@
-"""dscrun: arguments that do not fit together, plans, and other launchers."""
+"""dscrun: arguments that contradict each other, plans, and other launchers."""
 
 import json
 import os
@@ -192,7 +192,7 @@ def test_started_with_mpirun(tmp_path, kind):
     mpirun.chmod(0o755)
     own = environment(PATH=f"{tmp_path}:{os.environ['PATH']}", **AS_ROOT)
     path = tmp_path / "hosts"
-    path.write_text("localhost slots=2\n127.0.0.1 slots=1\n")  # two hosts, as far as dscrun knows
+    path.write_text("localhost slots=2\n127.0.0.1 slots=1\n")  # for dscrun these are two hosts
     job = ["--hostfile", str(path), "--start-with", "mpirun", "--env", "X=1 2", "--master-addr", "127.0.0.1"]
     result = run(*job, "--", "sh", "-c", SHOW, env=own)
     assert result.returncode == 0, result.stderr
@@ -206,7 +206,7 @@ def test_started_with_mpirun(tmp_path, kind):
 
 
 FAKE_SRUN = """#!/bin/sh
-# Two hosts in Slurm's own order, which is not the host file's.
+# Two hosts in the order of Slurm, which differs from that of the host file.
 echo "$*" > "$SRUN_LOG"
 tr '\\0' '\\n' < /proc/$$/environ | grep '^X=' >> "$SRUN_LOG"
 while [ "${1#--}" != "$1" ]; do shift; done

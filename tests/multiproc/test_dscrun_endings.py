@@ -1,4 +1,4 @@
-"""dscrun: failures, signals, time limits, and that nothing outlives a run however it ends (see conftest.py)."""
+"""dscrun: failures, signals, time limits. Nothing may outlive a run, however it ends (see conftest.py)."""
 
 import os
 import pty
@@ -11,7 +11,7 @@ import launch
 import pytest
 from launch import AT_ONCE_S, PYTHON, Started, run
 
-# Says "ready" when its handler stands, then counts that signal for a while and exits with 0.
+# Prints "ready" when its handler is installed, counts the signal for a while, and exits with 0.
 COUNTER = """
 import os, signal, sys, time
 count = 0
@@ -28,7 +28,7 @@ print("count", count)
 """
 
 
-# Each rank with a child, a grandchild in a session of its own, and one that ignores SIGTERM.
+# Each rank has a child, a grandchild in another session, and a child that ignores SIGTERM.
 FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & "
 
 
@@ -80,7 +80,7 @@ def test_success_of_one_rank_ends_nobody():
 
 
 def wait_until_ended(pid):
-    """Its parent has not heard of it yet."""
+    """Waits until the process has ended, even if its parent has not reaped it yet."""
     deadline = time.monotonic() + AT_ONCE_S
     while open(f"/proc/{pid}/stat", encoding="ascii").read().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < deadline
@@ -128,7 +128,7 @@ def test_allowed_failures():
     one = run("-n", "2", "--grace", "0", "--allow-failures", "1", "--", *script)
     assert one.returncode == 0 and one.stdout == "[0] done\n"
     assert "rank 1 died by signal 9 (Killed); failure 1 of 1 allowed failures" in one.stderr
-    two = run("-n", "3", "--allow-failures", "1", "--", *script)  # rank 2 exits with 5: one too many
+    two = run("-n", "3", "--allow-failures", "1", "--", *script)  # rank 2 exits with 5, which is one failure too many
     assert two.returncode == 5 and "rank 2 (pid" in two.stderr
     assert run("-n", "3", "--allow-failures", "2", "--", *script).returncode == 0
     long = only_rank(1, "kill -KILL $$", "sleep 30; echo done")
@@ -240,7 +240,7 @@ def test_killed_dscrun_takes_everything_along(victim):
     job.read_lines(4)
     os.kill(job.pid if victim == "front" else job.keeper(), signal.SIGKILL)
     start = time.monotonic()
-    code, _, err = job.finish()  # its pipes close only when the last process of the job is gone
+    code, _, err = job.finish()  # the pipes close only when the last process of the job has ended
     launch.wait_until_nothing_is_left()
     assert elapsed(start) < AT_ONCE_S
     assert code == (-signal.SIGKILL if victim == "front" else 137)

@@ -1,4 +1,4 @@
-"""dscrun on several hosts: who runs where, what travels there, and that nothing outlives the connection."""
+"""dscrun on several hosts: where ranks run, what is sent to the hosts, and that nothing outlives the connection."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def hosts(tmp_path):
 
 @pytest.fixture()
 def job(tmp_path, hosts):
-    """Arguments for one rank here, two on nodeA and one on nodeB."""
+    """Returns arguments for one rank on this host, two on nodeA and one on nodeB."""
     file = tmp_path / "hosts"
     file.write_text("localhost slots=1\nnodeA slots=2 # two\nnodeB slots=1\n")
     return ["--hostfile", str(file), "--master-addr", "127.0.0.1", "--ssh-command", hosts.ssh_command()]
@@ -72,7 +72,8 @@ def test_chosen_slots_are_the_devices_that_ranks_see(job):
     assert run(*job, "-e", "nodeA@nodeB", *sh(SHOW)).stdout.startswith("[0] 0/1 0/1 0/1 127.0.0.1:29500 ")
 
 
-# Each rank reads its descriptor to the end, starts itself again, reads it once more, and looks at all command lines.
+# Each rank reads its descriptor to the end, starts itself again, reads the descriptor once more, and checks all command
+# lines.
 READ_TOKEN = """
 import os, pathlib, sys
 fd = int(os.environ["DSC_TOKEN_FD"])
@@ -111,7 +112,7 @@ def test_the_users_token_reaches_all_ranks(job, tmp_path):
     file.write_text(f" {token}\r\n")
     file.chmod(0o600)
     with open(file, "rb") as opened:
-        opened.read()  # to the end: whoever had it before may have done so
+        opened.read()  # leaves the position at the end of the file, as an earlier reader may have done
         number = str(opened.fileno())
         for given in ({"DSC_TOKEN": token}, {"DSC_TOKEN_FILE": str(file)}, {"DSC_TOKEN_FD": number, "DSC_TOKEN": "x"}):
             result = run(
@@ -241,7 +242,8 @@ def test_signals_reach_other_hosts(job):
 
 @pytest.mark.parametrize("victim", ["front", "keeper", "both"])
 def test_killed_dscrun_takes_all_hosts_along(job, victim):
-    # When both processes of dscrun are killed at once, the kernel ends the ranks of its own host, not what they started.
+    # When both processes of dscrun are killed, the kernel ends the ranks of this host, but not the processes that they
+    # started.
     alone = "[ $RANK = 0 ] && { echo ready; exec sleep 30; }; " if victim == "both" else ""
     running = Started(*job, *sh(alone + FAMILY + "echo ready; wait"))
     running.read_lines(4)
@@ -282,11 +284,11 @@ def test_lost_connection_ends_the_ranks_behind_it_and_the_job(job):
 def test_a_silent_dscrun_is_lost(job):
     running = Started(*job, "--lost-after", "4", "--exclude", "localhost", *sh(FAMILY + "echo ready; wait"))
     running.read_lines(3)
-    time.sleep(5)  # beats keep the other hosts waiting
+    time.sleep(5)  # heartbeats keep the other hosts waiting
     connections = find_children(running.keeper())
     assert len(connections) == 2
     launch.stop_process(running.keeper())
-    deadline = time.monotonic() + 4 + AT_ONCE_S  # nobody closes the connections, but their other ends do after 4 s
+    deadline = time.monotonic() + 4 + AT_ONCE_S  # the connections stay open, but the other ends close them after 4 s
     while any(pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z" for pid in connections):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -388,7 +390,7 @@ def test_nodes_started_by_hand_make_one_world():
 
 WORLD = """
 import array, os
-os.environ.pop("LOCAL_RANK"), os.environ.pop("LOCAL_WORLD_SIZE")  # one machine plays several
+os.environ.pop("LOCAL_RANK"), os.environ.pop("LOCAL_WORLD_SIZE")  # one machine stands for several hosts
 import libdsc as dsc
 world = dsc.init_distributed()
 x = array.array("q", [1 << world.rank])

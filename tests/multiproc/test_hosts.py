@@ -1,4 +1,4 @@
-"""Worlds over several hosts: all faults."""
+"""Worlds over several hosts, with all kinds of failures."""
 
 import ast
 import json
@@ -20,7 +20,7 @@ from hosts_job import BEGIN, NO_HOSTS, Job  # noqa: E402
 
 
 def test_training():
-    """The digits, with buckets of gradients that are reduced while others are computed."""
+    """Trains on the digits. Buckets of gradients are reduced while other gradients are computed."""
     program = os.environ.get("TRAIN_DIGITS", str(launch.BUILD / "examples" / "train_digits"))
     data = Path(__file__).parents[2] / "examples" / "data" / "digits.csv"
     outputs = Job("", [0, 0, 1, 1], command=[program, "--data", str(data), "--epochs", "6"]).finish()
@@ -99,7 +99,10 @@ except dsc.DscError as error:
 
 
 def survivors(victim, fault, placement="0011", **variables):
-    """[(name of the error, seconds, text)] of all but the victim, which may meet them when they are told."""
+    """Returns [(name of the error, seconds, text)] of all ranks except the victim.
+
+    The victim may wait until they were told.
+    """
     code = LOOP.replace("VICTIM", str(victim)).replace("FAULT", fault) + ("meet('told', n)" if "'told'" in fault else "")
     job = Job(code, [int(host) for host in placement], **variables)
     outputs = job.finish()
@@ -153,7 +156,10 @@ dsc.finalize()
 
 @pytest.mark.parametrize("kind", ["all_to_all", "all_reduce"])
 def test_a_rank_that_is_stopped_for_a_while_with_data_on_its_way(kind):
-    """Longer than a peer may be silent whose host is gone: the kernel of its host still answers."""
+    """The rank is stopped for longer than a lost host may be silent.
+
+    This is no failure, because the kernel of its host still answers.
+    """
     job = Job(STOPPED, [0, 0, 1, 1], KIND=kind)
     assert job.ranks[3].stdout.readline() == "stops\n"
     time.sleep(5)
@@ -162,7 +168,7 @@ def test_a_rank_that_is_stopped_for_a_while_with_data_on_its_way(kind):
 
 
 def test_a_rank_without_descriptors_for_direct_blocks():
-    """Its group goes on through the leaders."""
+    """The group of such a rank sends its blocks through the leaders."""
     code = BEGIN + """
 import resource
 blocks = np.repeat(np.arange(n, dtype=np.float32) * 10 + r, 100_000)
@@ -201,7 +207,7 @@ def test_an_aborted_group(victim):
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_rank_that_leaves(victim):
-    """Its process may end at once: who left is never taken for dead."""
+    """The process of the rank may end immediately. It must never be reported as dead."""
     for name, seconds, text in survivors(victim, "world.close(); os._exit(0)"):
         assert name == "PeerLeftError" and f"rank {victim}" in text and seconds < launch.AT_ONCE_S, (name, seconds, text)
 
@@ -214,13 +220,13 @@ reducer = dsc.BucketReducer(world, [np.zeros(4, np.float32)])
 if "mark" in {call!r}: reducer.begin()
 meet("begun", n)
 if r == 1: os.kill(os.getpid(), {int(signal.SIGKILL)})
-while world.error() is None: time.sleep(0.01)  # found without a call; the reducer's group hears next
+while world.error() is None: time.sleep(0.01)  # noticed without a call; then the reducer's group learns of it
 told = 0
 while told < 2:
     try:
         {call}
     except dsc.StateError:
-        time.sleep(0.01)  # the call before went through
+        time.sleep(0.01)  # the previous call succeeded
     except dsc.DscError as error:
         print([type(error).__name__, error.rank, str(error)], flush=True)
         told += 1
@@ -230,7 +236,10 @@ while told < 2:
 
 
 def waited_s(text, what):
-    """How long a time-out says that it waited for rank 1: on one host all of it, which is longer than the limit on a busy machine."""
+    """Returns how long a time-out says that it waited for rank 1.
+
+    On one host this is the whole wait, which a busy machine may prolong.
+    """
     found = re.search(rf"rank 1 .*{what} within (\d+\.\d) s; ", text)
     return float(found[1]) if found else 0
 
@@ -267,7 +276,7 @@ else:
         large[0] = large[-1] = r
         work = world.recv(large, 0, async_op=True)
         while large[0] == r: time.sleep(0.001)
-        if large[-1] == r: break  # else it has all come before this rank, on a busy machine, could look
+        if large[-1] == r: break  # otherwise all data has arrived before this rank could look, on a busy machine
         work.wait()
     print("stops", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -304,7 +313,7 @@ except dsc.CallbackError as error:
 @pytest.mark.parametrize("early", [0, 1])
 @pytest.mark.parametrize("placement", ["00", "01"])
 def test_a_new_world_after_a_failed_one(placement, early):
-    """One rank comes for it when the other has not ended the old one."""
+    """One rank asks for the new world before the other rank has ended the old world."""
     code = BEGIN + f"""
 meet("begun", n)
 if r == {early}: world.abort()
@@ -322,7 +331,8 @@ dsc.finalize()
     assert Job(code, [int(host) for host in placement]).finish() == ["right"] * 2
 
 
-# The last rank has one batch more than the others, as with data that does not divide, and ends as a script with an uncaught exception.
+# The last rank has one batch more than the others, as with data that cannot be divided evenly. It ends like a script
+# with an uncaught exception.
 ONE_BATCH_MORE = (
     BEGIN
     + """
@@ -347,7 +357,7 @@ def test_finalize_while_another_waits_in_a_group(placement):
         assert name in ("PeerLeftError", "PeerDeadError") and seconds < launch.AT_ONCE_S, (name, seconds, text)
 
 
-# Rank 0 has another thread, which goes on in the group when rank 1 has been told that rank 0 left it.
+# Rank 0 has another thread, which uses the group after rank 1 was told that rank 0 left it.
 FINALIZES_AND_GOES_ON = (
     BEGIN
     + """
@@ -388,7 +398,7 @@ if r < n - 1:
     work = group.all_reduce(x, async_op=True)
     finalizing.start()
 else:
-    time.sleep(0.5)  # the others are in finalize
+    time.sleep(0.5)  # the other ranks are in finalize() now
     work = group.all_reduce(x, async_op=True)
 work.wait()
 equal(x, np.full(300_000, sum(range(n)), np.float32), "all_reduce")
@@ -404,7 +414,7 @@ print("right")
 @pytest.mark.parametrize("placement", ["00", "01", "011", "0011"])
 def test_ranks_of_groups_and_of_the_world(placement):
     code = BEGIN + """
-half = world.split(r % 2, -r)  # the order turned round
+half = world.split(r % 2, -r)  # in reverse order
 members = [g for g in range(n) if g % 2 == r % 2][::-1]
 for group, globals in ((world, list(range(n))), (half, members)):
     equal([group.global_rank(i) for i in range(group.size)], globals, "global_rank")
@@ -415,7 +425,7 @@ dsc.finalize()
     assert Job(code, [int(host) for host in placement]).finish() == ["right"] * len(placement)
 
 
-# ---- hosts with networks of their own ------------------------------------------------------------------------------
+# ---- hosts with separate networks ----------------------------------------------------------------------------------
 
 needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=f"no network namespaces: {NO_HOSTS}")
 
@@ -453,7 +463,7 @@ dsc.finalize()
 
 @needs_hosts
 def test_the_report_recommends_an_interface_for_nccl():
-    """The one that leads to rank 0, of a host that has a second one."""
+    """The report recommends the interface that leads to rank 0, on a host with two interfaces."""
     with netns.Hosts(2) as hosts:
         variables = dict(RANK="1", WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", MASTER_ADDR=hosts.address(0))
         own = {name: value for name, value in os.environ.items() if name != "NCCL_SOCKET_IFNAME"}

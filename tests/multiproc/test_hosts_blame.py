@@ -1,6 +1,9 @@
-"""One rank of several hosts is killed or stopped while all reduce; the others end in order as soon as they know. Each
-of them must blame the rank that was struck, and nobody may blame one that left because of it. DSC_TEST_REPETITIONS
-scales the number of trials of each kind, DSC_TEST_SEED repeats them."""
+"""One rank of several hosts is killed or stopped while all ranks reduce. The other ranks end normally as soon as they
+know.
+
+Each of them must blame that rank, and none may blame a rank that left because of the failure. DSC_TEST_REPETITIONS
+scales the number of trials of each kind. DSC_TEST_SEED repeats them.
+"""
 
 import concurrent.futures
 import os
@@ -19,12 +22,12 @@ from repetitions import repetitions  # noqa: E402
 
 ROUNDS = repetitions(8, least=2)
 SEED = int(os.environ.get("DSC_TEST_SEED", time.time_ns() % 1_000_000))
-AT_ONCE = 4  # jobs; they wait most of the time
+AT_ONCE = 4  # the number of jobs that run at the same time; most of the time they wait
 EXPECTED = {signal.SIGKILL: "DSC_ERR_PEER_DEAD", signal.SIGSTOP: "DSC_ERR_PEER_STALLED"}
 
 
 def strike(number, seed, struck_by, hosts):
-    """What went wrong in one trial: a text for each survivor that blames wrongly."""
+    """Runs one trial. Returns a text for each survivor that blames the wrong rank."""
     chance = random.Random(seed)
     victim = chance.randrange(len(hosts))
     job = jobs.Job(len(hosts), command=[os.environ["STRUCK_RANK"]]).place(hosts)

@@ -1,4 +1,4 @@
-"""Control between hosts: who died, stopped or is late is known on all hosts, whoever waits for what."""
+"""Control between hosts: all hosts learn which rank died, was stopped or is late, whatever their ranks wait for."""
 
 import ast
 import os
@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_hosts import BEGIN, Job
 
-# Rank VICTIM does something; the others look at what is known about their communicators without calling anything.
+# Rank VICTIM does something. The other ranks only look at the state of their communicators and make no other call.
 IDLE = (
     BEGIN
     + """
@@ -32,19 +32,19 @@ if pair is not None:
     pair.all_reduce(x)
     print("the pair goes on" if x[0] == 2 else x, pair.error())
     sys.stdout.flush()
-    meet("pair", 2)  # neither's end is the other's failure
+    meet("pair", 2)  # so that the end of one rank is not a failure for the other
 """
 )
 KILL = "os.kill(os.getpid(), 9)"
 KILL_BESIDE_A_CHILD = "\n    if os.fork() == 0:\n        time.sleep(3)\n        os._exit(0)\n    " + KILL
 
-# For the code of a rank: shows a sign to whoever waits for it, as meet() does, and goes on.
+# For the code of a rank: creates a sign that others can wait for, as meet() does, and goes on.
 SHOW = """
 def show(sign):
     open(f"{os.environ['MEETINGS']}/{sign}.{r}", "w").close()
 """
 
-# Ranks that work until one of them fails, and one that is stopped meanwhile.
+# Ranks that work until one of them fails. One rank is stopped meanwhile.
 WORK = (
     BEGIN.replace("(init_timeout", "(stall_timeout=float(os.environ['STALL']), init_timeout")
     + SHOW
@@ -77,7 +77,7 @@ try:
 except dsc.DscError as error:
     print(type(error).__name__, error, flush=True)
     at_end.set()
-    meet("failed", n)  # with the one that is stopped
+    meet("failed", n)  # includes the stopped rank
 """
 )
 
@@ -93,7 +93,7 @@ dsc.set_log(log, "warn")
 world.barrier()
 if r == 3:
     while not any(os.path.exists(f"{os.environ['MEETINGS']}/waited.{rank}") for rank in range(n)): time.sleep(0.01)
-    time.sleep(3)  # another host would have said it, too
+    time.sleep(3)  # after this time another host would have reported it, too
 x = np.ones(3, np.float32)
 world.all_reduce(x)
 dsc.finalize()
@@ -101,7 +101,7 @@ dsc.finalize()
 )
 
 
-# Each rank calls the same operation after its own delay; those without one when it has failed for all others.
+# Each rank calls the same operation after its delay. A rank with the delay None calls after all others have failed.
 DELAYED = (
     BEGIN
     + SHOW
@@ -121,21 +121,24 @@ try:
 except dsc.DscError as error:
     print([type(error).__name__, list(error.ranks), time.monotonic() - start, str(error)], flush=True)
 show("failed")
-meet("told", n)  # the end of a process is not what the others are to report
+meet("told", n)  # the other ranks must not report the end of this process
 """
 )
 
 
 def test_a_leader_that_comes_late_but_in_time_is_not_blamed():
-    """Rank 0 calls before the time of rank 1 is over; only the other host never comes."""
+    """Rank 0 is late, but calls before the time-out of rank 1. Only the ranks of the other host never call."""
     outputs = Job(DELAYED.replace("DELAYS", "[4, 0, None, None]"), [0, 0, 1, 1], TIMEOUT="8").finish()
     for rank, (name, ranks, seconds, text) in enumerate(map(ast.literal_eval, outputs)):
         assert name == "TimeoutError" and ranks == [2], outputs
-        assert rank > 1 or 8 <= seconds < 4 + 8, outputs  # counted from the call of the rank that came first
+        assert rank > 1 or 8 <= seconds < 4 + 8, outputs  # measured from the call of the rank that was first
 
 
 def test_the_end_of_the_rank_that_reported_a_failure_is_not_the_cause():
-    """Rank 0 reports the time-out for its host and is gone at once, with the store. What rank 1 sees first differs."""
+    """Rank 0 reports the time-out for its host and ends immediately, together with the store.
+
+    Rank 1 may notice either first.
+    """
     code = DELAYED.replace("DELAYS", "[0, 0, None, None]").replace('meet("told", n)', "os._exit(0)")
     for job in [Job(code, [0, 0, 1, 1], TIMEOUT="2") for _ in range(4)]:
         for output in job.finish()[:2]:
@@ -144,7 +147,7 @@ def test_the_end_of_the_rank_that_reported_a_failure_is_not_the_cause():
 
 
 def test_a_member_that_never_comes_is_blamed_and_not_its_leader():
-    """Rank 2 leads the other host, and has come within the time of rank 0."""
+    """Rank 2 leads the other host and has called before the time-out of rank 0."""
     outputs = Job(DELAYED.replace("DELAYS", "[0, 0, 1.5, None]"), [0, 0, 1, 1], TIMEOUT="6").finish()
     for name, ranks, _, text in map(ast.literal_eval, outputs):
         assert name == "TimeoutError" and ranks == [3], outputs
@@ -159,7 +162,7 @@ def seen_by_the_others(victim, fault, placement, **variables):
 
 @pytest.mark.parametrize("victim,fault", [(1, KILL), (3, KILL_BESIDE_A_CHILD)], ids=["alone", "beside a child"])
 def test_a_death_is_known_to_ranks_that_call_nothing(victim, fault):
-    """With rank 1 a rank of rank 0's host dies, with rank 3 one of the other host. Who is no member goes on."""
+    """Rank 1 is on the host of rank 0, rank 3 on the other host. Groups without the victim still work."""
     found = seen_by_the_others(victim, fault, [0, 0, 1, 1])
     for rank, lines in found.items():
         name, seconds, text = lines[0].split(" ", 2)
@@ -174,7 +177,10 @@ def test_the_death_of_the_rank_that_serves_the_store():
 
 
 def run_with_stopped_ranks(cases, sign, **variables):
-    """What every rank of each case printed: jobs whose rank `victim` is stopped, all at a time, until the others show a sign."""
+    """Runs one job per case at the same time.
+
+    Stops rank `victim` of each until the other ranks show a sign. Returns the output of every rank.
+    """
     jobs = [(victim, Job(WORK, placement, **variables)) for victim, placement in cases]
     pids = [[int(rank.stdout.readline()) for rank in job.ranks][victim] for victim, job in jobs]
     for pid in pids:
@@ -192,7 +198,7 @@ def run_with_stopped_ranks(cases, sign, **variables):
 
 
 def test_a_stopped_rank_is_reported_and_goes_on():
-    """Each alone on its host; rank 0 serves the store."""
+    """Each rank is alone on its host. Rank 0 serves the store."""
     for victim, outputs in run_with_stopped_ranks([(0, [0, 1, 2]), (2, [0, 1, 2])], "reported", STALL="40", SECONDS="10"):
         for rank, lines in enumerate(outputs):
             assert lines[-1] == "done None", outputs
@@ -201,7 +207,7 @@ def test_a_stopped_rank_is_reported_and_goes_on():
 
 
 def test_ranks_that_are_stopped_for_too_long_are_given_up_and_late_ones_reported():
-    """A report takes ten seconds, so the jobs run beside each other."""
+    """A report takes ten seconds, so the jobs run at the same time."""
     late = Job(LATE, [0, 1, 2, 3])
     cases = [(0, [0, 1, 2]), (2, [0, 1, 2]), (3, [0, 0, 1, 1])]
     for victim, outputs in run_with_stopped_ranks(cases, "failed", STALL="3", SECONDS="20"):
@@ -271,7 +277,7 @@ meet("told", n)
         assert "rank 2: send(to 3, f32, 4)" in text and "rank 3: recv(from 2, f32, 8)" in text, text
 
 
-# Rank 0 finalizes the world while another thread of it makes a group, which rank 1 then uses.
+# Rank 0 finalizes the world while another thread of it creates a group, which rank 1 then uses.
 FINALIZES_AND_MAKES = (
     BEGIN
     + """
@@ -306,14 +312,17 @@ else: dsc.finalize()
 
 @pytest.mark.parametrize("placement", ["00", "01"])
 def test_a_group_that_is_made_while_its_rank_finalizes(placement):
-    """Its communicator is there only after the groups were told."""
+    """The communicator exists only after finalize() has notified the groups."""
     _, output = Job(FINALIZES_AND_MAKES, [int(host) for host in placement], TIMEOUT="20").finish()
     name, rank, seconds, text = ast.literal_eval(output)
     assert name == "PeerLeftError" and rank == 0 and seconds < launch.AT_ONCE_S and "finalizes the world" in text, output
 
 
 def test_a_collective_that_runs_is_not_called_done_because_a_message_ended():
-    """Rank 1 begins a message and then a collective; the message ends. Rank 0 asks what rank 1 did last."""
+    """Rank 1 starts a message and then a collective, and the message completes.
+
+    Rank 0 asks for the last call of rank 1.
+    """
     code = BEGIN + """
 world.barrier()
 meet("through", n)
@@ -340,7 +349,8 @@ meet("told", n)
 
 
 def test_progress_knows_of_operations_in_all_groups_of_the_world():
-    """An operation between hosts in one group, asked for through the world, a part on one host, and without one."""
+    """Asks for the progress of an operation between hosts in one group: through the world, in a part on one host, and
+    without an operation."""
     code = BEGIN + """
 from libdsc._library import lib
 group, on_host, x = world.split(0, r), world.split(r // 2, r), np.ones(3)
@@ -362,7 +372,7 @@ dsc.finalize()
     assert in_progress != "0" and outputs == [[f"[False, False, False] {in_progress} False", "True True 0"]] * 3, outputs
 
 
-# Rank 2 sees that rank 3 of its host, which only that host watches, was stopped for too long, and leaves.
+# Rank 2 sees that rank 3 of its host was stopped for too long, and leaves. Only this host watches rank 3.
 LEAVES_AFTER_A_STOP = (
     BEGIN.replace("(init_timeout", "(stall_timeout=2, init_timeout")
     + """
@@ -385,7 +395,7 @@ os._exit(0)
 
 
 def test_who_leaves_after_a_failure_of_its_host_is_not_the_cause():
-    """It has made no call that would have told the other hosts of the failure."""
+    """Rank 2 has made no call that would have told the other hosts of the failure."""
     job = Job(LEAVES_AFTER_A_STOP, [0, 0, 1, 1])
     try:
         outputs = [rank.communicate(timeout=launch.LIMIT_S)[0] for rank in job.ranks[:3]]
@@ -397,7 +407,7 @@ def test_who_leaves_after_a_failure_of_its_host_is_not_the_cause():
 
 
 def test_a_host_that_cannot_make_its_part_of_a_group_says_why():
-    """The other host does not wait for its time-out."""
+    """The other host gets the error immediately and does not wait for its time-out."""
     code = BEGIN + """
 import resource
 world.barrier()
@@ -418,7 +428,7 @@ os._exit(0)
 
 
 def test_groups_that_fail_do_not_fill_the_store():
-    """What they left there for each other is bounded, however many there are."""
+    """What failed groups leave in the store is bounded for any number of groups."""
     code = BEGIN + """
 import resource, threading
 limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -446,7 +456,7 @@ dsc.finalize()
 
 
 def test_who_finalizes_after_a_failure_is_not_dead():
-    """Rank 1 has left its group, and ends in order."""
+    """Rank 1 has left its group and ends normally."""
     code = BEGIN + """
 pair = world.create_group([1, 2])
 world.barrier()

@@ -1,4 +1,4 @@
-"""Every operation between hosts against what it must give, and which way its data takes."""
+"""Every operation between hosts, compared with its defined result, and the path that its data takes."""
 
 import ast
 import sys
@@ -12,7 +12,7 @@ import jobs  # noqa: E402
 import netns  # noqa: E402
 from hosts_job import BEGIN, NO_HOSTS, Job  # noqa: E402
 
-# Every operation against what it must give; sums are of small whole numbers, which every type holds.
+# Every operation, compared with its defined result. Sums are small whole numbers, which are exact in every type.
 OPERATIONS = (
     BEGIN
     + """
@@ -42,7 +42,7 @@ for dtype in (np.float32, np.float64, np.int32, np.uint8, np.float16):
         equal(part, (mine * n).astype(dtype), "reduce_scatter in place", dtype, count)
         all_of = np.zeros(n * count, dtype); own = all_of[r * count : (r + 1) * count]; own[:] = mine
         world.all_gather(all_of, own); equal(all_of, np.concatenate(each), "all_gather in place", dtype, count)
-for unit in (1, 40, 3_000, 70_001):  # blocks of different lengths, also among the ranks of one host
+for unit in (1, 40, 3_000, 70_001):  # the lengths of blocks differ, even between ranks of one host
     counts = [unit * (i % 3 + 1) for i in range(n)]; each = [np.arange(c, dtype=np.float32) % 7 + i for i, c in enumerate(counts)]
     all_of = np.zeros(sum(counts), np.float32); world.all_gather(all_of, each[r], counts=counts); equal(all_of, np.concatenate(each), unit)
     part = np.zeros(counts[r], np.float32); world.reduce_scatter(part, np.concatenate(each) + r, counts=counts)
@@ -94,8 +94,8 @@ def test_all_operations(placement):
     assert outputs == ["right inter_host"] * len(placement)
 
 
-# Up to 32 ranks connect to each other for large blocks; of more the leaders carry them, in steps of 2 MiB. Ranks are
-# threads here, each process is a host.
+# Up to 32 ranks connect directly for large blocks. With more ranks the leaders carry the blocks in steps of 2 MiB. Here
+# each process is a host and its ranks are threads.
 CARRIED = """
 import os, threading, numpy as np, libdsc as dsc
 n, host = 33, int(os.environ["RANK"])
@@ -114,7 +114,7 @@ def rank_body(r):
     from_each = np.zeros((n, 20_001), np.uint8)
     world.all_to_all(from_each, to_each)
     expect((from_each == ((np.arange(n) + r * 7).astype(np.uint8))[:, None]).all(), "all_to_all")
-    lengths = np.array([[20_001 * ((2 * i + 3 * j) % 4) for j in range(n)] for i in range(n)])  # and some of 2.2 MB
+    lengths = np.array([[20_001 * ((2 * i + 3 * j) % 4) for j in range(n)] for i in range(n)])  # some blocks have 2.2 MB
     lengths[2, 5] = lengths[5, 2] = 2_200_003
     block = lambda i, j: np.full(lengths[i, j], 7 * i + j, np.uint8)
     got = np.full(lengths[:, r].sum(), 255, np.uint8)
@@ -138,7 +138,7 @@ def test_blocks_that_leaders_carry(tmp_path):
 
 
 def test_messages_are_the_callers_alone():
-    """A collective whose root does not lead its host passes data on without the caller's messages."""
+    """If the root of a collective does not lead its host, the data is passed on without using the user's messages."""
     code = BEGIN + """
 x = np.arange(4, dtype=np.float32)
 if r == 0: work = world.send(np.full(4, 7, np.float32), 1, async_op=True)

@@ -1,5 +1,7 @@
-"""A rank of several hosts is stopped while few others are in a call: those that are hear of it after stall_timeout, whoever
-of the hosts waits, in whichever group, and whether or not they were connected before."""
+"""A rank of several hosts is stopped while few other ranks are in a call. Those ranks get an error after stall_timeout.
+
+This holds for a wait on any host and in any group, and whether or not the two ranks were connected before.
+"""
 
 import ast
 import sys
@@ -13,9 +15,10 @@ from test_hosts import BEGIN, Job
 
 HOSTS = [0, 0, 1, 1]
 STALL_S = 3
-BOUND_S = STALL_S + launch.AT_ONCE_S  # far from the 40 s of an operation, also on a busy machine
+BOUND_S = STALL_S + launch.AT_ONCE_S  # well below the 40 s time-out of an operation, even on a busy machine
 
-# The ranks in VICTIMS are stopped. Ranks in CALLS run that code and tell how it ended; the others live and call nothing until those have told.
+# The ranks in VICTIMS are stopped. The ranks in CALLS run their code and print how it ended. The others stay alive and
+# make no call until those have printed.
 STOPPED = (
     BEGIN.replace("(init_timeout", "(stall_timeout=STALL_S, init_timeout").replace("STALL_S", str(STALL_S))
     + """
@@ -28,7 +31,7 @@ world.barrier()
 meet("through", n)
 if r in VICTIMS: os.kill(os.getpid(), signal.SIGSTOP)
 if r in calls:
-    if 0 in VICTIMS: time.sleep(0.5)  # its store does not answer any more
+    if 0 in VICTIMS: time.sleep(0.5)  # after this time the store of rank 0 does not answer
     start = time.monotonic()
     try:
         exec(calls[r])
@@ -43,7 +46,8 @@ os._exit(0)
 
 
 def told_of(*cases):
-    """What the ranks that call were told in each case, (victims, code by rank): one list for each, of [error, ranks, seconds, text]."""
+    """Returns for each case (victims, code by rank) what the calling ranks got: {rank: [error, ranks, seconds,
+    text]}."""
     jobs = [(calls, Job(STOPPED.replace("CALLS", str(calls)).replace("VICTIMS", str(victims)), HOSTS)) for victims, calls in cases]
     try:
         return [
@@ -62,7 +66,7 @@ def check(told, ranks):
 
 
 def test_who_waits_for_a_stopped_rank_whose_host_calls_nothing():
-    """Rank 3 is not the first of its host, and rank 2 is in no call; in the last group it is not even a member."""
+    """Rank 3 is not the first of its host, and rank 2 makes no call. In the last group rank 2 is not even a member."""
     calls = ["world.recv(x, 3)", "all_ranks.recv(x, 3)", "first_and_last.all_reduce(x)", "first_and_last.recv(x, 1)"]
     *of_all, of_two, message_of_two = told_of(*(([3], {0: call}) for call in calls))
     for told in of_all:
@@ -72,13 +76,16 @@ def test_who_waits_for_a_stopped_rank_whose_host_calls_nothing():
 
 
 def test_a_host_of_which_no_rank_runs():
-    """Nobody there tells of rank 3; only rank 2 had to give signs of life."""
+    """No rank of that host can report rank 3. Only rank 2 had to send heartbeats."""
     (told,) = told_of(([2, 3], {0: "first_and_last.all_reduce(x)"}))
     check(told, [1])
 
 
 def test_the_first_message_of_a_group_while_the_store_is_stopped():
-    """Rank 0 serves it. Who is in a group without rank 0 cannot go on either: its connection needs the store."""
+    """Rank 0 serves the store.
+
+    A group without rank 0 cannot continue either, because its connections need the store.
+    """
     of_all, of_others, new_group = told_of(
         ([0], {1: "all_ranks.send(x, 2)", 2: "all_ranks.recv(x, 1)"}),
         ([0], {1: "without_first.send(x, 1)", 2: "without_first.recv(x, 0)"}),
@@ -91,7 +98,10 @@ def test_the_first_message_of_a_group_while_the_store_is_stopped():
 
 
 def test_a_rank_that_stops_while_others_finalize():
-    """One rank of its host lives and does not finalize; the other host is in finalize() and hears of it there."""
+    """One rank of the stopped rank's host is alive and does not finalize.
+
+    The ranks of the other host get the error in finalize().
+    """
     victims = {0: (1, 2, 3), 2: (0, 1), 3: (0, 1)}
     for victim, told in zip(victims, told_of(*(([v], {rank: "dsc.finalize()" for rank in who}) for v, who in victims.items()))):
         check(told, [victim])
@@ -99,7 +109,10 @@ def test_a_rank_that_stops_while_others_finalize():
 
 @pytest.mark.parametrize("wait", ["all_again.all_reduce(x)", "all_again.recv(x, 1)"])
 def test_who_finalizes_because_of_a_stopped_rank_is_not_blamed(wait):
-    """Rank 1 hears of rank 3 in one group, and ends; rank 0 of the same host waits in another group that has both."""
+    """Rank 1 gets the error of rank 3 in one group and finalizes.
+
+    Rank 0 of the same host waits in another group that contains both.
+    """
     (told,) = told_of(([3], {0: wait, 1: "try: all_ranks.all_reduce(x)\nfinally: dsc.finalize()", 2: "all_ranks.all_reduce(x)"}))
     check(told, [3])
 

@@ -1,4 +1,4 @@
-"""The flight recorder between hosts: what a program called, by name, and nothing else."""
+"""The flight recorder between hosts records the calls of the program by name, and nothing else."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-/* Start-up and its end, each case in processes of its own: what a job finds out about itself, and on all
- * ranks. */
+/* Start-up and finalize, each case in new processes: what a job finds out about itself, with the same result
+ * on all ranks. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,22 +13,22 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-/* ---- what the environment says ---- */
+/* ---- the variables of the environment ---- */
 
 enum { MOST_RANKS = 3, INIT_TIMEOUT_MS = 50000, SHORT_TIMEOUT_MS = 4000, LATE_MS = 15000 };
 
 typedef struct environment {
-  const char* rank; /* NULL: not set */
+  const char* rank; /* NULL if not set */
   const char* world_size;
-  int32_t timeout_ms; /* of operations; 0: the default */
+  int32_t timeout_ms; /* of operations; 0 selects the default */
 } environment_t;
 
 typedef struct scenario {
   const char* what;
-  int32_t ranks; /* processes that are started */
+  int32_t ranks; /* how many processes are started */
   environment_t environments[MOST_RANKS];
-  dsc_result_t expected; /* on all of them */
-  const char* words[2];  /* in the messages of all of them */
+  dsc_result_t expected; /* the result on all ranks */
+  const char* words[2];  /* parts of the message on all ranks */
 } scenario_t;
 
 static const scenario_t scenarios[] = {
@@ -79,7 +79,7 @@ static int check_message(rank_t* self, const scenario_t* it) {
   return 0;
 }
 
-/* It works, and knows its place. */
+/* Checks that the world works and gives the right rank. */
 static int check_world(rank_t* self) {
   int32_t rank = -1, sum = 1;
   CHECK_OK(self, dsc_comm_rank(self->world, &rank));
@@ -98,7 +98,7 @@ static int scenario_body(rank_t* self) {
   self->options.rank = self->options.world_size = -1;
   self->options.init_timeout_ms = it->expected == DSC_ERR_TIMEOUT ? SHORT_TIMEOUT_MS : INIT_TIMEOUT_MS;
   if (mine->timeout_ms > 0) self->options.timeout_ms = mine->timeout_ms;
-  self->world = (dsc_comm_t*)self; /* anything but NULL */
+  self->world = (dsc_comm_t*)self; /* not NULL, so that the test sees the call set it to NULL */
   PASS_ON(ranks_meet(self));
   const int64_t start = now_ms();
   if (ranks_noted(self) == 0) ranks_note(self, start);
@@ -110,12 +110,13 @@ static int scenario_body(rank_t* self) {
   if (result == DSC_OK) return check_world(self);
   CHECK(self, self->world == NULL);
   CHECK(self, took < self->options.init_timeout_ms + LATE_MS);
-  /* The first one to begin gives up for all. */
+  /* The time-out of the first rank ends the start-up of all ranks. */
   if (result == DSC_ERR_TIMEOUT)
     CHECK(self, start + took - ranks_noted(self) >= self->options.init_timeout_ms - 50);
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_world(&self->world));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_finalize());
-  CHECK_RESULT(self, it->expected, dsc_init_distributed(&self->options, &self->world)); /* and once more */
+  /* fails in the same way again */
+  CHECK_RESULT(self, it->expected, dsc_init_distributed(&self->options, &self->world));
   return check_message(self, it);
 }
 
@@ -139,7 +140,7 @@ static int is_initialized(rank_t* self, int32_t expected) {
   return 0;
 }
 
-/* Other options than those of the world that exists, one at a time. */
+/* Each option in turn differs from that of the existing world. */
 static int check_other_options(rank_t* self) {
   const dsc_init_options_t given = self->options;
   dsc_comm_t* world = NULL;
@@ -178,7 +179,7 @@ static int check_other_options(rank_t* self) {
   return 0;
 }
 
-/* What is not said is not compared. */
+/* Options that are not given are not compared. */
 static int check_fewer_options(rank_t* self) {
   dsc_init_options_t fewer[4];
   for (size_t i = 0; i < LENGTH(fewer); ++i)
@@ -195,7 +196,7 @@ static int check_fewer_options(rank_t* self) {
   return 0;
 }
 
-/* Nothing but the world is looked at: neither options that would be wrong, nor the environment. */
+/* Only an existing world is used: invalid options and the environment are ignored. */
 static int require_existing(rank_t* self, dsc_result_t expected) {
   dsc_comm_t* found = NULL;
   dsc_init_options_t options = self->options;
@@ -246,7 +247,7 @@ static void second_init(void** state) {
   assert_int_equal(run_without_world(1, second_init_body, NULL), 0);
 }
 
-/* Callers that were compiled against another release. */
+/* Callers that were compiled with the headers of another release. */
 static int sizes_body(rank_t* self) {
   struct {
     dsc_init_options_t known;
@@ -260,9 +261,10 @@ static int sizes_body(rank_t* self) {
   options.later[sizeof options.later - 1] = 1;
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_init_distributed(&options.known, &self->world));
   CHECK(self, self->world == NULL);
-  options.known.struct_size = sizeof options.known - 1; /* smaller than the first release's */
+  options.known.struct_size = sizeof options.known - 1; /* smaller than the struct of the first release */
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_init_distributed(&options.known, &self->world));
-  options.known.struct_size = sizeof options.known; /* then nobody looks at the tail */
+  /* with this size the bytes behind the struct are ignored */
+  options.known.struct_size = sizeof options.known;
   CHECK_OK(self, dsc_init_distributed(&options.known, &self->world));
   CHECK_OK(self, dsc_finalize());
   return 0;
@@ -278,7 +280,7 @@ static void* init_in_thread(void* options) {
   return dsc_init_distributed(options, &world) == DSC_OK ? (void*)world : NULL;
 }
 
-/* Threads of one process that start at once get one world. */
+/* Threads of one process that start at the same time get one world. */
 static int threads_body(rank_t* self) {
   enum { THREADS = 4 };
   pthread_t threads[THREADS];
@@ -305,7 +307,7 @@ static int again_body(rank_t* self) {
     PASS_ON(check_world(self));
     if (i == 4) before = take_census();
   }
-  for (int i = 0; i < 1000; ++i) { /* threads of the library may be about to end */
+  for (int i = 0; i < 1000; ++i) { /* threads of the library may still be ending */
     after = take_census();
     if (after.descriptors <= before.descriptors && after.threads <= before.threads &&
         after.maps <= before.maps)
@@ -335,7 +337,7 @@ static int child_of(dsc_comm_t* world, void* memory) {
   right += dsc_comm_destroy(world) == DSC_ERR_FORKED;
   right += dsc_mem_free(memory) == DSC_ERR_FORKED;
   right += dsc_version(&number, NULL, NULL) == DSC_OK && number == DSC_VERSION_MAJOR;
-  right += *(const int32_t*)memory == 42; /* inherited */
+  right += *(const int32_t*)memory == 42; /* the child inherits the memory */
   return right == 10 ? 0 : 1;
 }
 

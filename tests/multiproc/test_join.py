@@ -1,4 +1,4 @@
-"""Start-up through TCP: rank 0 serves a store, the others find it, and all hear the same."""
+"""Start-up through TCP: rank 0 serves a store, the other ranks find it, and all ranks get the same outcome."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ import jobs  # noqa: E402
 
 HELLO = os.environ.get("HELLO_RANKS", str(launch.BUILD / "examples" / "02_hello_ranks"))
 
-# What each rank prints: its place and a sum, or the error.
+# Each rank prints its rank and a sum, or the error.
 JOIN = """
 import os, time, numpy as np, libdsc as dsc
 options = eval(os.environ.get("OPTIONS", "{}"))
@@ -35,7 +35,7 @@ for _ in range(int(os.environ.get("WORLDS", 1))):
 
 
 class Job(jobs.Job):
-    """Of whose ranks nobody is said to be on the host of another."""
+    """A job whose ranks do not say that they share a host."""
 
     def __init__(self, size, timeout=40, code=JOIN, command=None, **variables):
         super().__init__(size, code, command, TIMEOUT=str(timeout), **variables)
@@ -67,7 +67,7 @@ def test_over_ipv6_and_a_name():
     assert_joined(Job(2, MASTER_ADDR="localhost").start_all().finish(), 2)
 
 
-# A container: no /etc/hosts, a name that nobody knows, and no name server, or one that never answers.
+# A container without /etc/hosts whose own name cannot be resolved. It has no name server, or one that never answers.
 CONTAINER = """
 ip link set lo up
 [ ! -e /etc/hosts ] || mount --bind /dev/null /etc/hosts
@@ -127,7 +127,7 @@ def test_64_ranks():
     assert all(output.startswith(f"rank {rank} of 64: rank summed to 2016") for rank, output in enumerate(outputs)), outputs
 
 
-# ---- what tells the others where rank 0 listens --------------------------------------------------------------------
+# ---- how the other ranks learn where rank 0 listens ----------------------------------------------------------------
 
 
 def test_through_a_file(tmp_path):
@@ -168,7 +168,7 @@ def test_through_a_store_of_the_programs_own(tmp_path):
 
 
 def test_a_place_of_an_earlier_rank_0(tmp_path):
-    """Whoever reads it first finds nobody there, and reads again."""
+    """A rank that reads the old address first cannot connect, and reads the address again."""
     code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
     job = Job(2, code=code, FOLDER=str(tmp_path))
     gone = job.start(0)
@@ -202,7 +202,7 @@ print("".join(sorted(done)))
 
 
 def test_ranks_of_one_process_count_their_worlds_together(tmp_path):
-    """Three worlds; a thread may have another rank in each, also one that the process has not had yet."""
+    """Three worlds. A thread may be a different rank in each world, even a rank that was not in this process before."""
     job = Job(4, code=THREADS, PLACE=f"file://{tmp_path}/place")
     del job.environment["LOCAL_WORLD_SIZE"]
     job.start(0, RANKS="001 112")
@@ -225,7 +225,7 @@ def slow(listener, port):
         far = socket.create_connection(("127.0.0.1", port))
         for ends in ((near, far), (far, near)): threading.Thread(target=pass_on, args=ends, daemon=True).start()
 def get(key, seconds, get=get):
-    place = get(key, seconds)  # its port is behind a number of 8 bytes
+    place = get(key, seconds)  # the port follows a number of 8 bytes
     listener = socket.create_server(("127.0.0.1", 0))
     port = int.from_bytes(place[8:10], "little")
     threading.Thread(target=slow, args=(listener, port), daemon=True).start()
@@ -235,13 +235,13 @@ if os.environ["RANK"] == "1": store = libdsc.Store.from_callbacks(put, get)
 
 
 def test_a_slow_rank_0_behind_a_carrier(tmp_path):
-    """A try that is given up after half a second, again and again, would never get there."""
+    """Giving up each attempt after half a second would never succeed."""
     code = STORE + SLOW + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
     assert_joined(Job(2, code=code, FOLDER=str(tmp_path)).start_all().finish(), 2)
 
 
 def with_descriptors(limit):
-    """Four hosts of one rank each; that many may rank 0 have open."""
+    """Runs four hosts with one rank each. Rank 0 may open `limit` descriptors."""
     command = ["sh", "-c", f"[ $RANK != 0 ] || ulimit -n {limit}; exec {HELLO} 2>&1"]
     job = Job(4, command=command)
     for rank in range(4):
@@ -250,13 +250,13 @@ def with_descriptors(limit):
 
 
 def test_too_few_descriptors_are_an_error_of_all():
-    """With as many as it says the world forms, with one less it does not."""
+    """The world forms with the number of descriptors that the error asks for, but not with one less."""
     start = time.monotonic()
     few = with_descriptors(50)
     enough = int(re.search(r"run ulimit -n (\d+) before", few[0])[1])
     for outputs in few, with_descriptors(enough - 1):
         assert_all(outputs, "", "DSC_ERR_CONFIG", "rank 0 serves 4 ranks", f"run ulimit -n {enough} before it starts")
-    assert time.monotonic() - start < 2 * AT_ONCE_S  # nobody waits for a deadline
+    assert time.monotonic() - start < 2 * AT_ONCE_S  # no rank waits until the time-out
     for rank, output in enumerate(with_descriptors(enough)):
         assert output.startswith(f"rank {rank} of 4: rank summed to 6"), output
 
@@ -268,7 +268,7 @@ def test_a_store_that_brings_nothing(tmp_path):
     assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", "the store of the options")
 
 
-# ---- what goes wrong is told to all --------------------------------------------------------------------------------
+# ---- failures are reported on all ranks ----------------------------------------------------------------------------
 
 
 def test_a_rank_that_never_comes_is_named():
@@ -292,7 +292,7 @@ def test_a_rank_that_died_is_no_claim():
     job.ranks.remove(dead)
     job.start(1)
     outputs = job.finish()
-    # Killed after the world had formed it is missed in the sum instead.
+    # If the rank was killed after the world had formed, the sum fails instead.
     assert outputs[0].startswith("joined") or "PeerDeadError" in outputs[0], outputs
 
 
@@ -325,7 +325,7 @@ def test_a_wrong_token_hears_no_more_than_that():
     assert wrong.communicate(timeout=LIMIT_S)[0].startswith("AuthError")
     assert time.monotonic() - start < 2 * AT_ONCE_S
     job.ranks.remove(wrong)
-    job.start(1)  # the job forms all the same
+    job.start(1)  # the job starts nevertheless
     assert_joined(job.finish(), 2)
 
 
@@ -339,10 +339,10 @@ def test_one_without_the_token():
 
 
 def own_address():
-    """An address of this host that others may reach; its own name may be one that no resolver knows."""
+    """Returns an address of this host that others may reach. Perhaps no resolver knows the host's own name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1", 9))  # sends no packet
         except OSError:
             pytest.skip("this host has no other address than loopback")
         return probe.getsockname()[0]
@@ -350,7 +350,7 @@ def own_address():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_other_hosts_need_a_token(rank):
-    address = own_address() if rank == 0 else "192.0.2.1"  # nobody's
+    address = own_address() if rank == 0 else "192.0.2.1"  # an address that no host has
     job = Job(2, DSC_TOKEN="", MASTER_ADDR=address)
     job.start(rank)
     assert_all(job.finish(), "AuthError", "set DSC_TOKEN to it", "DSC_ALLOW_UNAUTHENTICATED=1")

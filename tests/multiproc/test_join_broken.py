@@ -1,4 +1,4 @@
-"""A rank comes to the meeting over connections that break: both ranks end by init_timeout, and know why."""
+"""The connections of a rank break during start-up. Both ranks end by init_timeout with the reason."""
 
 import ast
 import socket
@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import jobs  # noqa: E402
 
 INIT_TIMEOUT_S = 6
-LATE_S = 2.5  # a verdict at the deadline takes a second to arrive
-QUIET_S = 0.5  # a rank that has come hears nothing until the result is there
+LATE_S = 2.5  # a result at the deadline needs a second to arrive
+QUIET_S = 0.5  # after its arrival a rank gets no data until the result
 
 JOIN = """
 import os, time, numpy as np, libdsc as dsc
@@ -31,12 +31,15 @@ except dsc.DscError as error:
 
 
 class Relay:
-    """Passes on connections to a port. Once armed, the first one breaks when something comes back, and later ones at
-    once if `for_good`."""
+    """Forwards connections to a port.
+
+    After `armed` is set the first connection breaks when data comes back. Later connections break immediately if
+    `for_good`.
+    """
 
     def __init__(self, port, for_good):
         self.port, self.for_good, self.armed = port, for_good, False
-        self.latest_s = None  # when the first connection brought something back
+        self.latest_s = None  # when the first connection last returned data
         self.listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self.accept, daemon=True).start()
 
@@ -82,7 +85,10 @@ class Relay:
 
 
 def run_through(init_timeout_s, for_good):
-    """What three ranks of three hosts say. The connection of rank 1 breaks when the result comes, which the others have heard."""
+    """Returns the output of three ranks on three hosts.
+
+    The connection of rank 1 breaks when the result arrives, which the other ranks have got.
+    """
     job = jobs.Job(3, JOIN, INIT_TIMEOUT=str(init_timeout_s))
     relay = Relay(job.port, for_good)
     with relay.listener:
@@ -95,7 +101,7 @@ def run_through(init_timeout_s, for_good):
 
 
 def test_whose_connections_break_from_the_result_on():
-    """The world has formed, and rank 1 never hears of it."""
+    """The world has formed, but rank 1 never gets the result."""
     told = run_through(INIT_TIMEOUT_S, for_good=True)
     for name, ranks, seconds, text in told[:2]:
         assert name == "TimeoutError" and INIT_TIMEOUT_S - 0.5 < seconds < INIT_TIMEOUT_S + LATE_S, told
@@ -103,7 +109,7 @@ def test_whose_connections_break_from_the_result_on():
 
 
 def test_who_comes_again_is_a_member_of_the_world_that_formed_with_it():
-    """It is not a rank too many."""
+    """Rank 1 connects again. It must not be counted as an additional rank."""
     for name, value, *_ in (told := run_through(40, for_good=False)):
         assert name == "up" and value == 3, told
 

@@ -1,5 +1,7 @@
-"""Several hosts of a job as launchers tell of them: each is a daemon of its own on this machine, so that the launcher says
-fewer local ranks than ranks, and brings the way to rank 0's store."""
+"""Several hosts of a job, as launchers describe them. Each host is a daemon on this machine.
+
+So the launcher reports fewer local ranks than ranks, and distributes the address of rank 0's store.
+"""
 
 import os
 import pathlib
@@ -18,7 +20,7 @@ import jobs  # noqa: E402
 MPIRUN = shutil.which("mpirun.openmpi")
 TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
 
-# Each rank of each world writes a line to a file of its own.
+# Each rank of each world writes a line to its own file.
 JOIN = """
 import os, sys, numpy as np, libdsc as dsc
 for _ in range(2):
@@ -41,16 +43,16 @@ def assert_joined_twice(folder, size, source, problem):
         lines = (folder / str(rank)).read_text().splitlines()
         assert len(lines) == 2, (lines, problem)
         for line in lines:
-            # Two on each "host", as the launcher says it; a sum over all of them.
+            # Two ranks on each "host" of the launcher, and a sum over all ranks.
             assert line.startswith(f"{rank} {size} {rank % 2} {size * (size + 1) / 2} ") and f"from {source};" in line, line
 
 
 @pytest.mark.skipif(not MPIRUN, reason="mpirun.openmpi is not installed")
 def test_two_daemons_of_open_mpi(tmp_path):
-    """PMIx carries the place of the store, and a token with it: nobody has to set anything."""
+    """PMIx distributes the address of the store and a token, so the user need not set anything."""
     ranks = tmp_path / "ranks"
     ranks.mkdir()
-    # Instead of ssh: every host is this one. Daemons with one folder for their files now and then crash over them.
+    # Replaces ssh: every host is this machine. Daemons that share a folder for their files sometimes crash.
     agent = tmp_path / "agent"
     agent.write_text(f'#!/bin/sh\nTMPDIR={tmp_path}/$1\nexport TMPDIR\nmkdir -p "$TMPDIR"\nshift\nexec sh -c "$*"\n')
     agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
@@ -65,7 +67,10 @@ def test_two_daemons_of_open_mpi(tmp_path):
 
 @pytest.mark.skipif(not TORCH, reason="no module torch")
 def test_two_agents_of_torchrun(tmp_path):
-    """MASTER_PORT is the agent's; its store leads to ours. It has no token, so one is set."""
+    """MASTER_PORT is the port of the agent's store, which contains the address of libdsc's store.
+
+    That store has no token, so the test sets one.
+    """
     ranks = tmp_path / "ranks"
     ranks.mkdir()
     program = tmp_path / "join.py"
@@ -73,7 +78,7 @@ def test_two_agents_of_torchrun(tmp_path):
     port = jobs.free_port()
     agents = []
     for node in (0, 1):
-        # Without files for what ranks print torchrun of PyTorch 1.13 fails on Python 3.11.
+        # On Python 3.11 torchrun of PyTorch 1.13 fails unless the ranks print to files.
         options = ["--nnodes=2", "--nproc_per_node=2", f"--node_rank={node}", "--master_addr=127.0.0.1", f"--master_port={port}"]
         files = ["--redirects=1", "--tee=1", f"--log_dir={tmp_path / f'log{node}'}"]
         command = [PYTHON, "-m", "torch.distributed.run", *options, *files, str(program)]

@@ -1,4 +1,4 @@
-"""Many ranks, and ranks of several hosts, meet through TCP: the meeting itself, without a world on top."""
+"""Many ranks, and ranks of several hosts, meet through TCP. Only the meeting is tested, without a world."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ def go(crowds):
 
 
 def end(crowds):
-    """Rank 0, the first, stays until the others have left. Nobody had anything to warn of."""
+    """Ends all crowds. The first one, with rank 0, ends last. No crowd may have printed a warning."""
     for crowd in reversed(crowds):
         assert crowd.end() == ""
 
@@ -49,7 +49,10 @@ def test_512_ranks_of_64_hosts():
 
 
 def test_too_few_descriptors_are_told_at_once():
-    """Not when the first of them is refused. Rank 0 waits for the others a little, so that they hear it."""
+    """The error comes before any rank is refused.
+
+    Rank 0 waits a little for the other ranks, so that they get the error.
+    """
     few = 100
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
@@ -64,7 +67,7 @@ def test_too_few_descriptors_are_told_at_once():
 
 
 def forward(source, target):
-    """Byte by byte, each in a packet of its own."""
+    """Forwards each byte in a separate packet."""
     try:
         while data := source.recv(4096):
             for i in range(len(data)):
@@ -75,7 +78,7 @@ def forward(source, target):
 
 
 def relay(listener, port):
-    """Passes on what comes until the listener is closed."""
+    """Forwards connections until the listener is closed."""
     while True:
         try:
             inner, _ = listener.accept()
@@ -89,14 +92,15 @@ def relay(listener, port):
 
 
 def test_single_bytes_and_signals():
-    """All come through a relay that never passes on two bytes at once, and 1,000 signals a second hit each process."""
+    """All other ranks connect through a relay that forwards single bytes, and each process gets 1,000 signals per
+    second."""
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=relay, args=(listener, port), daemon=True).start()
         signals = {"SIGNALS_HZ": "1000"}
         host = Crowd(9, 0, 1, "127.0.0.1", port, TOKEN, **signals)
         host.say()
-        time.sleep(0.2)  # so that whoever the relay accepts finds somebody
+        time.sleep(0.2)  # rank 0 must listen before the relay accepts connections
         others = Crowd(9, 1, 8, "127.0.0.1", listener.getsockname()[1], TOKEN, **signals)
         others.say()
         for count, ranks in zip((1, 8), (host.hear(), others.hear())):
@@ -129,7 +133,7 @@ def kill(crowd):
 
 
 def test_rank_0_dies_and_comes_again():
-    """Whoever has waited for the first one starts over with the second."""
+    """A rank that waited for the first rank 0 starts again with the second."""
     port = free_port()
     first, waiting = one_each(3, [0, 1], port, timeout_s=50)
     time.sleep(0.3)
@@ -142,7 +146,7 @@ def test_rank_0_dies_and_comes_again():
 
 
 def test_rank_0_dies_for_good():
-    """The others try until their deadline, and say where nobody listens any more."""
+    """The other ranks try until their deadline, and report the address where no process listens any more."""
     port = free_port()
     start = time.monotonic()
     first, *waiting = one_each(4, [0, 1, 2], port, timeout_s=2)
@@ -157,7 +161,7 @@ def test_rank_0_dies_for_good():
 
 def test_a_rank_that_dies_is_missing():
     host, dies = one_each(3, [0, 1], free_port(), timeout_s=7)
-    time.sleep(3)  # it has come by then
+    time.sleep(3)  # the rank has arrived after this time
     kill(dies)
     (error,) = host.hear()["errors"]
     assert "only 1 of 3 ranks arrived" in error and "missing: rank 1, 2" in error and "arrived and left: rank 1 (pid" in error, error
@@ -169,7 +173,7 @@ def test_a_rank_that_dies_is_missing():
 
 @contextmanager
 def ranks_of(hosts, count, per_host, address, token=TOKEN, timeout_s=20, **variables):
-    """`per_host` ranks on each of the hosts, in order."""
+    """Starts `per_host` ranks on each of the hosts, in order."""
     crowds = [
         Crowd(
             count * per_host, host * per_host, per_host, address, 29500, token, timeout_s=timeout_s,
@@ -191,7 +195,7 @@ def test_ranks_of_several_hosts(count, family):
 
 @needs_hosts
 def test_hosts_without_a_token():
-    """All are told what to do, and no store has listened."""
+    """All ranks are told what to do, and no store has listened."""
     with netns.Hosts(2) as hosts, ranks_of(hosts, 2, 1, hosts.address(0), token="") as crowds:
         start = time.monotonic()
         for ranks in go(crowds):
@@ -212,7 +216,10 @@ def test_hosts_that_are_open_on_purpose():
 
 @needs_hosts
 def test_a_host_that_is_not_reached_is_missing():
-    """Those behind a pulled cable never come; everybody else is told which ranks they are, and where the others are."""
+    """The ranks behind an unplugged cable never arrive.
+
+    All other ranks are told which ranks are missing and where the others are.
+    """
     with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 2, hosts.address(0), timeout_s=5) as crowds:
         hosts.cut(2)
         for ranks in go(crowds[:2]):
@@ -223,11 +230,11 @@ def test_a_host_that_is_not_reached_is_missing():
 
 @needs_hosts
 def test_a_cable_that_is_pulled_while_others_are_awaited():
-    """Who had come and cannot be reached any more counts as missing, and is reported as gone."""
+    """A rank that had arrived and cannot be reached any more counts as missing, and is reported as gone."""
     with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 1, hosts.address(0), timeout_s=15) as crowds:
         crowds[0].say()
         crowds[1].say()
-        time.sleep(3)  # it has come by then
+        time.sleep(3)  # the rank has arrived after this time
         hosts.cut(1)
         ranks = crowds[0].hear()
         (error,) = ranks["errors"]

@@ -1,4 +1,4 @@
-"""DSC_LOG's lines: what stands in front of each record, and what start-up and planning say."""
+"""DSC_LOG: what precedes each record in a line, and what start-up and planning log."""
 
 import datetime
 import json
@@ -94,7 +94,7 @@ def test_what_start_up_and_planning_say():
 
 
 def test_lines_say_when_and_where():
-    before = now() - datetime.timedelta(milliseconds=1)  # records are cut to them
+    before = now() - datetime.timedelta(milliseconds=1)  # the times of records have milliseconds
     (first, second), pid = records_of(PROGRAM, "-n", "2")
     after = now()
     for number, records in enumerate((first, second)):

@@ -1,4 +1,4 @@
-"""Start-up through PMIx: Open MPI's mpirun is the server. Nothing here is imitated but a libpmix that is too old."""
+"""Start-up through PMIx. Open MPI's mpirun is the server. Nothing is simulated except a libpmix that is too old."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ from launch import LIMIT_S, PYTHON
 
 MPIRUN = shutil.which("mpirun.openmpi")
 FAKE_OLD_PMIX = os.environ.get("FAKE_OLD_PMIX", "")
-# Of an outer launcher, or chosen by whoever runs the tests.
+# Variables of an outer launcher, or set by the user who runs the tests.
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_PMIX_LIBRARY")
 
 pytestmark = pytest.mark.skipif(not MPIRUN, reason="mpirun.openmpi is not installed")
 
-# Each rank writes a file of its own: mpirun cuts what several ranks print into pieces.
+# Each rank writes its own file, because mpirun splits the output of several ranks into pieces.
 JOIN = """
 import os, numpy as np, libdsc as dsc
 world = dsc.init_distributed(init_method="METHOD", init_timeout=30)
@@ -116,7 +116,7 @@ except dsc.PeerDeadError as error:
 
 
 def test_a_killed_rank_is_named_by_the_survivors(tmp_path):
-    """Open MPI tells nobody of the death: the pidfd is the proof, and there it takes milliseconds."""
+    """Open MPI does not notify the other ranks of the death. The pidfd shows it, within milliseconds."""
     result = mpirun(3, DIE, "--enable-recovery", OUT=str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "2"], result.stderr
     for path in tmp_path.iterdir():

@@ -1,4 +1,4 @@
-"""Values between ranks through PMIx, and what it tells of ranks that end; Open MPI's mpirun is the server."""
+"""Values between ranks through PMIx, and what PMIx reports about ranks that end. Open MPI's mpirun is the server."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not MPIRUN, reason="mpirun.openmpi is not instal
 
 
 def read(folder):
-    """What each rank wrote: {rank: [(milliseconds, code, text)]}"""
+    """Returns what each rank wrote: {rank: [(milliseconds, code, text)]}."""
     said = {}
     for path in folder.iterdir():
         lines = [line.split(" ", 2) for line in path.read_text().splitlines()]
@@ -27,10 +27,10 @@ def read(folder):
 
 
 def mpirun(ranks, mode, folder, *options, variables={}, killed=False):
-    """Runs to its end, and gives what each rank wrote."""
+    """Runs until mpirun ends. Returns what each rank wrote."""
     environment = {name: value for name, value in os.environ.items() if name != "DSC_PMIX_LIBRARY"}
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **variables}
-    # Under a sanitizer: libpmix 4.2.2 does not release the values that it gives to a callback.
+    # For the address sanitizer: libpmix 4.2.2 does not free the values that it passes to a callback.
     environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     command = [MPIRUN, "--oversubscribe", *options, "-n", str(ranks), PROGRAM, mode, str(folder)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
@@ -62,8 +62,11 @@ def test_a_key_that_comes_late(tmp_path):
 
 
 def test_an_owner_that_died(tmp_path):
-    """What it put stays readable; what it did not is a time-out. Whether Open MPI 4.1.4 tells of the death depends on whether it sees
-    the process end or its connection first."""
+    """A value that the dead rank has put can still be read. A value that it has not put is a time-out.
+
+    Whether Open MPI 4.1.4 reports the death depends on whether it first sees the end of the process or of the
+    connection.
+    """
     said = mpirun(3, "dead", tmp_path, "--enable-recovery")
     for rank in (0, 2):
         before, afterwards, missing, events = said[rank]
@@ -81,14 +84,14 @@ def test_a_server_that_falls_silent(tmp_path):
 
 
 def test_a_server_that_dies(tmp_path):
-    """libpmix reports that by itself."""
+    """libpmix itself reports the death of the server."""
     folder = tmp_path / "said"
     folder.mkdir()
     environment = {"TMPDIR": str(tmp_path)}  # mpirun leaves its own folder behind
     said = mpirun(2, "orphaned", folder, variables=environment, killed=True)
     deadline = time.monotonic() + LIMIT_S
     while [len(steps) for steps in said.values()] != [3, 3] and time.monotonic() < deadline:
-        time.sleep(0.05)  # the ranks go on without it
+        time.sleep(0.05)  # the ranks continue without mpirun
         said = read(folder)
     for get, put, event in said.values():
         assert get[1] == "DSC_ERR_SYSTEM" and get[0] < 1000 * AT_ONCE_S

@@ -1,4 +1,4 @@
-"""Man pages and completions of dscrun and dscctl have all that --help has, and work."""
+"""The man pages and completions of dscrun and dscctl contain everything in --help, and they work."""
 
 import os
 import re
@@ -13,14 +13,14 @@ NAMES = re.compile(r"^  (-[\w,-]+)", re.MULTILINE)
 
 
 def ask(program, *words):
-    """What the program prints."""
+    """Returns what the program prints."""
     done = subprocess.run([PROGRAMS[program], *words], capture_output=True, text=True, timeout=launch.LIMIT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def commands_of(program, *path):
-    """Each command line of the program, as words: () is the program itself."""
+    """Returns each subcommand of the program as words. () is the program itself."""
     yield path
     _, _, listed = ask(program, *path, "--help").partition("\nSubcommands:\n")
     for name in re.findall(r"^  (\w+)", listed.split("\n\n")[0], re.MULTILINE):
@@ -45,7 +45,7 @@ def test_all_commands_are_known():
 
 
 def section_of(program, path):
-    """The plain text of a man page's part about a command."""
+    """Returns the section about a command in a man page, as plain text."""
     text = ask(program, "--help-as", "man").replace("\\-", "-").replace("\\(aq", "'")
     title = " ".join([program, *path]).upper() if path else "OPTIONS"
     found = re.search(rf"^\.SH {title}\n(.*?)(?=^\.SH |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -95,7 +95,7 @@ def test_man_page_is_well_formed(program, check, tmp_path):
 
 
 def complete(program, *words, folder=None):
-    """What bash offers for the last of the words, as its completion fills COMPREPLY."""
+    """Returns what bash offers for the last word: the contents of COMPREPLY."""
     script = 'source /dev/stdin; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_$1" "$1" 2>&1; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
         ["bash", "--norc", "-uc", script, "bash", "-", program, *words],

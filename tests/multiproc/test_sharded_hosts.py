@@ -1,4 +1,7 @@
-"""Sharded training between hosts, told apart by DSC_HOST_ID; and a rank that is killed at any point, on one host and on two."""
+"""Sharded training between simulated hosts (DSC_HOST_ID).
+
+Also a rank that is killed at any point, on one host and on two.
+"""
 
 import os
 import random
@@ -34,7 +37,7 @@ def test_training_between_hosts_has_the_bits_of_replicas(hosts):
     assert job.finish() == ["same bits"] * len(hosts)
 
 
-# A copy per host: its sums go first within each host and then between them, which is what the reducer's do as well.
+# One copy per host. Sums are computed first within each host and then between hosts, as in the reducer.
 HYBRID = f"""
 import sys; sys.path.insert(0, {SUPPORT!r})
 import numpy as np, libdsc as dsc, sharded_model as model
@@ -53,7 +56,7 @@ def test_a_copy_on_each_host_has_the_bits_of_the_reducer():
     assert jobs.Job(4, HYBRID).place([0, 0, 1, 1]).finish() == ["same bits"] * 4
 
 
-# Steps until somebody is lost; prints the error and how long it took to come.
+# Trains until a rank is lost, then prints the error and how long it took.
 UNTIL_LOST = f"""
 import sys; sys.path.insert(0, {SUPPORT!r})
 import os, time, numpy as np, libdsc as dsc, sharded_model as model

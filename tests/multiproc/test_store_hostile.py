@@ -1,4 +1,4 @@
-"""Ranks join while strangers do to the server's port what strangers do: its memory, its time and its secrets."""
+"""Ranks join while other programs attack the server's port: its memory, its processor time and its secrets."""
 
 import collections
 import contextlib
@@ -22,12 +22,12 @@ from repetitions import repetitions  # noqa: E402
 RANKS = 8
 SILENT = 4096
 MOST_GROWTH_BYTES = 8 << 20
-JOINED_S = 10.0  # the promise is one; this machine may be busy
+JOINED_S = 10.0  # libdsc promises 1 s, but this machine may be busy
 MAGIC = b"dsc-stor"
 GREETING_BYTES = 48
 VERDICT_BYTES = 36
 
-# What a port scanner asks, and who calls by mistake.
+# The first bytes of port scanners and of programs that connect by mistake.
 PROBES = [
     b"",
     b"\r\n\r\n",
@@ -37,8 +37,8 @@ PROBES = [
     b"SSH-2.0-OpenSSH_9.2p1\r\n",
     b"\x80\x00\x00\x28\x72\xfe\x1d\x13\x00\x00\x00\x00\x00\x00\x00\x02",  # RPC
     b"\x00\x06\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",  # DNS
-    b"\x3c\x3c\x3c\x3c\xff\xff\xff\xff",  # PyTorch's store, with a length
-    struct.pack("<QQQ", 0xABABABABABABABAB, 1 << 62, 7),  # NCCL's magic, with a length
+    b"\x3c\x3c\x3c\x3c\xff\xff\xff\xff",  # PyTorch's store, followed by a length
+    struct.pack("<QQQ", 0xABABABABABABABAB, 1 << 62, 7),  # NCCL's magic number, followed by a length
     b"\xff" * 4096,
     MAGIC,
     MAGIC + struct.pack("<II", 99, 0),
@@ -47,12 +47,12 @@ PROBES = [
 
 
 def introduction(job=b"\0" * 16, proof=b"\x55" * 32):
-    """What a client without the token can say."""
+    """Returns what a client without the token can send."""
     return MAGIC + struct.pack("<II", 1, 1) + b"\x33" * 16 + job + proof
 
 
 def allow_descriptors():
-    """How many silent connections this process may hold."""
+    """Returns how many silent connections this process may hold."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = 8192 if hard == resource.RLIM_INFINITY else min(hard, 8192)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -64,7 +64,7 @@ def connect(port):
 
 
 def try_to_connect(port):
-    """None if the server has made room for the next one already."""
+    """Returns None if the server has already closed the connection to make room for the next one."""
     try:
         return connect(port)
     except ConnectionResetError:
@@ -72,7 +72,7 @@ def try_to_connect(port):
 
 
 def all_of(connection):
-    """Until the other side ends, one way or another."""
+    """Reads until the other side ends the connection in any way."""
     heard = b""
     try:
         while part := connection.recv(4096):
@@ -93,7 +93,7 @@ def cpu_s(process):
 
 
 class Job:
-    """A server and the ranks that join it, again and again."""
+    """A server and the ranks that join it, as often as the test wants."""
 
     def __init__(self):
         self.server = Peer("serve", "127.0.0.1", 0, RANKS)
@@ -101,11 +101,11 @@ class Job:
         self.ranks = [Peer("ask", "127.0.0.1", self.port) for _ in range(RANKS)]
         for rank in self.ranks:
             assert rank.hear() == "ready"
-        self.join()  # what every first use allocates is there
+        self.join()  # the first join allocates what later joins reuse
         self.resident_bytes = status(self.server.process, "VmRSS")
 
     def join(self):
-        """Seconds until each rank has joined and used the store, all at a time."""
+        """All ranks join at the same time and use the store. Returns the seconds of each."""
         for rank in self.ranks:
             rank.say("open")
         answers = [rank.answer() for rank in self.ranks]
@@ -132,7 +132,7 @@ def meanwhile(attack):
     def body():
         try:
             attack(over)
-        except BaseException as error:  # for the test to raise
+        except BaseException as error:  # the test raises it again
             errors.append(error)
 
     thread = threading.Thread(target=body)
@@ -152,7 +152,7 @@ def report(what, seconds):
 
 
 def crowd(port, count, silent):
-    """Connections that say nothing, as fast as they come."""
+    """Opens silent connections as fast as possible."""
 
     def attack(over):
         while len(silent) < count and not over.is_set():
@@ -162,7 +162,7 @@ def crowd(port, count, silent):
 
 
 def flood(port, per_second):
-    """New connections at this rate, each with something else to say; the latest stay open."""
+    """Opens connections at this rate. Each sends different bytes, and the latest ones stay open."""
 
     def attack(over):
         held = collections.deque(maxlen=200)
@@ -202,17 +202,17 @@ def test_probes_get_the_greeting_and_nothing_else():
     with Job() as one:
         for probe in PROBES:
             with contextlib.closing(connect(one.port)) as scanner:
-                with contextlib.suppress(OSError):  # refused before all was said
+                with contextlib.suppress(OSError):  # the server may refuse before all bytes were sent
                     scanner.sendall(probe)
                     scanner.shutdown(socket.SHUT_WR)
                 heard = all_of(scanner)
-                assert len(heard) in (0, GREETING_BYTES)  # a reset may overtake it
+                assert len(heard) in (0, GREETING_BYTES)  # a reset may arrive before the greeting
                 assert heard == b"" or heard.startswith(MAGIC)
         one.join()
 
 
 def test_a_wrong_token_learns_nothing():
-    """The same bytes, whatever part of what was said is right or wrong."""
+    """The answer has the same bytes, whichever parts of the introduction are right or wrong."""
     with Job() as one:
         one.ranks[0].ask("set secret value")
         answers = set()
@@ -234,7 +234,7 @@ def test_silent_strangers_cost_no_time():
         time.sleep(1)
         share = (cpu_s(one.server.process) - cpu) / (time.monotonic() - start)
         print(f"the server's CPU with 64 silent connections: {share:.0%} of a core")
-        assert share < 0.5  # one that spins takes all of it
+        assert share < 0.5  # a server in a busy loop would use a whole core
         for connection in silent:
             connection.close()
 

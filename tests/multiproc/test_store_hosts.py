@@ -1,4 +1,4 @@
-"""A TCP store between hosts: real addresses, a token, and cables that are pulled."""
+"""A TCP store between hosts: real addresses, a token, and cables that are unplugged."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ from store_peer import TOKEN, Peer
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import netns  # noqa: E402
 
-NOTICED_S = 5.0 + 10  # what is promised, and what a busy machine may take; a peer that is not there any more
+NOTICED_S = 5.0 + 10  # the promised limit for noticing a lost peer, and extra time for a busy machine
 
 
 def peer_on(hosts, host, *args, token=TOKEN):
@@ -22,7 +22,10 @@ def peer_on(hosts, host, *args, token=TOKEN):
 
 @contextmanager
 def served(count, address=netns.Hosts.address, token=TOKEN):
-    """Hosts with a server on host 0, and how a client of another host is started."""
+    """Starts hosts with a server on host 0.
+
+    Yields the hosts, the server, and a function that starts a client on another host.
+    """
     with netns.Hosts(count) as hosts:
         server = peer_on(hosts, 0, "serve", address(hosts, 0), 0, count, token=token)
         port = int(server.hear())
@@ -36,7 +39,7 @@ def served(count, address=netns.Hosts.address, token=TOKEN):
 
 
 def until(condition, limit_s=NOTICED_S):
-    """Seconds until it holds."""
+    """Waits until the condition holds and returns the seconds."""
     start = time.monotonic()
     while not condition():
         assert time.monotonic() - start < limit_s
@@ -72,7 +75,7 @@ def test_without_a_token_no_server_listens_to_other_hosts():
 
 
 def test_a_pulled_cable_is_noticed_at_both_ends():
-    """By who waits in a call, by who calls afterwards, and by the server; nobody else is disturbed."""
+    """A waiting client, a client that calls later, and the server all notice. Another client is not disturbed."""
     with served(4) as (hosts, server, client):
         waits, calls, other = client(1), client(2), client(3)
         for peer in (waits, calls, other):
@@ -98,7 +101,8 @@ def test_a_pulled_cable_is_noticed_at_both_ends():
 
 
 def test_a_deadline_comes_first():
-    """A wait that ends before the connection is given up is a time-out: nobody is known to be dead."""
+    """If the time-out of a wait comes before the connection is given up, the error is a time-out: no peer is known to
+    be dead."""
     with served(2) as (hosts, server, client):
         cut = client(1)
         assert cut.ask("open")[1] == "ok"

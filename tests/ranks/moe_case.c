@@ -27,7 +27,8 @@ double moe_weight(dsc_dtype_t dtype, const void* weights, size_t i) {
 
 size_t moe_weight_bytes(dsc_dtype_t dtype) { return dtype == DSC_DTYPE_F64 ? 8 : 4; }
 
-/* How many slots of the same expert come before this one: in the order of weights, or of numbers. */
+/* Returns how many slots of the same expert are before this one, in the order of weights or of slot numbers.
+ */
 static size_t slots_before(const moe_sizes_t* sizes, const moe_tokens_t* it, size_t slot) {
   size_t before = 0;
   for (size_t other = 0; other < it->count * sizes->top_k; ++other) {
@@ -47,7 +48,7 @@ void moe_tokens_open(moe_tokens_t* it, const moe_sizes_t* sizes, int32_t rank, u
   for (size_t i = 0; i < it->count * sizes->hidden; ++i)
     moe_set(sizes->dtype, it->values, i, (double)(next_random(&random) % 129) / 32 - 2);
   for (size_t slot = 0; slot < it->count * sizes->top_k; ++slot) {
-    /* one slot of eight goes nowhere, and the first expert is liked */
+    /* about one slot of eight has no expert, and the first expert is chosen more often */
     const uint64_t drawn = next_random(&random) % (sizes->experts + 2 + (sizes->experts + 2) / 7);
     it->experts[slot] = drawn < sizes->experts ? (int32_t)drawn : drawn < sizes->experts + 2 ? 0 : -1;
     it->weights[slot] = (double)(next_random(&random) % 16 + 1) / 16;

@@ -137,7 +137,7 @@ int moe_check_near(rank_t* self, const char* what, size_t at, double found, doub
   FAIL(self, "%s %zu is %.17g, expected %.17g, at most %g away", what, at, found, expected, bound);
 }
 
-/* What the layer makes of one token's element, and the gradient of it. */
+/* Checks the layer's output for one element of a token, and its gradient. */
 static int check_element(rank_t* self, const moe_layer_t* it, size_t token, size_t c) {
   const double x = moe_number(it, it->own->values, token, c), g = moe_number(it, it->gradient, token, c);
   double out = 0, slope = 0, size = 0;
@@ -170,7 +170,7 @@ static int check_slot(rank_t* self, const moe_layer_t* it, size_t slot) {
                         size * unit_of_weight * 4);
 }
 
-/* Padding is zeros. */
+/* Checks that padding is zeros. */
 static int check_padding(rank_t* self, moe_layer_t* it) {
   if (!it->sizes.padded) return 0;
   double sum = 0, expected = 0;
@@ -199,7 +199,7 @@ static int count_slot(rank_t* self, moe_layer_t* it, size_t row, size_t expert, 
   return 0;
 }
 
-/* What the plan tells of itself. */
+/* Checks the plan's own data. */
 static int check_plan(rank_t* self, moe_layer_t* it) {
   int64_t positions[MOST_SLOTS];
   size_t needed = 0, kept = 0, wanted = 0, rows[64], total = 0, counted = 0;
@@ -207,7 +207,8 @@ static int check_plan(rank_t* self, moe_layer_t* it) {
   CHECK(self, needed == it->own->count * it->sizes.top_k);
   for (size_t slot = 0; slot < needed; ++slot) {
     CHECK(self, (positions[slot] >= 0) == it->own->kept[slot]);
-    for (size_t other = 0; other < slot; ++other) /* all differ, in the order of experts and slots */
+    /* all positions differ, and they are in the order of experts and slots */
+    for (size_t other = 0; other < slot; ++other)
       if (it->own->kept[slot] && it->own->kept[other])
         CHECK(self,
               (positions[other] < positions[slot]) == (it->own->experts[other] <= it->own->experts[slot]));

@@ -15,7 +15,7 @@ extern "C" {
 namespace pipe {
 namespace {
 
-// What a tensor of a callback holds, wherever it is.
+// Returns the elements of a callback's tensor, in host or device memory.
 template <typename T>
 std::vector<T> read(const void* tensor, int count) {
   std::vector<T> values(static_cast<size_t>(count));
@@ -71,7 +71,7 @@ std::vector<double> Stage::outputs(int part, int micro_batch) const {
   return values;
 }
 
-// The last part's loss is the sum over i of (i + 1) times its output.
+// The loss of the last part is the sum over i of (i + 1) times output i.
 double Stage::gradient(int part, int i) const {
   return part == parts() - 1 ? i + 1 : gradient(part + 1, i) * scale(part + 1);
 }
@@ -83,7 +83,7 @@ double Stage::expected_mean() const {
   return sum / layout_.micro_batches;
 }
 
-// After a failure a stage on a device goes on with whatever is there, until its next message.
+// After a failure a stage on a device continues with invalid data until its next message.
 int Stage::wrong(const char* what, double came, double expected) {
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
@@ -145,7 +145,7 @@ int Stage::prepare() {
 }
 
 dsc_result_t Stage::run(double* mean) {
-  double unread = 0;  // for all ranks to meet at the end, so that all of them learn of a failure
+  double unread = 0;  // makes all ranks meet at the end, so that all of them learn of a failure
   return dsc_pipe_run(schedule, comm_, &callbacks, &options, mean ? mean : &unread);
 }
 
@@ -181,7 +181,7 @@ int Stage::make_trouble() {
         dsc_error_info_t info{};
         info.struct_size = sizeof info;
         dsc_comm_error_info(comm_, &info);
-        if (info.revoked) return 0;  // the others have given up on this rank
+        if (info.revoked) return 0;  // the other ranks have given up on this rank
       }
       return wrong("seconds of sleep", 50, 0);
     case Trouble::kCancels:
@@ -213,7 +213,8 @@ int Stage::expect_tensor(const dsc_tensor_t& tensor, const void* data, int index
   return 0;
 }
 
-// Forward sees the largest outputs, everybody else what forward made of them.
+// The forward pass gets outputs of the largest shape. All other passes get the shapes that the forward pass
+// has set.
 int Stage::check_shapes(const dsc_pipe_call_t& call) {
   const int m = call.instruction->micro_batch;
   const int p = part(call.instruction->chunk);
@@ -269,7 +270,7 @@ int Stage::forward(const dsc_pipe_call_t& call) {
   return 0;
 }
 
-// What a forward pass left must be there until the last half of its backward pass.
+// The data of a forward pass must be kept until the last half of its backward pass.
 int Stage::check_kept(const dsc_pipe_call_t& call) {
   const int m = call.instruction->micro_batch;
   const int p = part(call.instruction->chunk);

@@ -1,5 +1,5 @@
-// One rank of a pipeline with known numbers: part p of the model gives x * (p + 2) + p. Every callback checks
-// what it was handed, also that its buffers have stayed as they were since the forward pass.
+// One rank of a pipeline whose numbers are known: part p of the model computes x * (p + 2) + p. Every
+// callback checks the buffers that it gets, and that they have not changed since the forward pass.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ extern "C" {
 
 namespace pipe {
 
-constexpr int kWidth = 5;       // of the f64 tensor that flows through the stages
-constexpr int kLabelWidth = 3;  // of the i32 tensor beside it, which has no gradient
+constexpr int kWidth = 5;       // elements of the f64 tensor that flows through the stages
+constexpr int kLabelWidth = 3;  // elements of the second tensor, of type i32, which has no gradient
 
 struct Layout {
   const char* name;
@@ -25,13 +25,13 @@ struct Layout {
   int32_t chunks = 0;
   bool forward_only = false;
   int32_t messages = DSC_PIPE_MESSAGES_WHEN_NEEDED;
-  int32_t read_as = 0;    // dsc_pipe_format: written down first, and read again
-  bool variable = false;  // shapes: they differ by part and micro-batch, down to nothing
+  int32_t read_as = 0;    // a dsc_pipe_format: the schedule is written in it and read again
+  bool variable = false;  // shapes differ by part and micro-batch, and may have 0 rows
 };
 
 constexpr int kMostRows = 3;  // of the f64 tensor with variable shapes, which are [rows, kWidth]
 
-// What goes wrong, on which stage.
+// What goes wrong, and on which stage.
 enum class Trouble {
   kNone,
   kReturns,
@@ -58,7 +58,7 @@ class Stage {
   bool alone() const { return info.placement == DSC_PIPE_PLACEMENT_APART; }
   double expected_mean() const;
   int check_counts(int runs) const;
-  // From now on on another communicator, as if nothing had run before.
+  // Runs on another communicator from now on, as if nothing had run before.
   void move_to(dsc_comm_t* comm) {
     comm_ = comm;
     trouble = Trouble::kNone;
@@ -77,7 +77,7 @@ class Stage {
   int64_t label_shape[1] = {kLabelWidth};
   Trouble trouble = Trouble::kNone;
   int trouble_rank = -1;
-  int troubles = 0;  // that were made
+  int troubles = 0;  // how often trouble was made
   std::string problem;
 
  private:
@@ -96,13 +96,13 @@ class Stage {
   int make_trouble();
   int check_shapes(const dsc_pipe_call_t& call);
   int expect_tensor(const dsc_tensor_t& tensor, const void* data, int index, int rows);
-  int rows(int part, int micro_batch) const;  // of its output
+  int rows(int part, int micro_batch) const;  // the number of rows of the part's output
   int width(int part, int micro_batch) const { return rows(part, micro_batch) * kWidth; }
   int label_width(int micro_batch) const {
     return layout_.variable ? micro_batch % (kLabelWidth + 1) : kLabelWidth;
   }
 
-  // Where a chunk is in the model.
+  // The position of a chunk in the model.
   int parts() const { return self_->size * info.chunks; }
   int part(int chunk) const;
   bool first(int part) const { return alone() || part == 0; }
@@ -116,17 +116,17 @@ class Stage {
     return input(part, micro_batch, i) * scale(part) + part;
   }
   std::vector<double> outputs(int part, int micro_batch) const;
-  double gradient(int part, int i) const;  // of the output
+  double gradient(int part, int i) const;  // of the part's output
 
   rank_t* self_;
   dsc_comm_t* comm_;
   Layout layout_;
-  std::map<int, int> calls_;  // by op
+  std::map<int, int> calls_;  // the number of calls by op
   std::map<std::pair<int, int>, int>
-      alive_;  // what is left of a backward pass: 2, 1 half, 0; by chunk and micro-batch
+      alive_;  // by chunk and micro-batch: the remaining halves of the backward pass, 2 to 0
 };
 
-// A communicator of its own beside the world, which callbacks use.
+// Creates a second communicator of all ranks, which callbacks use.
 int split_off(rank_t* self, dsc_comm_t** comm);
 
 }  // namespace pipe

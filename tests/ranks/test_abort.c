@@ -1,4 +1,4 @@
-/* An abort at any moment: every rank gets the right result or an error, never success without the data. */
+/* An abort at any moment: every rank gets the right result or an error, never success with missing data. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -22,7 +22,7 @@ static void* abort_later(void* opaque) {
   return (void*)(intptr_t)dsc_comm_abort(aborter->group);
 }
 
-/* Success must come with the sum, on shared buffers and on plain ones. */
+/* A successful all-reduce must give the sum, for shared and for plain buffers. */
 static int reduce_and_check(rank_t* self, dsc_comm_t* group, float* data, int* succeeded) {
   for (int i = 0; i < COUNT; ++i) data[i] = (float)(self->rank + 1);
   const dsc_result_t result = dsc_all_reduce(group, data, data, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL);

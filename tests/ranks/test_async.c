@@ -1,4 +1,4 @@
-/* Operations that were started and not waited for. */
+/* Operations that are started and run in the background. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ static int is_readable(int descriptor, int timeout_ms) {
   return ready == 1 && (entry.revents & POLLIN) != 0;
 }
 
-/* While it runs: every question is answered, and nothing ends it. */
+/* While the operation runs, every query is answered, and no query ends the operation. */
 static int check_running(rank_t* self, dsc_work_t* work, int32_t* descriptor) {
   int32_t again = -1;
   PASS_ON(is_completed(self, work, 0));
@@ -75,7 +75,8 @@ static int life_body(rank_t* self) {
   CHECK_OK(self, dsc_recv(self->world, &byte, 1, DSC_DTYPE_U8, 1, NULL, &work));
   PASS_ON(check_running(self, work, &descriptor));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  CHECK(self, is_readable(descriptor, 10000)); /* nobody waits: the library goes on by itself */
+  /* no rank waits: the library's thread completes the operation */
+  CHECK(self, is_readable(descriptor, 10000));
   PASS_ON(check_succeeded(self, work));
   CHECK(self, byte == 'b');
   CHECK(self, is_readable(descriptor, 0));
@@ -91,7 +92,7 @@ static void life_of_a_work(void** state) {
   assert_int_equal(run_ranks(2, life_body, NULL), 0);
 }
 
-/* A descriptor that is asked for after the end is readable at once. */
+/* A descriptor that is requested after the end of the operation is readable immediately. */
 static int late_descriptor_body(rank_t* self) {
   dsc_work_t* work = NULL;
   int32_t descriptor = -1;
@@ -108,8 +109,8 @@ static void descriptor_after_the_end(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, late_descriptor_body, NULL), 0);
 }
 
-/* Nobody waits for these; collectives run in order, so the barrier's end is the end of those before. */
-/* A barrier behind all that was started; on a device, what is started runs in its own order. */
+/* Waits for all started collectives by a barrier, because collectives run in order. */
+/* Runs a barrier after all started operations. On a device, started operations have a separate order. */
 static int await_all(rank_t* self) {
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   if (!gpu_wanted()) return 0;
@@ -184,7 +185,7 @@ static void several_threads_wait(void** state) {
   assert_int_equal(run_ranks(2, waiters_body, NULL), 0);
 }
 
-/* A failure is the work's for ever. */
+/* A failed work keeps its failure. */
 static int failure_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   dsc_work_t* work = NULL;
@@ -215,10 +216,11 @@ static void failed_work_repeats_its_failure(void** state) {
   assert_int_equal(run_ranks(2, failure_body, NULL), 0);
 }
 
-/* A receive whose sender comes late; another thread finds the communicator busy meanwhile. */
+/* One thread receives from a late sender. Meanwhile another thread gets BUSY from the communicator. */
 static void* receive_in_thread(void* comm) {
   char byte = 0;
-  dsc_result_t result = DSC_ERR_BUSY; /* the main thread's refused calls are inside now and then, too */
+  /* the receive itself may get BUSY while a refused call of the main thread is inside */
+  dsc_result_t result = DSC_ERR_BUSY;
   while (result == DSC_ERR_BUSY) result = dsc_recv(comm, &byte, 1, DSC_DTYPE_U8, 1, NULL, NULL);
   return (void*)(intptr_t)(result == DSC_OK && byte == 'z' ? 0 : 1);
 }
@@ -235,14 +237,14 @@ static int busy_body(rank_t* self) {
   }
   pthread_t thread;
   CHECK(self, pthread_create(&thread, NULL, receive_in_thread, group) == 0);
-  /* A wrong element type has no effect, and is only seen when nobody else is inside. */
+  /* A wrong element type is an error only if no other thread is inside, and it has no other effect. */
   dsc_result_t result = DSC_ERR_INVALID_ARG;
   for (const int64_t start = now_ms(); result == DSC_ERR_INVALID_ARG && now_ms() - start < 10000;)
     result = dsc_all_reduce(group, NULL, NULL, 0, 0, DSC_OP_SUM, NULL, NULL);
   dsc_work_t* work = (dsc_work_t*)&thread;
   const dsc_result_t with_work = dsc_barrier(group, NULL, &work);
   int32_t rank = -1;
-  const dsc_result_t query = dsc_comm_rank(group, &rank); /* any thread, at any time */
+  const dsc_result_t query = dsc_comm_rank(group, &rank); /* queries are allowed on any thread, at any time */
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   void* wrong = NULL;
   pthread_join(thread, &wrong);
@@ -258,9 +260,9 @@ static void second_thread_is_busy(void** state) {
   assert_int_equal(run_ranks(2, busy_body, NULL), 0);
 }
 
-/* Different communicators at the same time. */
+/* One of several communicators that are used at the same time. */
 typedef struct lane {
-  rank_t self; /* a copy with a failure text of its own */
+  rank_t self; /* a copy, so that each lane has its own failure text */
   char failure[1024];
   arena_t arena;
   int failed;
@@ -308,7 +310,7 @@ static int lanes_body(rank_t* self) {
 
 static void communicators_at_once(void** state) {
   (void)state;
-  if (gpu_wanted()) skip(); /* they would share a stream, which takes one order */
+  if (gpu_wanted()) skip(); /* on a device the communicators would share one stream, and need one order */
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, lanes_body, NULL), 0);
 }
 

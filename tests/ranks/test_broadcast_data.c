@@ -1,4 +1,4 @@
-/* Named tensors of one rank for all: shapes first, then the data in one broadcast. */
+/* Named tensors of one rank are sent to all ranks: first the shapes, then all data in one broadcast. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ enum { KEYS = 4, DIMS = 16, WIDE = 3000 };
 
 static const char* const keys[KEYS] = {"text", "mask", "scalar", "deep"};
 
-/* Sizes of the batch: many elements, none, one without dimensions, and the most dimensions. */
+/* Shapes of the batch: many elements, no elements, a scalar, and the largest number of dimensions. */
 static const int64_t sizes[KEYS][DIMS] = {
     {2, WIDE}, {4, 0, 3}, {0}, {1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3}};
 static const int32_t ndims[KEYS] = {2, 3, 0, DIMS};
@@ -29,7 +29,7 @@ typedef struct batch {
 
 static int64_t value(int k, size_t i) { return (int64_t)(1000000 * (k + 1)) + (int64_t)i; }
 
-/* The root's tensors are complete; those of the others have only their names. */
+/* The root's tensors are complete. On the other ranks only their names are set. */
 static int make_batch(rank_t* self, batch_t* batch, bool is_root) {
   memset(batch, 0, sizeof *batch);
   for (int k = 0; k < KEYS; ++k) {
@@ -52,7 +52,7 @@ static void free_batch(batch_t* batch) {
   for (int k = 0; k < KEYS; ++k) free(batch->data[k]);
 }
 
-/* All in one block, as a receiver lays it out that wants no copy, or each by itself. */
+/* Allocates all tensors in one block, in the layout that avoids a copy, or each tensor separately. */
 static int allocate(rank_t* self, batch_t* batch, bool in_one_block) {
   size_t total = 1;
   for (int k = 0; k < KEYS; ++k) total += batch->tensors[k].count;
@@ -104,7 +104,7 @@ static void a_batch_reaches_all_ranks(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, batch_body, NULL), 0);
 }
 
-/* What the root lacks is told to all ranks alike, and the communicator works on. */
+/* All ranks get the same error if the root's batch is incomplete, and the communicator still works. */
 static int expect_refusal(rank_t* self, batch_t* batch, const char* text) {
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
                dsc_broadcast_shapes(self->world, batch->tensors, KEYS, DSC_DTYPE_I64, 1, batch->shapes));

@@ -1,4 +1,4 @@
-/* Reductions of lists of tensors: equal to one reduction of each. */
+/* Reductions of lists of tensors: the results equal those of one reduction per tensor. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const dsc_dtype_t dtypes[TENSORS] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DT
 
 typedef struct list {
   dsc_tensor_t tensors[TENSORS];
-  double data[TENSORS][MOST]; /* raw memory of any type */
+  double data[TENSORS][MOST]; /* raw memory for any type */
 } list_t;
 
 static void set_element(void* data, size_t i, dsc_dtype_t dtype, double value) {
@@ -26,7 +26,7 @@ static void set_element(void* data, size_t i, dsc_dtype_t dtype, double value) {
   if (dtype == DSC_DTYPE_F32) ((float*)data)[i] = f32;
   if (dtype == DSC_DTYPE_I32) ((int32_t*)data)[i] = (int32_t)value;
   if (dtype == DSC_DTYPE_BF16)
-    ((uint16_t*)data)[i] = (uint16_t)(bits >> 16); /* of small whole numbers: exact */
+    ((uint16_t*)data)[i] = (uint16_t)(bits >> 16); /* small whole numbers are exact in bf16 */
 }
 
 static void fill(list_t* list, const rank_t* self) {
@@ -42,7 +42,7 @@ static void fill(list_t* list, const rank_t* self) {
   }
 }
 
-/* The same elements by one dsc_all_reduce() per tensor. */
+/* Compares the list with one dsc_all_reduce() per tensor. */
 static int check_list(rank_t* self, list_t* list, list_t* expected, dsc_op_t op) {
   fill(expected, self);
   for (int t = 0; t < TENSORS; ++t) {
@@ -75,7 +75,7 @@ static void one_reduction_per_tensor(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, equal_body, NULL), 0);
 }
 
-/* A reduction that scales changes the elements of a group of one rank, too. */
+/* A reduction that scales changes the elements even in a group of one rank. */
 static int scaled_body(rank_t* self) {
   float x = 3, y = 5;
   dsc_tensor_t tensors[] = {
@@ -88,7 +88,7 @@ static int scaled_body(rank_t* self) {
   CHECK(self, x == 1.5F * (float)self->size && y == 2.5F * (float)self->size);
   CHECK_OK(self, dsc_op_destroy(half));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_all_reduce_coalesced(self->world, tensors, 2, DSC_OP_BAND, 0));
-  CHECK(self, x == 1.5F * (float)self->size); /* refused before anything was sent */
+  CHECK(self, x == 1.5F * (float)self->size); /* refused before any data was sent */
   return 0;
 }
 
@@ -97,7 +97,7 @@ static void scaled_sums(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, scaled_body, NULL), 0);
 }
 
-/* Lists with equal totals and other counts do not match, and nothing is written. */
+/* Lists with equal totals but different counts do not match, and nothing is written. */
 static int other_counts_body(rank_t* self) {
   list_t* list = malloc(sizeof *list);
   fill(list, self);
@@ -122,7 +122,8 @@ static void other_counts_are_a_mismatch(void** state) {
   assert_int_equal(run_ranks(3, other_counts_body, NULL), 0);
 }
 
-/* How the list of rank 1 differs. Only the whole list tells: the first buffers of all ranks are equal. */
+/* How the list of rank 1 differs. The first buffers of all ranks are equal, so only the whole list shows the
+ * difference. */
 enum { LATER_TYPE, LATER_PACKING, SHORTER, EMPTY, LIST_CASES };
 
 static int other_lists_body(rank_t* self) {
@@ -172,7 +173,7 @@ static void empty_lists_meet(void** state) {
   assert_int_equal(run_ranks(2, empty_body, NULL), 0);
 }
 
-/* Inputs that are not finite are told when all tensors are reduced: those of their buffer, and later ones. */
+/* Non-finite inputs are reported after all tensors are reduced, whichever buffer contains them. */
 static int nonfinite_body(rank_t* self) {
   for (size_t buffer_bytes = 4; buffer_bytes <= 4096; buffer_bytes += 4092) {
     float data[3][2] = {{1, 1}, {self->rank == 1 ? NAN : 9, 2}, {3, 3}};
@@ -190,7 +191,7 @@ static int nonfinite_body(rank_t* self) {
 
 static void nonfinite_inputs(void** state) {
   (void)state;
-  if (ranks_are_on_several_hosts()) skip(); /* the check does not go between hosts */
+  if (ranks_are_on_several_hosts()) skip(); /* between hosts the check is not available */
   assert_int_equal(run_ranks(2, nonfinite_body, NULL), 0);
 }
 

@@ -1,4 +1,4 @@
-/* Every collective, on every layout of buffers, at sizes around the points where the path changes. */
+/* Every collective with every layout of buffers, at sizes near those where the data path changes. */
 #include "cmocka_c.h"
 #include "reference.h"
 #include "traffic.h"
@@ -11,8 +11,8 @@ static size_t max_bytes(void) { return ranks_are_processes() ? MIB : 1 * MIB + M
 
 static size_t largest(void) { return max_bytes() / test_scale(); }
 
-/* Bytes of a rank's part, around the thresholds: zero copy from 8 KiB, one pass up to 128 KiB over all ranks,
- * chunks of 16, 64 and 512 KiB, stages of 256 KiB and what several of them hold. */
+/* Bytes of a rank's part, near the thresholds: zero copy from 8 KiB, one pass up to 128 KiB for all ranks,
+ * chunks of 16, 64 and 512 KiB, stages of 256 KiB, and several stages. */
 static const size_t edges[] = {
     4,         64,        8 * KIB,   16 * KIB,  32 * KIB, 128 * KIB / 3,    64 * KIB,
     128 * KIB, 256 * KIB, 512 * KIB, 768 * KIB, 1 * MIB,  1 * MIB + 4 * KIB};
@@ -97,7 +97,7 @@ static void sizes_with_lengths(void** state) {
   check_kind(ALL_TO_ALL_V);
 }
 
-/* A pair that is not offered is refused on every rank, and nothing happens. */
+/* An unsupported pair of type and operation is refused on every rank, and nothing is written. */
 static int check_refused(const arena_t* arena, const operation_t* operation) {
   const buffers_t buffers = prepare(arena, operation);
   CHECK_RESULT(arena->self, DSC_ERR_UNSUPPORTED, call(arena->comm, operation, &buffers, NULL));
@@ -128,7 +128,7 @@ static void pairs_of_type_and_operation(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, pairs_body, NULL), 0);
 }
 
-/* Types that are only moved, every root, and counts of zero with no memory at all. */
+/* Types that can only be moved, every root, and counts of zero without memory. */
 static int moves_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 32 * KIB * RANKS_MAX));
@@ -173,7 +173,7 @@ static void more_ranks_than_cores(void** state) {
   assert_int_equal(run_ranks(16, many_ranks_body, NULL), 0);
 }
 
-/* As many as a host has cores. */
+/* As many ranks as a host may have cores. */
 static int crowd_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 64 * KIB));
@@ -188,11 +188,12 @@ static int crowd_body(rank_t* self) {
 
 static void sixty_four_ranks(void** state) {
   (void)state;
-  if (test_scale() > 2) return; /* thread by thread under a sanitizer takes minutes */
+  if (test_scale() > 2) return; /* takes minutes under a sanitizer */
   assert_int_equal(run_ranks(64, crowd_body, NULL), 0);
 }
 
-/* Past the last-level cache the stores stream: once each, plain and shared. */
+/* Beyond the size of the last-level cache streaming stores are used. Tested once with plain and once with
+ * shared memory. */
 static int streaming_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 33 * MIB));
@@ -214,7 +215,7 @@ static int streaming_body(rank_t* self) {
 
 static void streaming(void** state) {
   (void)state;
-  if (test_scale() > 1) return; /* the paths are those of the smaller sizes; only the stores differ */
+  if (test_scale() > 1) return; /* uses the paths of the smaller sizes; only the store instructions differ */
   assert_int_equal(run_ranks(2, streaming_body, NULL), 0);
 }
 

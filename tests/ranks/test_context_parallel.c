@@ -1,5 +1,5 @@
-/* The exchange of sequence and heads, compared with its definition, and the ring of blocks: which block comes
- * when, what the sums of gradients are, and how a pass fails. */
+/* The exchange of sequence and heads, compared with its definition. The ring of blocks: the order of the
+ * blocks, the sums of gradients, and failed passes. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,7 +35,7 @@ typedef struct rooms {
   size_t bytes;
 } rooms_t;
 
-/* Uneven: rank 0 has nothing, the last one the most. */
+/* If `uneven`, rank 0 gets nothing and the last rank gets the most. */
 static void divide(size_t total, int32_t ranks, bool uneven, size_t* parts) {
   size_t rest = total;
   for (int32_t r = 0; r < ranks; ++r) {
@@ -51,12 +51,12 @@ static size_t before(const size_t* parts, int32_t rank) {
   return sum;
 }
 
-/* Byte `part` of the element of the whole tensor. */
+/* Returns byte `part` of an element of the whole tensor. */
 static char content(size_t batch, size_t token, size_t head, size_t at, size_t part) {
   return (char)((batch * 31 + token * 7 + head * 13 + at * 3 + part * 101) % 113);
 }
 
-/* Fills one rank's part: its tokens with all heads, or its heads with all tokens. Gives the bytes. */
+/* Fills one rank's part: its tokens with all heads, or its heads with all tokens. Returns the bytes. */
 static size_t fill(const exchange_t* e, char* at, bool by_sequence) {
   const int32_t rank = e->self->rank;
   const size_t token = by_sequence ? before(e->tokens, rank) : 0;
@@ -149,7 +149,7 @@ static void exchanges_are_their_definition(void** state) {
     assert_int_equal(run_ranks(size, exchanges_body, NULL), 0);
 }
 
-/* The text of this thread's last error must have this in it. */
+/* Checks that the last error message of this thread contains `text`. */
 static int says(rank_t* self, const char* text) {
   if (strstr(dsc_last_error_message(), text) == NULL)
     FAIL(self, "expected '%s' in '%s'", text, dsc_last_error_message());
@@ -181,13 +181,13 @@ enum { LONGEST = 30000 };
 typedef struct pass {
   dsc_ring_t* ring;
   size_t counts[MOST_RANKS];
-  dsc_dtype_t grad_dtype; /* 0, f32 or f64 */
-  int leave_at;           /* step after which the pass is left; -1: none */
+  dsc_dtype_t grad_dtype; /* 0 (no gradients), f32 or f64 */
+  int leave_at;           /* the pass is left after this step; -1: it is completed */
 } pass_t;
 
 static float key(int32_t rank, size_t i) { return (float)((size_t)rank * 1000 + i % 997); }
 
-/* What rank `by` adds to element i of the gradients of rank `to`'s block. */
+/* Returns what rank `by` adds to element i of the gradients of rank `to`'s block. */
 static float gradient(int32_t by, int32_t to, size_t i) {
   return (float)(((size_t)by * 5 + (size_t)to * 3 + i) % 17);
 }
@@ -246,7 +246,7 @@ static int go_around(rank_t* self, const pass_t* pass) {
     if (step == pass->leave_at) break;
   }
   if (pass->leave_at < 0 && pass->grad_dtype != 0) PASS_ON(check_sums(self, pass, sums));
-  /* What is left early still moves: the next begin waits for it. */
+  /* A pass that was left early still moves data. The next begin waits for it. */
   if (pass->leave_at >= 0) {
     CHECK_OK(self, dsc_ring_begin(pass->ring, NULL, 0, NULL, DSC_DTYPE_F32, NULL, 0, NULL));
     pass_t empty = {pass->ring, {0}, 0, -1};
@@ -279,7 +279,7 @@ static void every_block_comes_by(void** state) {
   for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
 }
 
-/* Nobody calls the library while the ranks compute, and then the next block is there. */
+/* While the ranks compute without calling the library, the next block arrives. */
 static int overlap_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float* block = calloc(LONGEST, sizeof *block);
@@ -305,7 +305,7 @@ static void blocks_travel_during_the_computation(void** state) {
   assert_int_equal(run_ranks(3, overlap_body, NULL), 0);
 }
 
-/* ---- what goes wrong */
+/* ---- errors */
 
 static int other_sizes_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
@@ -313,7 +313,7 @@ static int other_sizes_body(rank_t* self) {
   PASS_ON(says(self, "64 bytes, grad 0"));
   PASS_ON(says(self, "64 bytes, grad 32"));
   CHECK(self, ring == NULL);
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the communicator goes on */
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the communicator still works */
   return 0;
 }
 
@@ -332,7 +332,7 @@ static int other_counts_body(rank_t* self) {
   return 0;
 }
 
-/* One rank leaves a pass one step later than the other: there is nothing to wait for, and no hang. */
+/* One rank leaves a pass one step later than the other. Nothing more arrives, and no rank hangs. */
 static int other_end_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   const float block[4] = {0};
@@ -350,13 +350,14 @@ static int other_end_body(rank_t* self) {
   return 0;
 }
 
-/* A rank that destroys its ring in the middle of a pass ends it for the one that waits. */
+/* If a rank destroys its ring in the middle of a pass, the pass of the waiting rank ends with an error. */
 static int early_destroy_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
   float* block = calloc(LONGEST, sizeof *block);
   CHECK_OK(self, dsc_ring_create(self->world, LONGEST * sizeof *block, 0, &ring));
   CHECK_OK(self, dsc_ring_begin(ring, block, LONGEST, NULL, DSC_DTYPE_F32, NULL, 0, NULL));
-  PASS_ON(ranks_meet(self)); /* a rank that begins after the end of another ring fails in ring_begin */
+  /* a rank that begins after the other rank's ring has ended would already fail in ring_begin */
+  PASS_ON(ranks_meet(self));
   if (self->rank != 0) {
     int32_t source = 0;
     const void* data = NULL;

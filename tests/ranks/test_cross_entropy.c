@@ -1,4 +1,5 @@
-/* Cross entropy of a vocabulary that is split over ranks, compared with one in f64 of the whole vocabulary.
+/* Cross entropy of a vocabulary that is split over ranks, compared with cross entropy of the whole vocabulary
+ * in f64.
  */
 #include <float.h>
 #include <math.h>
@@ -14,18 +15,18 @@ enum { MOST_TOKENS = 9, MOST_VOCAB = 4500 };
 
 typedef dsc_vocab_cross_entropy_options_t options_t;
 
-/* A problem that is the same on all ranks, with this rank's part and its results. */
+/* A problem that is the same on all ranks, with this rank's part and results. */
 typedef struct problem {
   size_t tokens, vocab;
   dsc_dtype_t dtype;
   options_t options;
-  size_t begin, count; /* this rank's columns */
-  double* whole;       /* logits of all ranks, as the type holds them */
-  double* softmax;     /* of the reference */
+  size_t begin, count; /* the columns of this rank */
+  double* whole;       /* logits of all ranks, rounded to the type */
+  double* softmax;     /* computed by the reference */
   int64_t targets[MOST_TOKENS];
   double weights[MOST_TOKENS]; /* gradients of the losses */
   double expected[MOST_TOKENS];
-  char* logits; /* of this rank */
+  char* logits; /* the part of this rank */
   char* gradient;
   char loss[MOST_TOKENS * sizeof(double)];
   double state[2 * MOST_TOKENS];
@@ -44,7 +45,7 @@ static void set_real(const problem_t* it, void* numbers, size_t i, double value)
     ((float*)numbers)[i] = (float)value;
 }
 
-/* Of a number that the type holds exactly: a small multiple of 1/8, or infinity, or NaN. */
+/* Stores a number that the type can represent exactly: a small multiple of 1/8, infinity or NaN. */
 static void set_logit(const problem_t* it, void* logits, size_t i, double value) {
   const float narrow = (float)value;
   uint32_t bits = 0;
@@ -69,14 +70,14 @@ static void problem_close(problem_t* it) {
   free(it->gradient);
 }
 
-/* This rank's columns of the whole. */
+/* Copies this rank's columns from the whole. */
 static void cut_logits(problem_t* it) {
   for (size_t t = 0; t < it->tokens; ++t)
     for (size_t c = 0; c < it->count; ++c)
       set_logit(it, it->logits, t * it->count + c, it->whole[t * it->vocab + it->begin + c]);
 }
 
-/* Random logits of -8 to 8 in steps of 1/8. */
+/* Makes random logits of -8 to 8 in steps of 1/8. */
 static int problem_open(problem_t* it, rank_t* self, size_t tokens, size_t vocab, dsc_dtype_t dtype) {
   memset(it, 0, sizeof *it);
   it->tokens = tokens;
@@ -105,7 +106,7 @@ static double smoothing(const problem_t* it) {
   return it->options.label_smoothing == 0 ? 0 : it->options.label_smoothing * vocab / (vocab - 1);
 }
 
-/* Fills expected and softmax: the formula of cross_entropy.h, on the whole vocabulary. */
+/* Fills expected and softmax by the formula of cross_entropy.h, for the whole vocabulary. */
 static double reference_row(problem_t* it, size_t t) {
   const double* x = it->whole + t * it->vocab;
   double max = -INFINITY;
@@ -141,7 +142,7 @@ static int check_near(rank_t* self, const char* what, size_t t, double found, do
   FAIL(self, "%s of token %zu is %.17g, expected %.17g, at most %g away", what, t, found, expected, bound);
 }
 
-/* Losses in f32 are rounded once; sums of f32 have a relative error of some 2^-21. */
+/* f32 losses are rounded once. f32 sums have a relative error of about 2^-21. */
 static int check_row(rank_t* self, const problem_t* it, size_t t, double lse) {
   const double accuracy = is_f64(it) ? 0x1p-48 : 0x1p-20;
   const double scale = 1 + 2 * it->options.z_loss * fabs(lse) + fabs(it->expected[t]);
@@ -174,7 +175,7 @@ static dsc_result_t backward(const problem_t* it, dsc_comm_t* comm, const void* 
                                           &it->options, it->state, weights, gradient);
 }
 
-/* All ranks have the same bits. */
+/* Checks that all ranks have the same bits. */
 static int check_equal_on_ranks(rank_t* self, const problem_t* it) {
   char all[RANKS_MAX][sizeof it->loss];
   CHECK_OK(self, dsc_all_gather(self->world, it->loss, all, sizeof it->loss, DSC_DTYPE_U8, NULL, NULL));
@@ -187,7 +188,7 @@ static int run_both(rank_t* self, problem_t* it) {
   for (size_t t = 0; t < it->tokens; ++t) set_real(it, weights, t, it->weights[t]);
   CHECK_OK(self, forward(it, self->world, it->loss, it->state));
   CHECK_OK(self, backward(it, self->world, it->logits, weights, it->gradient));
-  /* in place of the logits, the same bits */
+  /* Computed in place of the logits, the gradient has the same bits. */
   const size_t bytes = it->tokens * it->count * element_bytes(it->dtype);
   char* in_place = malloc(bytes + 1);
   memcpy(in_place, it->logits, bytes);
@@ -211,7 +212,7 @@ static int check_problem(rank_t* self, problem_t* it) {
 
 static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16, DSC_DTYPE_F16};
 
-/* Without options, and with each of them and all. A target in the vocabulary may be ignored, too. */
+/* Tests no options and all combinations of options. A target inside the vocabulary may be ignored, too. */
 static int check_all_options(rank_t* self, problem_t* it) {
   for (int with = 0; with < 8; ++with) {
     const int64_t ignored = with % 3 == 0 ? -100 : it->targets[it->tokens / 2];
@@ -227,7 +228,7 @@ static int check_all_options(rank_t* self, problem_t* it) {
 }
 
 static int dense_body(rank_t* self) {
-  /* fewer words than ranks, odd ones, and around blocks of 2048 */
+  /* fewer words than ranks, odd numbers of words, and sizes near a block of 2048 */
   static const size_t vocabs[] = {1, 2, 3, 7, 16, 17, 64, 1000, 2048, MOST_VOCAB};
   for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v += test_scale())
     for (size_t d = 0; d < 4; ++d) {
@@ -250,7 +251,7 @@ static double total_loss(const problem_t* it) {
   return total;
 }
 
-/* The gradient is the slope of the losses: central differences, whose error is some h^2. */
+/* The gradient equals the slope of the losses by central differences, up to an error of about h^2. */
 static int slope_body(rank_t* self) {
   const double h = 0x1p-14;
   problem_t it;
@@ -282,7 +283,7 @@ static void gradients_are_slopes(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, slope_body, NULL), 0);
 }
 
-/* Masked words have no probability: single ones, and all of rank 0. */
+/* Masked words have probability 0: single words, and all words of rank 0. */
 static int masks_body(rank_t* self) {
   for (size_t d = 0; d < 4; ++d) {
     problem_t it;
@@ -294,7 +295,7 @@ static int masks_body(rank_t* self) {
     it.targets[1] = 0;
     cut_logits(&it);
     PASS_ON(check_problem(self, &it));
-    it.targets[1] = 39; /* itself masked */
+    it.targets[1] = 39; /* the target itself is masked */
     CHECK_OK(self, forward(&it, self->world, it.loss, it.state));
     CHECK(self, real(&it, it.loss, 1) == INFINITY);
     CHECK_OK(self, backward(&it, self->world, it.logits, NULL, it.gradient));
@@ -310,7 +311,7 @@ static void words_are_masked(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, masks_body, NULL), 0);
 }
 
-/* NaN, infinity and nothing but masked words make one token NaN, and no other; unless it is ignored. */
+/* A token with NaN, infinity or only masked words becomes NaN unless it is ignored. Other tokens do not. */
 static int nonfinite_body(rank_t* self) {
   for (size_t d = 0; d < 4; ++d) {
     problem_t it;
@@ -341,7 +342,7 @@ static void nonfinite_tokens(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, nonfinite_body, NULL), 0);
 }
 
-/* Large logits overflow no exponential. */
+/* Exponentials of large logits do not overflow. */
 static int large_body(rank_t* self) {
   problem_t it;
   PASS_ON(problem_open(&it, self, 4, 33, DSC_DTYPE_F32));
@@ -372,7 +373,7 @@ static void no_tokens(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, no_tokens_body, NULL), 0);
 }
 
-/* Who gives something else gets MISMATCH with all others, and no output is written. */
+/* If one rank passes different arguments, all ranks get MISMATCH, and no output is written. */
 static int disagreement(rank_t* self, int kind) {
   problem_t it;
   dsc_comm_t* group = NULL;
@@ -416,7 +417,7 @@ static int check_text(rank_t* self, const char* expected) {
   FAIL(self, "the message has no \"%s\": %s", expected, dsc_last_error_message());
 }
 
-/* A wrong argument is told before any rank can notice: the same communicator then works. */
+/* A wrong argument is refused before other ranks are involved, so the same communicator still works. */
 static int refusals_body(rank_t* self) {
   problem_t it;
   PASS_ON(problem_open(&it, self, 4, 24, DSC_DTYPE_F32));
@@ -449,7 +450,7 @@ static void wrong_arguments(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
 }
 
-/* No rank is asked for gradients: they can be had after the communicator has failed. */
+/* The gradients need no other rank, so they can be computed after the communicator has failed. */
 static int after_failure_body(rank_t* self) {
   problem_t it;
   dsc_comm_t* group = NULL;

@@ -8,7 +8,8 @@
 
 static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16};
 
-/* Blocking and started, and with the rows of the call before in the plan's memory. */
+/* Runs a layer with blocking and with started calls, and with the previous call's rows in the plan's memory.
+ */
 static int run_layer(rank_t* self, const moe_sizes_t* sizes, uint64_t seed) {
   moe_layer_t it;
   PASS_ON(moe_layer_open(&it, self, sizes, seed));
@@ -52,8 +53,8 @@ static double total(const moe_layer_t* it) {
   return sum;
 }
 
-/* The slope of this rank's sum of outputs by one number, which all ranks change at once: a token's output
- * depends on no other token. */
+/* Returns the slope of the sum of this rank's outputs when one number changes on all ranks at the same time.
+ * This works because the output of a token depends on no other token. */
 static int slope_by(rank_t* self, moe_layer_t* it, double* number_of, double* slope) {
   const double h = 0x1p-12, kept = number_of ? *number_of : 0;
   double sums[2];
@@ -97,7 +98,7 @@ static void gradients_are_slopes(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, slope_body, NULL), 0);
 }
 
-/* Elements as 8-bit floats, at most as far away as the header says. */
+/* Checks elements that were sent as 8-bit floats, with the accuracy that the header promises. */
 static int check_fp8_row(rank_t* self, moe_layer_t* it, size_t row, size_t expert, int32_t source,
                          size_t slot) {
   (void)expert;
@@ -128,7 +129,7 @@ static int fp8_body(rank_t* self) {
                                .dtype = kind & 4 ? DSC_DTYPE_BF16 : DSC_DTYPE_F32};
     moe_layer_t it;
     PASS_ON(moe_layer_open(&it, self, &sizes, 5 + (uint64_t)kind));
-    for (int32_t rank = 0; rank < self->size; ++rank) /* numbers of very different sizes */
+    for (int32_t rank = 0; rank < self->size; ++rank) /* numbers of very different magnitudes */
       if (it.tokens[rank].count > 0 && sizes.dtype == DSC_DTYPE_F32)
         for (size_t c = 0; c < sizes.hidden; ++c)
           moe_set(sizes.dtype, it.tokens[rank].values, c, ldexp(1 + (double)c / 512, -(int)(c % 120)));
@@ -136,7 +137,7 @@ static int fp8_body(rank_t* self) {
       CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, sizes.hidden, sizes.dtype,
                                       DSC_MOE_PAYLOAD_F8E4M3, it.rows, NULL, NULL));
       PASS_ON(moe_each_row(self, &it, check_fp8_row));
-      PASS_ON(moe_forward(self, &it, false)); /* plain rows in between */
+      PASS_ON(moe_forward(self, &it, false)); /* sends plain rows in between */
       PASS_ON(moe_each_row(self, &it, moe_check_row));
     }
     PASS_ON(moe_layer_close(&it, self));
@@ -149,7 +150,7 @@ static void eight_bit_floats(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, fp8_body, NULL), 0);
 }
 
-/* A block with an infinity arrives as NaNs, and no other. */
+/* Only a block that contains an infinity arrives as NaN. */
 static int fp8_nonfinite_body(rank_t* self) {
   moe_layer_t it;
   moe_sizes_t sizes = moe_small_sizes();

@@ -1,4 +1,4 @@
-/* The exchange of tokens for mixture-of-experts layers: ranks that differ, wrong arguments, works, failures.
+/* Errors of the exchange of tokens: ranks that differ, wrong arguments, works, failures.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "cmocka_c.h"
 #include "moe_layer.h"
 
-/* A plan of ranks that differ. */
+/* Ranks create plans that differ. */
 static int different_plans(rank_t* self, int kind) {
   dsc_comm_t* group = NULL;
   dsc_moe_plan_t* plan = (dsc_moe_plan_t*)&group;
@@ -35,7 +35,7 @@ static int different_plans(rank_t* self, int kind) {
   return 0;
 }
 
-/* Calls of ranks that differ. Nothing is written. */
+/* Ranks make calls that differ. Nothing is written. */
 static int different_calls(rank_t* self, int kind) {
   moe_layer_t it;
   const moe_sizes_t sizes = moe_small_sizes();
@@ -114,7 +114,7 @@ static int refused_plans(rank_t* self) {
   return 0;
 }
 
-/* A wrong argument is told before any rank can notice: the same plan then works. */
+/* A wrong argument is refused before other ranks are involved, so the same plan still works. */
 static int refusals_body(rank_t* self) {
   moe_layer_t it;
   const moe_sizes_t sizes = moe_small_sizes();
@@ -150,7 +150,7 @@ static void wrong_arguments(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
 }
 
-/* A plan has one call in progress, which goes on when the plan is destroyed. */
+/* A plan has at most one call in progress. The call continues if the plan is destroyed. */
 static int in_progress_body(rank_t* self) {
   moe_layer_t it;
   const moe_sizes_t sizes = moe_small_sizes();
@@ -164,7 +164,7 @@ static int in_progress_body(rank_t* self) {
   PASS_ON(moe_end(self, work));
   PASS_ON(moe_each_row(self, &it, moe_check_row));
 
-  /* How far a work has come that was destroyed without a wait differs between ranks; the next call waits for
+  /* The progress of a work that was destroyed without a wait differs between ranks. The next call waits for
    * it. */
   for (int call = 0; call < 100; ++call) {
     CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, 8, DSC_DTYPE_F32, 1, it.rows, NULL, &work));
@@ -173,7 +173,7 @@ static int in_progress_body(rank_t* self) {
   CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, 8, DSC_DTYPE_F32, 1, it.rows, NULL, NULL));
   PASS_ON(moe_each_row(self, &it, moe_check_row));
 
-  /* A work that was destroyed without a wait is complete when a later operation is. */
+  /* A work that was destroyed without a wait is complete when a later operation is complete. */
   CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, 8, DSC_DTYPE_F32, 1, it.rows, NULL, &work));
   CHECK_OK(self, dsc_work_destroy(work));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
@@ -197,7 +197,7 @@ static void one_call_in_progress(void** state) {
   for (int32_t size = 2; size <= 4; size *= 2) assert_int_equal(run_ranks(size, in_progress_body, NULL), 0);
 }
 
-/* No token anywhere, and rows of no elements. */
+/* No rank has tokens, and rows have no elements. */
 static int nothing_body(rank_t* self) {
   moe_sizes_t sizes = moe_small_sizes();
   moe_tokens_t none = {.count = 0};
@@ -224,7 +224,7 @@ static void no_tokens(void** state) {
   for (int32_t size = 1; size <= 4; size *= 2) assert_int_equal(run_ranks(size, nothing_body, NULL), 0);
 }
 
-/* Who waits for the rows of a rank that is not there gets the cause. */
+/* A rank that waits for the rows of a missing rank gets the cause. */
 static int failure_body(rank_t* self) {
   moe_layer_t it;
   const moe_sizes_t sizes = moe_small_sizes();

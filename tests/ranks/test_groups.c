@@ -1,4 +1,4 @@
-/* Groups of ranks: who is in, in what order, and what they take from their parent. */
+/* Groups of ranks: their members, the order of the members, and what groups inherit from their parent. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +12,7 @@ enum { KIB = 1024 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-/* The group has these world ranks in this order, and works. */
+/* Checks that the group has these world ranks in this order, and works. */
 static int check_members(rank_t* self, dsc_comm_t* group, const int32_t* members, int32_t n) {
   int32_t rank = -1, size = -1, translated = -2;
   CHECK_OK(self, dsc_comm_rank(group, &rank));
@@ -57,7 +57,7 @@ static int split_body(rank_t* self) {
   PASS_ON(check_members(self, group, equal_keys, 4));
   CHECK_OK(self, dsc_comm_destroy(group));
 
-  group = self->world; /* anything but NULL */
+  group = self->world; /* not NULL, so that the test sees the call set it to NULL */
   CHECK_OK(self, dsc_comm_split(self->world, self->rank == 1 ? -1 : 3, 0, NULL, &group));
   CHECK(self, (group == NULL) == (self->rank == 1));
   static const int32_t without_one[] = {0, 2, 3};
@@ -66,7 +66,8 @@ static int split_body(rank_t* self) {
 
   CHECK_OK(self, dsc_comm_split(self->world, -1, 0, NULL, &group));
   CHECK(self, group == NULL);
-  CHECK_OK(self, dsc_comm_split(self->world, self->rank, 0, NULL, &group)); /* everybody alone */
+  /* every rank in a separate group */
+  CHECK_OK(self, dsc_comm_split(self->world, self->rank, 0, NULL, &group));
   PASS_ON(check_members(self, group, &self->rank, 1));
   CHECK_OK(self, dsc_comm_destroy(group));
   return 0;
@@ -98,7 +99,7 @@ static void create_from_lists(void** state) {
   assert_int_equal(run_ranks(4, create_body, NULL), 0);
 }
 
-/* Names, and the time-out that is inherited: a receive that nobody answers ends after it. */
+/* Names, and the inherited time-out: a receive without a sender ends after it. */
 static int options_body(rank_t* self) {
   dsc_comm_options_t options;
   CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
@@ -117,9 +118,9 @@ static int options_body(rank_t* self) {
   CHECK(self, strncmp(name, "pair/", 5) == 0);
   CHECK_OK(self, dsc_comm_destroy(child));
   options.name = NULL;
-  options.timeout_ms = 4000; /* time enough for what all ranks come to */
+  options.timeout_ms = 4000; /* enough time for operations that all ranks join */
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, &options, &short_lived));
-  CHECK_OK(self, dsc_comm_split(short_lived, 0, 0, NULL, &child)); /* inherits it */
+  CHECK_OK(self, dsc_comm_split(short_lived, 0, 0, NULL, &child)); /* inherits the time-out */
   if (self->rank == 0) {
     char byte = 0;
     const int64_t start = now_ms();
@@ -128,7 +129,8 @@ static int options_body(rank_t* self) {
     CHECK(self, strstr(dsc_last_error_message(), "rank 1") != NULL);
   }
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  CHECK_OK(self, dsc_barrier(short_lived, NULL, NULL)); /* a child's failure is not its parent's */
+  /* the failure of a child group does not affect its parent */
+  CHECK_OK(self, dsc_barrier(short_lived, NULL, NULL));
   const dsc_result_t late = dsc_barrier(child, NULL, NULL);
   CHECK(self, late == (self->rank == 0 ? DSC_ERR_REVOKED : DSC_ERR_TIMEOUT));
   dsc_comm_t* const groups[] = {named, cut, short_lived, child};
@@ -141,7 +143,7 @@ static void names_and_time_outs(void** state) {
   assert_int_equal(run_ranks(2, options_body, NULL), 0);
 }
 
-/* Groups of groups, on memory of the world, whose parents are destroyed before them. */
+/* Groups of groups use memory of the world, and their parents are destroyed before them. */
 static int nested_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 64 * KIB));
@@ -177,7 +179,7 @@ static void groups_of_groups(void** state) {
   assert_int_equal(run_ranks(8, nested_body, NULL), 0);
 }
 
-/* A rank that gives up its handle is told to those who wait for it. */
+/* Ranks that wait are told when another rank destroys its handle. */
 static int leaver_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
@@ -194,7 +196,7 @@ static void leaving_is_told(void** state) {
   assert_int_equal(run_ranks(3, leaver_body, NULL), 0);
 }
 
-/* After the world has ended its groups are handles without use. */
+/* After the world has ended the handles of its groups only give errors. */
 static int outlive_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   int32_t rank = -1;
@@ -227,7 +229,7 @@ static int one_group(rank_t* self) {
   return 0;
 }
 
-/* All ranks stand still while the first of them counts. */
+/* All ranks are idle between two barriers, while the first of them counts its resources. */
 static int census_between_barriers(rank_t* self, census_t* census) {
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   *census = take_census();
@@ -241,15 +243,16 @@ static int row_body(rank_t* self) {
   PASS_ON(census_between_barriers(self, &before));
   const int more_groups = scaled_repetitions(100, 4, 10);
   for (int i = 0; i < more_groups; ++i) PASS_ON(one_group(self));
-  /* The last group's remains may still be with the threads of the library. */
+  /* The library's threads may still release resources of the last group. */
   for (int i = 0; i < 100; ++i) {
     PASS_ON(census_between_barriers(self, &after));
-    if (gpu_wanted()) after.maps = before.maps; /* the driver's own come and go as it likes */
+    if (gpu_wanted()) after.maps = before.maps; /* the GPU driver creates and removes maps at any time */
     int32_t more =
         after.descriptors > before.descriptors || after.threads > before.threads || after.maps > before.maps;
     CHECK_OK(self, dsc_all_reduce(self->world, &more, &more, 1, DSC_DTYPE_I32, DSC_OP_MAX, NULL, NULL));
     if (more == 0) break;
-    const struct timespec moment = {0, 10000000}; /* they need a processor to let go; a leak stays */
+    /* gives the threads time to release resources; a leak stays */
+    const struct timespec moment = {0, 10000000};
     nanosleep(&moment, NULL);
   }
   if (after.descriptors > before.descriptors || after.threads > before.threads || after.maps > before.maps)

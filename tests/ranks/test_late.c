@@ -1,4 +1,4 @@
-/* Who is late, and that it is told in time, whatever else goes on. */
+/* Late ranks must be reported in time, whatever else is going on. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 
 enum { TIMEOUT_MS = 300, SOON_MS = 10000, AT_WORK = 1, TOLD = 2 };
 
-/* On rank 1 it takes until rank 0 has given up; rank 0 leaves it some of the work. */
-static int32_t slow_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype;
+/* On rank 1 this function runs until rank 0 has given up. Rank 0 leaves a part of the work to rank 1. */
+static int32_t slow_op(void* context, const dsc_op_call_t* call) {
+  (void)call;
   rank_t* const self = context;
   if (self->rank == 0) return ranks_noted(self) == TOLD ? 0 : ranks_await(self, AT_WORK);
   if (ranks_noted(self) != TOLD) ranks_note(self, AT_WORK);
@@ -23,7 +23,7 @@ static int slow_body(rank_t* self) {
   dsc_op_t op = 0;
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_op_create_user(slow_op, self, 1, 1, &op));
-  if (self->rank == 0) { /* with a time-out that only what comes now has to keep */
+  if (self->rank == 0) { /* sets a time-out that applies only to the operation that follows */
     PASS_ON(ranks_meet(self));
     CHECK_OK(self, dsc_comm_set_timeout(self->world, TIMEOUT_MS));
   }
@@ -51,13 +51,13 @@ static void rank_that_came_and_works_is_named(void** state) {
 
 static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
 
-static int32_t sleepy_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+static int32_t sleepy_op(void* context, const dsc_op_call_t* call) {
+  (void)context, (void)call;
   usleep(30 * 1000);
   return 0;
 }
 
-/* Nobody comes to the barrier; `busy` moves on and on meanwhile. */
+/* No other rank joins the barrier on `lonely`. Meanwhile `busy` keeps moving data. */
 static int starved(rank_t* self, dsc_comm_t* lonely, dsc_work_t* busy) {
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_comm_set_timeout(lonely, TIMEOUT_MS));
@@ -68,11 +68,11 @@ static int starved(rank_t* self, dsc_comm_t* lonely, dsc_work_t* busy) {
   CHECK(self, now_ms() - start < TIMEOUT_MS + SOON_MS);
   CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_test(busy, &done));
-  CHECK(self, done == 0); /* or nothing has starved anybody */
+  CHECK(self, done == 0); /* otherwise `busy` would not have kept the library busy */
   return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
 }
 
-/* One operation of shared memory that comes further with every step, for longer than SOON_MS. */
+/* One operation on shared memory makes progress in every step, for longer than SOON_MS. */
 static int starved_body(rank_t* self) {
   enum { COUNT = 4 << 20 };
   dsc_comm_t *busy = NULL, *lonely = NULL;
@@ -104,7 +104,8 @@ static void time_out_while_others_move(void** state) {
   assert_int_equal(run_ranks_with(2, without_thread, starved_body, NULL), 0);
 }
 
-/* Each rank waits for the next one; the last one calls nothing, or closes the circle. */
+/* Each rank waits for the next one. The last rank makes no call, or waits for the first rank, which closes
+ * the circle. */
 static int chain_body(rank_t* self, int is_circle) {
   enum { CHAIN_TIMEOUT_MS = 1500 };
   const int last = self->size - 1, is_last = self->rank == last;

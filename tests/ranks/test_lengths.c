@@ -1,4 +1,4 @@
-/* Operations whose blocks differ in length, and the barrier with a time-out of its own: what can go wrong. */
+/* Errors of operations whose blocks differ in length, and of the barrier with its own time-out. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,7 +36,8 @@ static int check_error(rank_t* self, dsc_result_t code, const char* words) {
   return 0;
 }
 
-/* Rank 1 sends rank 3 one element more than rank 3 expects: all ranks hear of it, nobody writes. */
+/* Rank 1 sends one element more to rank 3 than rank 3 expects. All ranks get the error, and no output is
+ * written. */
 static int pair_differs_body(rank_t* self) {
   blocks_t blocks;
   prepare_blocks(&blocks, self, 5);
@@ -57,7 +58,7 @@ static int lists_differ_body(rank_t* self) {
   const bool reduces = *(const bool*)self->arg;
   blocks_t blocks;
   prepare_blocks(&blocks, self, 3);
-  if (self->rank == 2) { /* the same total */
+  if (self->rank == 2) { /* the sum of the lengths is the same */
     blocks.sent[0] = 2;
     blocks.sent[3] = 4;
   }
@@ -81,14 +82,14 @@ static void lists_that_differ(void** state) {
   }
 }
 
-/* Ranks without any data take part without any memory. */
+/* Ranks without data take part without memory. */
 static int nothing_body(rank_t* self) {
   blocks_t blocks;
   prepare_blocks(&blocks, self, 0);
   CHECK_OK(self, dsc_all_to_all_v(self->world, NULL, blocks.sent, NULL, blocks.received, DSC_DTYPE_I32, NULL,
                                   NULL));
   CHECK_OK(self, dsc_all_gather_v(self->world, NULL, NULL, blocks.sent, DSC_DTYPE_I32, NULL, NULL));
-  /* All that moves goes from the last rank to the first. */
+  /* The last rank sends to the first one. Nothing else is sent. */
   const int32_t last = self->size - 1;
   if (self->rank == last) blocks.sent[0] = 7;
   if (self->rank == 0) blocks.received[last] = 7;
@@ -106,7 +107,7 @@ static void ranks_without_data(void** state) {
 
 static int monitored_body(rank_t* self) {
   CHECK_OK(self, dsc_monitored_barrier(self->world, 10000));
-  if (self->rank == 1 || self->rank == 3) { /* they come when the others have given up */
+  if (self->rank == 1 || self->rank == 3) { /* these ranks join after the others have given up */
     dsc_error_info_t info = {.struct_size = sizeof info};
     for (const int64_t end = now_ms() + 50000; info.code == DSC_OK && now_ms() < end; usleep(1000))
       CHECK_OK(self, dsc_comm_error_info(self->world, &info));
@@ -124,7 +125,7 @@ static int monitored_body(rank_t* self) {
 
 static void monitored_barrier_names_all_missing(void** state) {
   (void)state;
-  if (ranks_are_on_several_hosts()) skip(); /* each host names its own */
+  if (ranks_are_on_several_hosts()) skip(); /* between hosts each host names its own missing rank */
   assert_int_equal(run_ranks(SIZE, monitored_body, NULL), 0);
 }
 

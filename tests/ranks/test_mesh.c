@@ -1,4 +1,4 @@
-/* Communicators of meshes: who is in, in what order, what they are called, and meshes that differ. */
+/* Communicators of meshes: their members, order and names, and meshes that differ between ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static int make_mesh(rank_t* self, const int32_t* sizes, const char* order, dsc_
   return 0;
 }
 
-/* The group is the mesh's list, works, and is called after its axes. */
+/* Checks that the group has the ranks that the mesh lists, works, and is named after its axes. */
 static int check_group(rank_t* self, dsc_mesh_t* mesh, const char* axes, const char* name) {
   int32_t listed[8], gathered[8], rank = -1, size = -1;
   size_t n = 0, member = 99;
@@ -37,7 +37,7 @@ static int check_group(rank_t* self, dsc_mesh_t* mesh, const char* axes, const c
   return 0;
 }
 
-/* Receivers that know neither type nor size of an array, and allocate it. */
+/* The receivers know neither the type nor the sizes of an array, and allocate it after they got both. */
 static int array_body(rank_t* self) {
   static const int32_t sizes[AXES] = {1, 1, 2};
   const int is_root = self->rank == 1;
@@ -63,7 +63,7 @@ static int array_body(rank_t* self) {
   CHECK(self, ndim == 2 && shape[0] == 2 && (is_root || shape[1] == 0));
   if (!is_root) ndim = 99, type = 0;
   CHECK_OK(self, dsc_broadcast_shape(pipe, &type, is_root ? shape : NULL, 0, &ndim, 1));
-  CHECK(self, type == DSC_DTYPE_F64 && ndim == 2); /* asked for without the sizes */
+  CHECK(self, type == DSC_DTYPE_F64 && ndim == 2); /* called without an output for the sizes */
   CHECK_OK(self, dsc_batch_begin(pipe));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_broadcast_shape(pipe, &type, shape, 3, &ndim, 1));
   CHECK_OK(self, dsc_batch_end(pipe, NULL, NULL));
@@ -96,7 +96,7 @@ static void groups_are_the_lists_of_the_mesh(void** state) {
   assert_int_equal(run_ranks(8, groups_body, NULL), 0);
 }
 
-/* The last stage of each pipeline tells all its stages. */
+/* The last stage of each pipeline sends to all stages. */
 static int broadcast_body(rank_t* self) {
   static const int32_t sizes[AXES] = {2, 1, 4};
   dsc_mesh_t* mesh = NULL;
@@ -115,7 +115,7 @@ static int broadcast_body(rank_t* self) {
   size_t bytes = 0;
   CHECK_OK(self, dsc_comm_name(pipe, name, sizeof name, &bytes));
   CHECK(self, strcmp(name, "pipeline") == 0);
-  CHECK_OK(self, dsc_mesh_destroy(mesh)); /* the communicator stays */
+  CHECK_OK(self, dsc_mesh_destroy(mesh)); /* destroying the mesh keeps the communicator */
   CHECK_OK(self, dsc_barrier(pipe, NULL, NULL));
   CHECK_OK(self, dsc_comm_destroy(pipe));
   return 0;
@@ -126,7 +126,7 @@ static void the_last_stage_tells_the_others(void** state) {
   assert_int_equal(run_ranks(8, broadcast_body, NULL), 0);
 }
 
-/* Every rank hears of it, in the same words, and the parent goes on. */
+/* Every rank gets the error with the same text, and the parent still works. */
 static int refused(rank_t* self, dsc_mesh_t* mesh, const char* axes, dsc_result_t expected,
                    const char* words) {
   dsc_comm_t* group = self->world;

@@ -1,4 +1,4 @@
-/* Messages between two ranks: every size and layout, both directions at once, in order. */
+/* Messages between two ranks: every size and layout, both directions at the same time, in order. */
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -10,8 +10,8 @@ enum { KIB = 1024, MIB = 1024 * KIB };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-/* Around the 104 bytes that lie beside the call, the least size that is read in place (8 KiB), the chunks of
- * 64 KiB, of which two are under way, and the pieces of 512 KiB that are read in place. */
+/* Sizes near these limits: 104 bytes are sent with the call itself; from 8 KiB on data is read in place;
+ * chunks have 64 KiB, two of them at a time; pieces that are read in place have 512 KiB. */
 static const size_t sizes[] = {0,         1,           7,         104,       105,
                                1000,      8 * KIB - 1, 8 * KIB,   64 * KIB,  64 * KIB + 1,
                                128 * KIB, 192 * KIB,   512 * KIB, 513 * KIB, 3 * MIB + 5};
@@ -32,7 +32,7 @@ typedef struct exchange {
 static exchange_t prepare_exchange(const arena_t* arena, size_t bytes, layout_t layout, uint64_t seed,
                                    int32_t to, int32_t from) {
   exchange_t it;
-  if (gpu_wanted()) layout = PLAIN; /* the same kind of memory at both ends */
+  if (gpu_wanted()) layout = PLAIN; /* both ends must use the same kind of memory */
   it.send = (operation_t){
       .kind = SEND, .dtype = DSC_DTYPE_U8, .root = to, .count = bytes, .layout = layout, .seed = seed};
   it.recv = it.send;
@@ -48,7 +48,8 @@ static int verify_exchange(const arena_t* arena, const exchange_t* it) {
   return verify(arena, &it->recv, &it->recv_buffers);
 }
 
-/* Every rank receives from its left and sends to its right; with two ranks both are the same peer. */
+/* Every rank receives from its left neighbor and sends to its right one. With two ranks both are the same
+ * peer. */
 static int ring(const arena_t* arena, size_t bytes, layout_t layout, uint64_t seed) {
   rank_t* self = arena->self;
   const int32_t right = (arena->rank + 1) % arena->size;
@@ -103,8 +104,8 @@ static void ping_pong(void** state) {
   assert_int_equal(run_ranks(2, ping_pong_body, NULL), 0);
 }
 
-/* The sender of a short message does not wait until the receiver has read it, so the next ones, short or
- * long, must not overwrite it. Which rank lags changes by itself. */
+/* The sender of a short message does not wait until it was read, so later messages of any length must not
+ * overwrite it. Either rank may be slower at any time. */
 static int stream_body(rank_t* self) {
   static const size_t lengths[] = {4,        104, 105, 0,       8 * KIB - 1,   8 * KIB, 1000,
                                    64 * KIB, 4,   4,   3 * KIB, 128 * KIB + 1, 105,     104};
@@ -130,7 +131,7 @@ static void short_among_long(void** state) {
   assert_int_equal(run_ranks(2, stream_body, NULL), 0);
 }
 
-/* All pairs at once, several messages each: the n-th send meets the n-th receive. */
+/* All pairs of ranks at the same time, several messages each: the n-th send matches the n-th receive. */
 enum { ROUNDS = 8, ALL_RANKS = 4, PARTS = ROUNDS * ALL_RANKS };
 
 static int all_pairs_body(rank_t* self) {
@@ -164,7 +165,7 @@ static void all_pairs_in_order(void** state) {
   assert_int_equal(run_ranks(ALL_RANKS, all_pairs_body, NULL), 0);
 }
 
-/* Rendezvous: a send of one byte is not complete before its receive was called. */
+/* A send of one byte is not complete before its receive was called. */
 static int rendezvous_body(rank_t* self) {
   char byte = 'x';
   if (self->rank == 1) {
@@ -175,7 +176,7 @@ static int rendezvous_body(rank_t* self) {
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_send(self->world, &byte, 1, DSC_DTYPE_U8, 1, NULL, &work));
   CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 30, NULL));
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* collectives pass a message that waits */
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* collectives are not blocked by a waiting message */
   return wait_for(self, work);
 }
 
@@ -184,7 +185,7 @@ static void rendezvous(void** state) {
   assert_int_equal(run_ranks(2, rendezvous_body, NULL), 0);
 }
 
-/* Another count or type is told at both ends, which names both. */
+/* If count or type differ, both ends get an error that names both ends. */
 static int unequal_ends_body(rank_t* self) {
   const bool other_type = *(const bool*)self->arg;
   char memory[64];

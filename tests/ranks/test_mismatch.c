@@ -1,4 +1,5 @@
-/* Ranks that do not agree: MISMATCH everywhere, nothing is written, the message says who called what. */
+/* Ranks that disagree: every rank gets MISMATCH, nothing is written, and the message says which rank called
+ * what. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ enum { KIB = 1024, MOST_BYTES = 700 * KIB };
 
 typedef struct disagreement {
   operation_t usual;
-  operation_t other; /* the culprit's */
+  operation_t other; /* what the culprit calls */
 } disagreement_t;
 
 enum { MOST_DISAGREEMENTS = 512 };
@@ -61,7 +62,7 @@ static void add_reductions(kind_t kind) {
     }
 }
 
-/* Every pair of operations, and for each operation every argument that may differ. */
+/* Makes every pair of operations, and for each operation every argument that may differ. */
 static void make_disagreements(void) {
   for (kind_t kind = ALL_REDUCE; kind <= BARRIER; ++kind) {
     for (kind_t other = ALL_REDUCE; other <= BARRIER; ++other)
@@ -70,16 +71,16 @@ static void make_disagreements(void) {
     add_types(kind);
     if (reduces(kind)) add_reductions(kind);
     operation_t longer = make(kind), elsewhere = make(kind);
-    longer.count = 2; /* see check_disagreement() */
+    longer.count = 2; /* longer by 3 elements, see check_disagreement() */
     add(make(kind), longer);
     elsewhere.root = 1;
     if (has_root(kind)) add(make(kind), elsewhere);
   }
 }
 
-/* Small, past one stage, and the two in memory that is reached without copying. */
+/* A small size, one larger than a stage, and two in memory that is read without copying. */
 static const struct {
-  size_t bytes; /* of the larger buffer at four ranks */
+  size_t bytes; /* of the larger buffer with four ranks */
   layout_t layout;
 } forms[] = {{192, PLAIN}, {600 * KIB, PLAIN_IN_PLACE}, {64 * KIB, SHARED}, {640 * KIB, SHARED_IN_PLACE}};
 
@@ -91,7 +92,7 @@ typedef struct mismatch_case {
   operation_t mine;
 } mismatch_case_t;
 
-/* "rank 1: broadcast(" or "ranks 0, 2: all_reduce(" */
+/* Writes "rank 1: broadcast(" or "ranks 0, 2: all_reduce(". */
 static void describe_group(const mismatch_case_t* it, bool culprit, kind_t kind, char* text, size_t bytes) {
   const int32_t size = it->arena->size;
   int used = snprintf(text, bytes, "%s", culprit || size == 2 ? "rank " : "ranks ");
@@ -107,7 +108,7 @@ static void describe_group(const mismatch_case_t* it, bool culprit, kind_t kind,
 static int check_text(const mismatch_case_t* it, const char* text) {
   const kind_t kind = it->disagreement->usual.kind;
   if (kind == ALL_TO_ALL_V && it->disagreement->other.kind == kind && strstr(text, "which expects") != NULL)
-    return 0; /* two ranks whose lengths differ are named */
+    return 0; /* the message names two ranks whose lengths differ */
   char usual[64], other[64];
   describe_group(it, false, it->disagreement->usual.kind, usual, sizeof usual);
   describe_group(it, true, it->disagreement->other.kind, other, sizeof other);
@@ -115,7 +116,7 @@ static int check_text(const mismatch_case_t* it, const char* text) {
   FAIL(it->arena->self, "the message does not have \"%s\" and \"%s\": %s", usual, other, text);
 }
 
-/* Afterwards the communicator refuses every call and tells why. */
+/* Afterwards the communicator refuses every call and gives the reason. */
 static int check_revoked(const mismatch_case_t* it) {
   rank_t* self = it->arena->self;
   dsc_error_info_t info = {.struct_size = sizeof info};
@@ -153,17 +154,19 @@ static int check_disagreement(const arena_t* arena, size_t index, int32_t culpri
   mismatch_case_t it = {.arena = arena, .disagreement = disagreement, .culprit = culprit};
   it.mine = arena->rank == culprit ? disagreement->other : disagreement->usual;
   it.mine.count =
-      forms[form].bytes / 32 + (it.mine.count - 1) * 3; /* thirds are whole, for the lengths of _v */
+      /* the lengths of all_to_all_v must be divisible by 3 */
+      forms[form].bytes / 32 + (it.mine.count - 1) * 3;
   it.mine.layout = forms[form].layout;
   CHECK_OK(self, dsc_comm_split(arena->comm, 0, arena->rank, NULL, &it.group));
-  if (form % 2 == 1) CHECK_OK(self, dsc_barrier(it.group, NULL, NULL)); /* not always the first operation */
+  /* the operation is not always the first one */
+  if (form % 2 == 1) CHECK_OK(self, dsc_barrier(it.group, NULL, NULL));
   PASS_ON(check_call(&it, ((size_t)culprit + form) % 3 == 2));
   PASS_ON(check_revoked(&it));
   CHECK_OK(self, dsc_comm_destroy(it.group));
   return 0;
 }
 
-/* The forms take turns. Fewer under sanitizers, which are slow. */
+/* Each disagreement uses one of the forms in turn. Sanitizer runs are slow and test fewer. */
 static int disagreements_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, MOST_BYTES));
@@ -188,10 +191,10 @@ static void four_ranks_disagree(void** state) {
   assert_int_equal(run_ranks(4, disagreements_body, NULL), 0);
 }
 
-/* Calls that make something: whoever gets nothing gets NULL. */
+/* Functions that create an object. A rank that gets an error gets NULL as the object. */
 static int makers_body(rank_t* self) {
   const bool culprit = self->rank == 1;
-  dsc_comm_t* group = self->world; /* anything but NULL */
+  dsc_comm_t* group = self->world; /* not NULL, so that the test sees the call set it to NULL */
   void* memory = &group;
   dsc_comm_t* world[3];
   for (int i = 0; i < 3; ++i) CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &world[i]));
@@ -215,7 +218,7 @@ static int makers_body(rank_t* self) {
     CHECK(self, group == NULL);
     CHECK_OK(self, dsc_comm_destroy(world[i]));
   }
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the parent is none the worse */
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the parent still works */
   return 0;
 }
 
@@ -224,17 +227,17 @@ static void makers_disagree(void** state) {
   assert_int_equal(run_ranks(3, makers_body, NULL), 0);
 }
 
-/* What the kinds of traffic.h do not have: another barrier, and several operations as one. */
+/* Calls that traffic.h does not have: the monitored barrier, and batches. */
 static int compounds_body(rank_t* self) {
   const bool culprit = self->rank == 1;
-  int32_t in[3] = {1, 2, 3}, out[4] = {-1, -1, -1, -1}; /* a gathered element of each of up to 4 ranks */
+  int32_t in[3] = {1, 2, 3}, out[4] = {-1, -1, -1, -1}; /* one gathered element of each of up to 4 ranks */
   dsc_comm_t* group[3];
   for (int i = 0; i < 3; ++i) CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group[i]));
   CHECK_RESULT(self, DSC_ERR_MISMATCH,
                culprit ? dsc_monitored_barrier(group[0], 10000)
                        : dsc_all_reduce(group[0], in, out, 3, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
   CHECK_OK(self, dsc_batch_begin(group[1]));
-  for (int i = 0; i < 2; ++i) { /* the culprit in the other order */
+  for (int i = 0; i < 2; ++i) { /* the culprit calls in the other order */
     if ((i == 1) == culprit)
       CHECK_OK(self, dsc_all_reduce(group[1], in, out, 3, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
     else
@@ -266,7 +269,8 @@ static int64_t now_us(void) {
   return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
-/* How long after the last one came all have the error: a few scheduling delays, whoever comes last. */
+/* Measures the time from the last call until all ranks have the error: it must be only a few scheduling
+ * delays, whichever rank is last. */
 static int promptness_body(rank_t* self) {
   enum { MOST_US = 10000000 /* far from the time-out */ };
   const int rounds = test_repetitions(20, self->size);
@@ -275,8 +279,8 @@ static int promptness_body(rank_t* self) {
     dsc_comm_t* group = NULL;
     float value = 1, sum = -1;
     CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
-    if (self->rank == round % self->size) usleep(3000); /* the others wait, some asleep */
-    int64_t times[2] = {now_us(), 0};                   /* of the call and of its end */
+    if (self->rank == round % self->size) usleep(3000); /* the other ranks wait, some of them asleep */
+    int64_t times[2] = {now_us(), 0};                   /* the times of the call and of its end */
     CHECK_RESULT(self, DSC_ERR_MISMATCH,
                  dsc_all_reduce(group, &value, &sum, 1, DSC_DTYPE_F32,
                                 self->rank == self->size - 1 ? DSC_OP_MAX : DSC_OP_SUM, NULL, NULL));

@@ -1,4 +1,4 @@
-/* A thousand operations at once, on three groups that overlap, waited for in any order. */
+/* A thousand operations at the same time on three overlapping groups, awaited in any order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@ enum { KIB = 1024, MOST = 1000, GROUPS = 3, PART_BYTES = 10 * KIB };
 static size_t operations(void) { return MOST / (test_scale() < 4 ? test_scale() : 4); }
 
 typedef struct flight {
-  arena_t arena; /* its part of the group's memory */
+  arena_t arena; /* the operation's part of the group's memory */
   operation_t operation;
   buffers_t buffers;
-  dsc_work_t* work; /* NULL: this rank takes no part */
+  dsc_work_t* work; /* NULL if this rank does not take part */
 } flight_t;
 
-/* The same on all ranks: a group and what it does there; a message has a sender and a receiver. */
+/* Draws the same on all ranks: the operation of a group. A message has a sender and a receiver. */
 static operation_t draw(uint64_t* random, int32_t group_size, int32_t group_rank, bool* takes_part) {
   static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16, DSC_DTYPE_U8};
   operation_t it = {.op = DSC_OP_SUM};
@@ -89,13 +89,13 @@ static int finish_all(rank_t* self, flight_t* flights, uint64_t seed) {
   return 0;
 }
 
-/* Groups: everybody; ranks 0, 1, 2; ranks 3, 2, 1 in that order. */
+/* The groups are: all ranks; ranks 0, 1, 2; ranks 3, 2, 1 in this order. */
 static int open_groups(rank_t* self, arena_t* arenas) {
   static const int32_t lists[2][3] = {{0, 1, 2}, {3, 2, 1}};
   arena_t memory;
   PASS_ON(arena_open(&memory, self, self->world, (PART_BYTES + 4 * KIB) * operations()));
   for (int i = 0; i < GROUPS; ++i) {
-    arenas[i] = memory; /* the parent's memory serves its groups, too */
+    arenas[i] = memory; /* groups may use memory of their parent, too */
     arenas[i].comm = self->world;
     if (i > 0) CHECK_OK(self, dsc_comm_create_group(self->world, lists[i - 1], 3, NULL, &arenas[i].comm));
     if (arenas[i].comm == NULL) continue;

@@ -1,4 +1,4 @@
-/* NaNs and infinities among the inputs: found on every path, told alike on all ranks. */
+/* NaN and infinity in the inputs are found on every path, and all ranks get the same report. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ enum { MOST = 200000 };
 
 typedef struct spot {
   int32_t rank;
-  size_t index; /* in the send buffer */
+  size_t index; /* index in the send buffer */
   float value;
 } spot_t;
 
@@ -32,7 +32,7 @@ static int expect_found(rank_t* self, dsc_comm_t* comm, uint64_t elements, int32
   return 0;
 }
 
-/* What the latest call, which failed, says. */
+/* Checks what the last error, of a failed call, reports. */
 static int expect_told(rank_t* self, int32_t rank, size_t index, const char* operation) {
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_last_error_info(&info));
@@ -59,7 +59,8 @@ static int check_one(rank_t* self, const arena_t* arena, const operation_t* oper
   PASS_ON(
       expect_found(self, arena->comm, 3, last / 2, first_is_zero ? 0 : all / 2, kind_name(operation->kind)));
   const operation_t after = {.kind = ALL_REDUCE, .dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .count = 9};
-  return check_operation(arena, &after); /* the communicator works on, and finds nothing */
+  /* the communicator still works, and finds nothing in finite inputs */
+  return check_operation(arena, &after);
 }
 
 static int paths_body(rank_t* self) {
@@ -89,7 +90,8 @@ static void every_path_finds_them(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, paths_body, NULL), 0);
 }
 
-/* Off, they pass through; integers have none; groups take the check over from their parent. */
+/* With the check off they pass through. Integers cannot be non-finite. Groups inherit the check from their
+ * parent. */
 static int scope_body(rank_t* self) {
   float value = self->rank == 0 ? INFINITY : 1;
   CHECK_OK(self, dsc_all_reduce(self->world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
@@ -126,7 +128,8 @@ static void what_is_looked_at(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, scope_body, NULL), 0);
 }
 
-/* A batch whose first operation fails early: who is told of it may free the buffers of all of them. */
+/* The first operation of a batch fails early. After the failure is reported, the caller may free the buffers
+ * of all operations. */
 static int batch_body(rank_t* self) {
   enum { LARGE = 24 << 20 };
   const size_t count = LARGE / test_scale();
@@ -141,8 +144,8 @@ static int batch_body(rank_t* self) {
   CHECK_OK(self, dsc_all_reduce(self->world, data, data, count, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
   CHECK_OK(self, dsc_batch_end(self->world, NULL, &all));
   dsc_result_t waited = DSC_IN_PROGRESS;
-  while (waited == DSC_IN_PROGRESS)
-    waited = dsc_work_wait(all, 1, NULL); /* a failure is not told before the end */
+  while (waited == DSC_IN_PROGRESS) /* the failure must not be reported before all operations have ended */
+    waited = dsc_work_wait(all, 1, NULL);
   CHECK(self, waited == DSC_ERR_NONFINITE);
   int32_t done = 0;
   CHECK_OK(self, dsc_work_test(all, &done));
@@ -171,7 +174,7 @@ static void ranks_must_ask_alike(void** state) {
   assert_int_equal(run_ranks(2, differ_body, NULL), 0);
 }
 
-/* The reducer names the parameter, writes no gradient, and goes on with the next iteration. */
+/* The reducer names the parameter, writes no gradient, and works in the next iteration. */
 static int reducer_body(rank_t* self) {
   static const char* const names[] = {"weight", "bias"};
   float values[2][50] = {{0}}, grads[2][50];

@@ -26,7 +26,7 @@ static void fill(ring_t* ring, const rank_t* self) {
   }
 }
 
-/* Everybody sends first, which would never end without a group; sums among them. */
+/* Every rank sends first, which would never end without a batch. There are also sums among the operations. */
 static int note_all(rank_t* self, ring_t* ring) {
   CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_send(self->world, ring->sent, COUNT, DSC_DTYPE_I32, ring->right, NULL, NULL));
@@ -34,7 +34,7 @@ static int note_all(rank_t* self, ring_t* ring) {
            dsc_all_reduce(self->world, ring->sums, ring->sums, COUNT, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
   CHECK_OK(self, dsc_recv(self->world, ring->received, COUNT, DSC_DTYPE_I32, ring->left, NULL, NULL));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  CHECK(self, ring->received[0] == -1 && ring->sums[0] == 1); /* nothing has begun */
+  CHECK(self, ring->received[0] == -1 && ring->sums[0] == 1); /* no operation has started yet */
   return 0;
 }
 
@@ -69,7 +69,7 @@ static void messages_do_not_wait_for_each_other(void** state) {
   for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
 }
 
-/* The descriptor stays quiet until the last operation is over. */
+/* The descriptor becomes readable only after the last operation has ended. */
 static int descriptor_body(rank_t* self) {
   dsc_comm_t* late = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &late));
@@ -102,7 +102,7 @@ static void one_descriptor_for_all(void** state) {
   for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, descriptor_body, NULL), 0);
 }
 
-/* It is closed with the work's handle, also when operations go on. */
+/* Destroying the work closes the descriptor, even if operations still run. */
 static int given_back_body(rank_t* self) {
   char bytes[2] = "ab", heard[2] = "";
   dsc_work_t* work = NULL;
@@ -121,7 +121,8 @@ static int given_back_body(rank_t* self) {
     CHECK_OK(self, dsc_send(self->world, &bytes[i], 1, DSC_DTYPE_U8, 0, NULL, NULL));
   if (self->rank == 0) {
     CHECK_OK(self,
-             dsc_recv(self->world, &heard[1], 1, DSC_DTYPE_U8, 1, NULL, NULL)); /* after the first one */
+             /* receives the second message */
+             dsc_recv(self->world, &heard[1], 1, DSC_DTYPE_U8, 1, NULL, NULL));
     CHECK(self, heard[0] == 'a' && heard[1] == 'b');
   }
   return 0;
@@ -132,7 +133,7 @@ static void a_descriptor_goes_with_its_work(void** state) {
   assert_int_equal(run_ranks(2, given_back_body, NULL), 0);
 }
 
-/* Asking for the group's work moves all of its operations where no thread does. */
+/* Without a progress thread, queries of the batch's work drive all of its operations. */
 static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
 
 static int tested_body(rank_t* self) {
@@ -156,7 +157,7 @@ static void testing_moves_a_group(void** state) {
     assert_int_equal(run_ranks_with(size, without_thread, tested_body, NULL), 0);
 }
 
-/* One operation of the group differs: the group's failure is the first cause. */
+/* One operation of the batch differs between ranks. The batch fails with this first cause. */
 static int failure_body(rank_t* self) {
   int32_t value = 1;
   for (int turn = 0; turn < 2; ++turn) {
@@ -176,7 +177,7 @@ static int failure_body(rank_t* self) {
     }
     CHECK(self, strstr(dsc_last_error_message(), "collective 2 (all_reduce)") != NULL);
     CHECK_OK(self, dsc_work_destroy(work));
-    CHECK_OK(self, dsc_batch_begin(group)); /* what is noted fails when it starts */
+    CHECK_OK(self, dsc_batch_begin(group)); /* operations of an open batch fail when the batch starts */
     CHECK_OK(self, dsc_barrier(group, NULL, NULL));
     CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_batch_end(group, NULL, NULL));
     CHECK_OK(self, dsc_comm_destroy(group));
@@ -189,7 +190,7 @@ static void failures_are_the_groups(void** state) {
   for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, failure_body, NULL), 0);
 }
 
-/* Nothing in it, and a group that is never ended. */
+/* An empty batch, and a batch that is never ended. */
 static int odd_body(rank_t* self) {
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_batch_begin(self->world));
@@ -208,7 +209,7 @@ static void empty_and_forgotten(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, odd_body, NULL), 0);
 }
 
-/* Ending the world is refused; agreeing drops the group. */
+/* Finalizing the world is refused while a batch is open. Agreeing drops the batch. */
 static int open_body(rank_t* self) {
   int32_t agreed = 0;
   CHECK_OK(self, dsc_batch_begin(self->world));
@@ -225,7 +226,8 @@ static void what_ends_with_a_group_open(void** state) {
   assert_int_equal(run_ranks(2, open_body, NULL), 0);
 }
 
-/* The failure of one operation, which leaves the group usable, is told when the others have ended as well. */
+/* If one operation fails but the communicator stays usable, the failure is reported after all operations have
+ * ended. */
 static int one_fails_body(rank_t* self) {
   enum { LARGE = 6 << 20 };
   float small[4] = {NAN, 1, 1, 1};

@@ -1,4 +1,5 @@
-/* Operations of the caller's: scaled sums, and functions. */
+/* User-defined operations: scaled sums, and functions. */
+#include <stdio.h>
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -6,22 +7,22 @@
 
 enum { MOST = 300000 };
 
-/* Sums in f32, as the built-in operation does for this type. */
-static int32_t add_floats(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+/* Computes sums in f32, as the built-in operation does for this type. */
+static int32_t add_floats(void* context, const dsc_op_call_t* call) {
   (void)context;
-  if (dtype != DSC_DTYPE_F32 || (uintptr_t)in % 4 != 0 || (uintptr_t)inout % 4 != 0) return 9;
-  const float* from = in;
-  float* to = inout;
-  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+  const float* from = call->input;
+  float* to = call->result;
+  if (call->dtype != DSC_DTYPE_F32 || (uintptr_t)from % 4 != 0 || (uintptr_t)to % 4 != 0) return 9;
+  for (size_t i = 0; i < call->count; ++i) to[i] += from[i];
   return 0;
 }
 
-/* Not commutative: what is left is the last rank's, with the bits of all ranks before it turned in. */
-static int32_t turn_and_mix(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)dtype, (void)context;
-  const uint64_t* from = in;
-  uint64_t* to = inout;
-  for (size_t i = 0; i < count; ++i) to[i] = (to[i] << 1 | to[i] >> 63) ^ from[i];
+/* Not commutative: rotates the earlier ranks' bits and mixes in those of the next rank. */
+static int32_t turn_and_mix(void* context, const dsc_op_call_t* call) {
+  (void)context;
+  const uint64_t* from = call->input;
+  uint64_t* to = call->result;
+  for (size_t i = 0; i < call->count; ++i) to[i] = (to[i] << 1 | to[i] >> 63) ^ from[i];
   return 0;
 }
 
@@ -35,7 +36,7 @@ static int compare_floats(rank_t* self, const arena_t* arena, operation_t* opera
     operation_t special = *operation;
     special.op = custom;
     CHECK_OK(self, call(arena->comm, &special, &buffers, NULL));
-    PASS_ON(verify(arena, operation, &buffers)); /* the bits of the built-in sum */
+    PASS_ON(verify(arena, operation, &buffers)); /* the result must have the bits of the built-in sum */
   }
   return 0;
 }
@@ -132,12 +133,12 @@ static void scales_must_fit_the_type(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, scale_body, NULL), 0);
 }
 
-static int32_t fail_late(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype;
+static int32_t fail_late(void* context, const dsc_op_call_t* call) {
+  snprintf(call->error, call->error_capacity, "code %d", *(const int32_t*)context);
   return *(const int32_t*)context;
 }
 
-/* It fails where it runs; all ranks hear of it. */
+/* The function fails on the rank that runs it, and all ranks get the error. */
 static int failing_body(rank_t* self) {
   static const int32_t code = 3;
   float data[100] = {0};
@@ -145,13 +146,13 @@ static int failing_body(rank_t* self) {
   CHECK_OK(self, dsc_op_create_user(fail_late, (void*)&code, 1, 1, &op));
   CHECK_RESULT(self, DSC_ERR_CALLBACK,
                dsc_all_reduce(self->world, data, data, 100, DSC_DTYPE_F32, op, NULL, NULL));
-  CHECK(self, strstr(dsc_last_error_message(), "3") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), "user operation 1 returned 3: code 3") != NULL);
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(self->world, NULL, NULL));
   return 0;
 }
 
-static int32_t call_back(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype;
+static int32_t call_back(void* context, const dsc_op_call_t* call) {
+  (void)call;
   return dsc_barrier(context, NULL, NULL) == DSC_ERR_REENTRANT ? 0 : 4;
 }
 
@@ -194,14 +195,30 @@ static void scales_and_ids_must_agree(void** state) {
   }
 }
 
-/* One rank gives the bits that several give: in place, out of place. */
+static int swapped_body(rank_t* self) {
+  float data[4] = {0};
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_all_reduce(self->world, data, data, 4, DSC_OP_SUM, DSC_DTYPE_F32, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "dtype is 101, which is the operation sum") != NULL);
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_all_reduce(self->world, data, data, 4, DSC_DTYPE_F32, DSC_DTYPE_F32, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "op is 8, expected 101 (sum)") != NULL);
+  return 0;
+}
+
+static void a_type_is_no_operation(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, swapped_body, NULL), 0);
+}
+
+/* A group of one rank gives the same bits as several ranks, in place and out of place. */
 static int bits_body(rank_t* self) {
   for (int in_place = 0; in_place < 2; ++in_place) {
     uint8_t flags[4] = {7, 0, 255, 1}, results[4] = {0};
     uint8_t* target = in_place ? flags : results;
     CHECK_OK(self, dsc_all_reduce(self->world, flags, target, 4, DSC_DTYPE_BOOL, DSC_OP_SUM, NULL, NULL));
     CHECK(self, target[0] == 1 && target[1] == 0 && target[2] == 1 && target[3] == 1);
-    uint32_t nan = 0xffc12345, result = 0; /* negative, with a payload */
+    uint32_t nan = 0xffc12345, result = 0; /* a negative NaN with a payload */
     uint32_t* sum = in_place ? &nan : &result;
     CHECK_OK(self, dsc_all_reduce(self->world, &nan, sum, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
     CHECK(self, *sum == 0x7fc00000);
@@ -238,6 +255,7 @@ int main(void) {
       cmocka_unit_test(what_functions_may_not),
       cmocka_unit_test(scales_and_ids_must_agree),
       cmocka_unit_test(scales_must_fit_the_type),
+      cmocka_unit_test(a_type_is_no_operation),
       cmocka_unit_test(one_rank_is_like_several),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Any bits at all: NaNs, infinities, denormal numbers, at any alignment. What a sum of two NaNs looks like is
- * the processor's affair, but it is the same on all ranks and on every path. */
+/* Random bits, so NaNs, infinities and denormals, at any alignment. The processor decides the bits of a sum
+ * of two NaNs, but they must be equal on all ranks and on every path. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +19,14 @@ static void fill_bits(char* bytes, size_t count, uint64_t* state) {
   for (size_t i = 0; i < count; ++i) bytes[i] = (char)(next_random(state) >> 56);
 }
 
-/* A bool has two values only. */
+/* A bool must be 0 or 1. */
 static void fill_pattern(char* data, dsc_dtype_t dtype, uint64_t seed) {
   uint64_t state = seed;
   fill_bits(data, COUNT * element_bytes(dtype), &state);
   for (size_t i = 0; i < COUNT && dtype == DSC_DTYPE_BOOL; ++i) data[i] &= 1;
 }
 
-/* The result of rank 0 on the plain path, with offset 0, is what all others must equal. */
+/* All results must equal that of rank 0 on the plain path with offset 0. */
 static int check_pattern(rank_t* self, const memory_t* memory, dsc_dtype_t dtype, dsc_op_t op, int offset) {
   const size_t bytes = COUNT * element_bytes(dtype);
   const uint64_t seed = (uint64_t)dtype * 1000 + (uint64_t)op * 100 + (uint64_t)self->rank + 1;
@@ -47,7 +47,7 @@ static int check_pattern(rank_t* self, const memory_t* memory, dsc_dtype_t dtype
   return 0;
 }
 
-/* The offsets take turns. */
+/* The offsets are used in turn. */
 static int patterns_body(rank_t* self) {
   void* shared = NULL;
   CHECK_OK(self, dsc_mem_alloc(self->world, 2 * MOST_BYTES + 64, DSC_MEMORY_KIND_HOST, &shared));

@@ -1,4 +1,4 @@
-// dsc_pipe_run: what goes wrong on one rank during a run is told to all.
+// dsc_pipe_run: a failure on one rank during a run is reported on all ranks.
 #include <pthread.h>
 #include <cmath>
 #include <cstdio>
@@ -14,8 +14,7 @@ namespace {
 
 using namespace pipe;
 
-// ---- what goes wrong during the run
-// ---------------------------------------------------------------------------
+// ---- failures during the run ----
 
 struct Fault {
   Layout layout;
@@ -49,7 +48,7 @@ int fault_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_REVOKED, stage.run());
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(comm, nullptr, nullptr));
   CHECK_OK(self, dsc_comm_destroy(comm));
-  int32_t one = 1, sum = 0;  // the world has nothing to do with it
+  int32_t one = 1, sum = 0;  // the world still works
   CHECK_OK(self, dsc_all_reduce(self->world, &one, &sum, 1, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, nullptr));
   CHECK(self, sum == self->size);
   return 0;
@@ -80,19 +79,20 @@ int sleep_body(rank_t* self) {
   PASS_ON(split_off(self, &comm));
   Stage stage(self, comm, *static_cast<const Layout*>(self->arg));
   PASS_ON(stage.prepare());
-  CHECK_OK(self, stage.run());  // what follows makes no channels and no memory any more
+  CHECK_OK(self, stage.run());  // later runs create no channels and no memory
   stage.trouble = Trouble::kSleeps;
   stage.trouble_rank = 1;
   CHECK_OK(self, dsc_comm_set_timeout(comm, 3000));
   CHECK_RESULT(self, DSC_ERR_TIMEOUT, stage.run());
-  // On devices callbacks may have seen what the messages that were given up left.
+  // On devices callbacks may have seen invalid data of messages that were canceled.
   if (!stage.problem.empty() && !gpu_wanted()) FAIL(self, "%s", stage.problem.c_str());
   CHECK(self, (stage.troubles == 1) == (self->rank == 1));
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
   CHECK_OK(self, dsc_comm_error_info(comm, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT);
-  CHECK(self, info.sequence == 0 && info.operation[0] == '\0');  // of the pipeline's own channels
+  // the failure is in one of the pipeline's own channels, so it names no operation of the user
+  CHECK(self, info.sequence == 0 && info.operation[0] == '\0');
   CHECK_OK(self, dsc_comm_destroy(comm));
   return 0;
 }
@@ -121,7 +121,7 @@ int reenter_body(rank_t* self) {
 
 void a_callback_cannot_reenter(void**) { assert_int_equal(run_ranks(4, reenter_body, nullptr), 0); }
 
-// After a failed run the ranks shrink the communicator and run the same schedule on what that gives.
+// After a failed run the ranks shrink the communicator and run the same schedule on the new communicator.
 int shrink_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   dsc_comm_t* shrunk = nullptr;
@@ -162,10 +162,11 @@ int destroyed_comm_body(rank_t* self) {
 void a_communicator_destroyed_while_it_runs_ends_the_run(void**) {
   const int64_t start = now_ms();
   assert_int_equal(run_ranks(3, destroyed_comm_body, nullptr), 0);
-  assert_true(now_ms() - start < 20'000);  // nobody waits for the time-out, which is longer
+  assert_true(now_ms() - start < 20'000);  // no rank waits for the time-out, which is longer
 }
 
-// The thread of rank 1 is cancelled inside a callback: the others are told, and its handles are free again.
+// The thread of rank 1 is canceled inside a callback. The other ranks are told, and the handles of rank 1 can
+// be destroyed.
 struct Cancelled {
   Stage* stage;
   rank_t* self;

@@ -1,4 +1,4 @@
-// dsc_pipe_run: right results, and what is refused before anything happens.
+// dsc_pipe_run: correct results, and errors that are found before anything runs.
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -13,7 +13,7 @@ using namespace pipe;
 int run_twice(rank_t* self, dsc_comm_t* comm, const Layout& layout) {
   Stage stage(self, comm, layout);
   PASS_ON(stage.prepare());
-  for (int run = 1; run <= 2; ++run) {  // the second uses channels and memory of the first
+  for (int run = 1; run <= 2; ++run) {  // the second run reuses the channels and the memory of the first
     double mean = -1;
     const dsc_result_t result = stage.run(&mean);
     if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
@@ -26,8 +26,8 @@ int run_twice(rank_t* self, dsc_comm_t* comm, const Layout& layout) {
   return 0;
 }
 
-// Chunks, split backward passes and pairs; also without backward passes, and with PyTorch's places for
-// messages.
+// Chunks, split backward passes and pairs. Also without backward passes, and with messages at PyTorch's
+// positions.
 int chunked_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
@@ -76,7 +76,7 @@ void every_schedule_runs(void**) {
     assert_int_equal(run_ranks(stages, run_body, nullptr), 0);
 }
 
-// The ranks meet in an all-reduce at the end if any of them asks for the mean loss, and only then.
+// Counts all-reduces: the ranks run one at the end if any of them asks for the mean loss, and only then.
 uint64_t all_reduces(dsc_comm_t* comm) {
   dsc_op_stats_t stats[16]{};
   stats[0].struct_size = sizeof stats[0];
@@ -95,7 +95,7 @@ int mean_body(rank_t* self) {
     Stage stage(self, comm, {"1f1b", 4});
     PASS_ON(stage.prepare());
     uint64_t met = 0;
-    for (const unsigned asking : {0U, 1U, 0U, 2U, 4U, 7U, 0U}) {  // bit r: rank r
+    for (const unsigned asking : {0U, 1U, 0U, 2U, 4U, 7U, 0U}) {  // bit r is set if rank r asks
       const bool asks = (asking >> self->rank & 1) != 0;
       double mean = -1;
       CHECK_OK(self,
@@ -113,14 +113,13 @@ int mean_body(rank_t* self) {
 
 void ranks_meet_for_a_mean_loss(void**) { assert_int_equal(run_ranks(3, mean_body, nullptr), 0); }
 
-// ---- what goes wrong on one rank is told to all
-// ---------------------------------------------------------------
+// ---- errors of one rank are reported on all ranks ----
 
 struct Case {
   const char* what;
   void (*spoil)(Stage& stage, int rank);
   dsc_result_t expected;
-  const char* text;  // in the message of every rank
+  const char* text;  // part of the message on every rank
 };
 
 const Case kRefused[] = {
@@ -175,10 +174,10 @@ int refused_body(rank_t* self) {
     CHECK_RESULT(self, spoilt.expected, stage.run());
     if (!std::strstr(dsc_last_error_message(), spoilt.text))
       FAIL(self, "the message is \"%s\", expected \"%s\" in it", dsc_last_error_message(), spoilt.text);
-    PASS_ON(stage.check_counts(0));  // nothing has happened
+    PASS_ON(stage.check_counts(0));  // nothing was computed
   }
   {
-    Stage stage(self, comm, {"1f1b", 4});  // and the communicator works
+    Stage stage(self, comm, {"1f1b", 4});  // the communicator still works
     PASS_ON(stage.prepare());
     CHECK_OK(self, stage.run());
   }
@@ -216,7 +215,8 @@ int disagree_body(rank_t* self) {
 
 void stages_disagree(void**) { assert_int_equal(run_ranks(4, disagree_body, nullptr), 0); }
 
-// The same schedule on another communicator, and with larger tensors: channels and memory are made anew.
+// Runs the same schedule on another communicator and with larger tensors, which needs new channels and new
+// memory.
 int moved_body(rank_t* self) {
   dsc_comm_t* comms[2] = {};
   for (auto& comm : comms) PASS_ON(split_off(self, &comm));
@@ -226,7 +226,7 @@ int moved_body(rank_t* self) {
     CHECK_OK(self, stage.run());
     CHECK_OK(self, dsc_pipe_run(stage.schedule, comms[1], &stage.callbacks, &stage.options, nullptr));
     CHECK_OK(self, dsc_comm_destroy(comms[0]));
-    stage.tensors[0].count = 3 << 18;  // as large as messages that are read from the sender's own memory
+    stage.tensors[0].count = 3 << 18;  // large enough that messages are read from the sender's own memory
     stage.shape[0] = 3 << 18;
     stage.shape[1] = 1;
     CHECK_OK(self, dsc_pipe_run(stage.schedule, comms[1], &stage.callbacks, &stage.options, nullptr));
@@ -241,7 +241,8 @@ int moved_body(rank_t* self) {
 
 void a_schedule_moves_on(void**) { assert_int_equal(run_ranks(3, moved_body, nullptr), 0); }
 
-// Both are the same on all ranks, so the stages agree; but their channels are not one another's.
+// The ranks use two equal schedules in different order. The stages agree, but each schedule has its own
+// channels.
 int crossed_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
@@ -288,7 +289,8 @@ void a_schedule_outlives_worlds(void**) {
   assert_int_equal(run_without_world(3, first_of_worlds_body, nullptr), 0);
 }
 
-// Rank 1's own handle goes while it runs: the run ends well, and the handle is stale.
+// Rank 1 destroys the handle of its schedule during the run. The run succeeds, and the handle is invalid
+// afterwards.
 int destroyed_schedule_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));

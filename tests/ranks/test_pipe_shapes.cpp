@@ -1,4 +1,4 @@
-// dsc_pipe_run: shapes that differ from micro-batch to micro-batch, and memory that the caller hands in.
+// dsc_pipe_run: shapes that differ between micro-batches, and memory that the caller provides.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -38,14 +38,15 @@ const char* const kNames[] = {"gpipe",     "1f1b",   "deepspeed_train", "zb_h1",
                               "zb_v",      "v_half", "v_min",           "dualpipe_v", "interleaved_1f1b",
                               "looped_bfs"};
 
-// Four micro-batches and more, so that every number of rows comes up, none as well.
+// At least four micro-batches, so that every number of rows occurs, including 0.
 int variable_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
   for (const char* name : kNames)
     for (const int32_t messages : {DSC_PIPE_MESSAGES_WHEN_NEEDED, DSC_PIPE_MESSAGES_AT_ONCE}) {
       const bool is_deepspeeds = std::strcmp(name, "deepspeed_train") == 0;
-      if (is_deepspeeds && messages == DSC_PIPE_MESSAGES_AT_ONCE) continue;  // it has places of its own
+      // this schedule fixes the positions of its messages
+      if (is_deepspeeds && messages == DSC_PIPE_MESSAGES_AT_ONCE) continue;
       for (const int32_t m : {2 * self->size, 3 * self->size}) {
         PASS_ON(run_twice(self, comm, {name, m, 0, false, messages, 0, true}));
         if (!is_deepspeeds) PASS_ON(run_twice(self, comm, {name, m, 0, true, messages, 0, true}));
@@ -63,8 +64,7 @@ void shapes_vary(void**) {
     assert_int_equal(run_ranks(stages, variable_body, nullptr), 0);
 }
 
-// ---- outputs that do not fit
-// -------------------------------------------------------------------------------
+// ---- outputs of wrong sizes ----
 
 struct Sizes {
   int64_t rows, columns;
@@ -124,12 +124,12 @@ void outputs_that_do_not_fit(void**) {
     if (run_ranks(3, wrong_sizes_body, &sizes) != 0) fail_msg("%s", sizes.text);
 }
 
-// ---- memory of the caller's -------------------------------------------------------------------------------
+// ---- memory of the caller ----
 
 constexpr size_t kFence = 64;
 constexpr char kMark = 0x5a;
 
-// With a fence on both sides, at an address that is good for nothing else.
+// Memory with guard bytes on both sides, at an address without any alignment.
 class Memory {
  public:
   Memory(size_t bytes, size_t shift) : bytes_(bytes), shift_(shift) {
@@ -170,7 +170,8 @@ int own_memory_of(rank_t* self, dsc_comm_t* comm, const Layout& layout) {
   size_t bytes = 1;
   CHECK_OK(self, dsc_pipe_run_bytes(stage.schedule, &stage.options, &bytes));
   CHECK(self, (bytes > 0) == (stage.options.n_inputs + stage.options.n_outputs > 0));
-  const bool is_asked_of = bytes > 0;  // or memory is NULL, and then it is so on all ranks: one stage
+  // otherwise memory is NULL on all ranks, because there is only one stage
+  const bool is_asked_of = bytes > 0;
   {
     const Memory one(bytes, 3), other(bytes, 0);
     for (const Memory* memory : {&one, &one, &other}) {
@@ -207,7 +208,7 @@ void memory_of_the_callers(void**) {
     assert_int_equal(run_ranks(stages, own_memory_body, nullptr), 0);
 }
 
-// ---- what is refused before anything happens --------------------------------------------------------------
+// ---- errors that are found before anything runs ----
 
 alignas(256) char some_memory[1 << 16];
 
@@ -215,8 +216,8 @@ struct Case {
   const char* what;
   void (*spoil)(Stage& stage, int rank);
   dsc_result_t expected;
-  const char* text;            // in the message of every rank
-  const char* text_on_device;  // the same there, where that memory is not; null: the same
+  const char* text;            // part of the message on every rank
+  const char* text_on_device;  // the message for memory on a device; null: the same message
 };
 
 const Case kRefused[] = {
@@ -288,12 +289,14 @@ int refused_body(rank_t* self) {
 void refused_everywhere(void**) {
   for (const Case& spoilt : kRefused) {
     const bool is_other_error = spoilt.text_on_device && *spoilt.text_on_device == '\0';
-    if (gpu_wanted() && is_other_error) continue;  // a rank is told of its memory before the others of it
+    // on a device a rank reports its own wrong memory before the other ranks' errors
+    if (gpu_wanted() && is_other_error) continue;
     if (run_ranks(3, refused_body, &spoilt) != 0) fail_msg("%s", spoilt.what);
   }
 }
 
-// The largest shape says how much memory there is, not what each size may be: rows may be traded for columns.
+// The largest shape only limits the size of the memory, not each dimension: an output may have more rows and
+// fewer columns.
 int turned_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));

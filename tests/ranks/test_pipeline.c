@@ -1,5 +1,5 @@
-/* Schedules carried out with blocking sends and receives, one rank per stage: nobody waits for ever, and
- * every message is the one that the instruction names. */
+/* Runs schedules with blocking sends and receives, one rank per stage. No rank may hang, and every message
+ * must be the one that the instruction names. */
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -10,7 +10,7 @@ enum { STAGES = 8, MICRO_BATCHES = 16 };
 
 typedef enum { ACTIVATION = 1, GRADIENT = 2 } kind_t;
 
-/* Activations and gradients have a channel each. */
+/* Activations and gradients have separate channels. */
 typedef struct channels {
   dsc_comm_t* activations;
   dsc_comm_t* gradients;
@@ -31,7 +31,7 @@ static int recv_message(rank_t* self, dsc_comm_t* channel, kind_t kind, const ds
   return 0;
 }
 
-/* What this stage has of a micro-batch. */
+/* The data that this stage has for a micro-batch. */
 enum { HAS_INPUT = 1, HAS_FORWARD = 2, HAS_OUTPUT_GRAD = 4, HAS_BACKWARD = 8 };
 
 typedef struct stage {
@@ -109,8 +109,7 @@ static void every_schedule(void** state) {
     assert_int_equal(run_ranks(stages, every_schedule_body, NULL), 0);
 }
 
-/* The moving calls of one schedule from two threads: one of them hears BUSY, or they came one after the
- * other. */
+/* Two threads advance one schedule. One of them gets BUSY, unless the calls did not overlap. */
 static int one_thread_at_a_time_body(rank_t* self) {
   static dsc_pipe_schedule_t* shared;
   const int rounds = test_repetitions(20000, 1000);
@@ -139,7 +138,7 @@ static int one_thread_at_a_time_body(rank_t* self) {
 
 static void one_thread_at_a_time(void** state) {
   (void)state;
-  if (ranks_are_processes()) return; /* the schedule is of one process */
+  if (ranks_are_processes()) return; /* the schedule belongs to one process */
   assert_int_equal(run_ranks(2, one_thread_at_a_time_body, NULL), 0);
 }
 

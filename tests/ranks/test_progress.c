@@ -1,5 +1,5 @@
-/* Worlds without a progress thread, and many operations in flight on many groups, with the thread and
- * without. */
+/* Worlds without a progress thread. Many operations on many groups at the same time, with the thread and
+ * without it. */
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ enum { KIB = 1024, GROUPS = 8, PER_GROUP = 100, PART_BYTES = 8 * KIB };
 
 static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
 
-/* Threads of this process with the name of the library's. */
+/* Counts the threads of this process that have the name of the library's thread. */
 static int progress_threads(void) {
   int count = 0;
   DIR* tasks = opendir("/proc/self/task");
@@ -39,7 +39,7 @@ static int is_readable(int descriptor, int timeout_ms) {
   return poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
 }
 
-/* --- Nothing happens by itself; rank 0 receives what rank 1 sends. */
+/* --- Without calls nothing moves. Rank 0 receives what rank 1 sends. */
 
 static int alone_body(rank_t* self) {
   enum { COUNT = 300 * KIB };
@@ -54,7 +54,7 @@ static int alone_body(rank_t* self) {
   dsc_work_t* work = NULL;
   int32_t descriptor = -1;
   int32_t completed = 0;
-  CHECK_OK(self, dsc_comm_progress(self->world, 0)); /* nothing to do */
+  CHECK_OK(self, dsc_comm_progress(self->world, 0)); /* there is nothing to do */
   CHECK_OK(self, dsc_recv(self->world, bytes, COUNT, DSC_DTYPE_U8, 1, NULL, &work));
   CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
   CHECK(self, !is_readable(descriptor, 50));
@@ -73,7 +73,7 @@ static void nothing_moves_by_itself(void** state) {
   assert_int_equal(run_ranks_with(2, without_thread, alone_body, NULL), 0);
 }
 
-/* --- A blocking call in one place drives what is queued in all others: otherwise these would be deadlocks.
+/* --- A blocking call drives all queued operations. Otherwise these programs would be deadlocks.
  */
 
 static int crossed_body(rank_t* self) {
@@ -117,7 +117,7 @@ static void a_blocking_call_drives_the_rest(void** state) {
   assert_int_equal(run_ranks(2, crossed_body, NULL), 0);
 }
 
-/* --- So do agreeing and shrinking, which are no operations: rank 1 comes only when it has the message. */
+/* --- Agreeing and shrinking drive them too: rank 1 joins only after it has the message. */
 
 static int agreed_body(rank_t* self) {
   enum { BYTES = 16 * KIB * KIB };
@@ -160,7 +160,7 @@ static void* note_when_readable(void* opaque) {
   return NULL;
 }
 
-/* What rank 0 has queued ends at its time-out, while it waits for an answer: rank 1 comes only then. */
+/* What rank 0 has queued ends at its time-out, while rank 0 waits for an answer. Rank 1 joins only then. */
 static int late_answer_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   dsc_work_t* work = NULL;
@@ -195,7 +195,7 @@ static void agreeing_drives_the_rest(void** state) {
   assert_int_equal(run_ranks_with(2, without_thread, late_answer_body, NULL), 0);
 }
 
-/* --- Time-outs and departures are seen by a program that only polls. */
+/* --- A program that only polls sees time-outs and departures. */
 
 static int late_body(rank_t* self) {
   dsc_comm_t* group = NULL;
@@ -223,7 +223,7 @@ static int deserted_body(rank_t* self) {
     for (int i = 0; i < 2; ++i) CHECK_OK(self, dsc_barrier(group, NULL, &works[i]));
     CHECK_OK(self, dsc_recv(group, &byte, 1, DSC_DTYPE_U8, 1, NULL, &works[2]));
   }
-  CHECK_OK(self, dsc_comm_destroy(group)); /* ends what is queued, without a driver */
+  CHECK_OK(self, dsc_comm_destroy(group)); /* ends the queued operations, although nothing drives them */
   for (int i = 0; i < 3 && self->rank == 0; ++i) {
     dsc_error_info_t info = {.struct_size = sizeof info};
     CHECK_OK(self, dsc_work_error_info(works[i], &info));
@@ -240,7 +240,7 @@ static void failures_reach_who_only_polls(void** state) {
   assert_int_equal(run_ranks_with(2, without_thread, deserted_body, NULL), 0);
 }
 
-/* --- Many operations on many groups; every rank submits the groups in an order of its own. */
+/* --- Many operations on many groups. Every rank submits the groups in a different order. */
 
 typedef enum { WAIT, TEST, PROGRESS, PROGRESS_OF_ALL, EPOLL, MANNERS } manner_t;
 
@@ -248,7 +248,7 @@ typedef struct flight {
   arena_t arena;
   operation_t operation;
   buffers_t buffers;
-  dsc_work_t* work; /* NULL: this rank takes no part */
+  dsc_work_t* work; /* NULL if this rank does not take part */
 } flight_t;
 
 typedef struct fleet {
@@ -260,7 +260,7 @@ typedef struct fleet {
 
 static size_t per_group(void) { return PER_GROUP / (test_scale() < 4 ? test_scale() : 4); }
 
-/* Equal on all ranks but for the ends of a message. */
+/* Draws the same on all ranks, except for the ends of a message. */
 static operation_t draw(size_t group, size_t index, int32_t rank, int32_t size) {
   uint64_t random = group * 1000 + index;
   operation_t it = {.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM};
@@ -343,7 +343,7 @@ static int await_all(fleet_t* fleet, manner_t manner) {
       while (result == DSC_IN_PROGRESS) result = dsc_comm_progress(fleet->groups[3], -1);
       CHECK_RESULT(self, DSC_OK, result);
       return 0;
-    case PROGRESS_OF_ALL: /* ranks that are threads may look after each other */
+    case PROGRESS_OF_ALL: /* ranks that are threads drive each other's operations */
       while (result == DSC_IN_PROGRESS) result = dsc_comm_progress(NULL, 1);
       CHECK_RESULT(self, DSC_OK, result);
       return 0;
@@ -390,7 +390,7 @@ static void many_operations_on_many_groups(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nothing_moves_by_itself), /* first: no test before it may have started the thread */
+      cmocka_unit_test(nothing_moves_by_itself), /* must be first, because other tests may start the thread */
       cmocka_unit_test(a_blocking_call_drives_the_rest), cmocka_unit_test(agreeing_drives_the_rest),
       cmocka_unit_test(failures_reach_who_only_polls),   cmocka_unit_test(many_operations_on_many_groups),
   };

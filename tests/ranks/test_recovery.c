@@ -1,4 +1,4 @@
-/* Agreeing after a failure, and going on with the ranks that are left. */
+/* Agreeing after a failure, and continuing with the remaining ranks. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void sleep_ms(long ms) {
 
 static dsc_result_t barrier(dsc_comm_t* comm) { return dsc_barrier(comm, NULL, NULL); }
 
-/* The latest call on comm missed these ranks. */
+/* Checks which ranks the latest call on comm missed. */
 static int missing_are(rank_t* self, dsc_comm_t* comm, const int32_t* ranks, int32_t n) {
   int32_t missing[RANKS_MAX];
   size_t found = 0;
@@ -33,7 +33,8 @@ static int missing_are(rank_t* self, dsc_comm_t* comm, const int32_t* ranks, int
   return 0;
 }
 
-/* Everything works on comm, whose ranks are the listed ones of the world. `arena` has room for its ranks. */
+/* Checks that everything works on comm, which has the listed ranks of the world. `arena` has room for them.
+ */
 static int works(rank_t* self, dsc_comm_t* comm, const int32_t* members, int32_t n, arena_t arena) {
   int32_t size = -1, gathered[RANKS_MAX];
   CHECK_OK(self, dsc_comm_size(comm, &size));
@@ -72,7 +73,8 @@ static int agree_body(rank_t* self) {
     CHECK_OK(self, dsc_comm_agree(self->world, mine, &agreed));
     if (agreed != expected)
       FAIL(self, "round %d: agreed on %x, expected %x", round, (unsigned)agreed, (unsigned)expected);
-    if (round % 10 == 0) CHECK_OK(self, barrier(self->world)); /* the two do not disturb each other */
+    /* agree and barrier do not disturb each other */
+    if (round % 10 == 0) CHECK_OK(self, barrier(self->world));
   }
   return missing_are(self, self->world, NULL, 0);
 }
@@ -83,19 +85,19 @@ static void agree_is_the_and_of_all(void** state) {
     assert_int_equal(run_ranks(size, agree_body, NULL), 0);
 }
 
-/* A rank that does not come is named on all; the next time it is in again. */
+/* All ranks name a late rank. It takes part in the next call. */
 static int late_body(rank_t* self) {
   static const int32_t late[] = {1};
   int32_t agreed = 99;
   dsc_error_info_t info = {.struct_size = sizeof info};
   if (self->rank == late[0]) {
     CHECK_OK(self, barrier(self->world));
-    for (; info.code == DSC_OK; sleep_ms(10)) /* until the others have given up */
+    for (; info.code == DSC_OK; sleep_ms(10)) /* until the other ranks have given up */
       CHECK_OK(self, dsc_comm_error_info(self->world, &info));
     PASS_ON(missing_are(self, self->world, NULL, 0));
   } else {
     CHECK_OK(self, barrier(self->world));
-    CHECK_OK(self, dsc_comm_set_timeout(self->world, 4000)); /* time for the other one that does come */
+    CHECK_OK(self, dsc_comm_set_timeout(self->world, 4000)); /* enough time for the other rank that joins */
     const int64_t start = now_ms();
     CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_comm_agree(self->world, 1, &agreed));
     CHECK(self, now_ms() - start < PATIENCE_MS && agreed == 99);
@@ -134,10 +136,9 @@ static void agree_and_shrink_do_not_match(void** state) {
   assert_int_equal(run_ranks(4, mixed_body, NULL), 0);
 }
 
-/* One rank is in another operation, and would be waited for until the time-out. */
+/* One rank is in another operation. The other ranks must not wait for it until the time-out. */
 static int elsewhere_body(rank_t* self) {
-  /* With a device a split, or a finalize, waits for NCCL's communicator besides, which takes until the
-   * time-out. */
+  /* With a device, split and finalize also wait for NCCL's communicator, which takes until the time-out. */
   const int calls = getenv("DSC_TEST_DEVICE") ? 2 : 4;
   for (int call = 0; call < calls; ++call) {
     dsc_comm_t *group = NULL, *part = NULL;
@@ -159,7 +160,7 @@ static int elsewhere_body(rank_t* self) {
     CHECK(self, strstr(dsc_last_error_message(), call < 2    ? "collective 2 (all_reduce)"
                                                  : call == 2 ? "collective 2 (split)"
                                                              : "collective 2 (finalize)"));
-    CHECK_OK(self, dsc_comm_agree(group, 1, &agreed)); /* all are here now */
+    CHECK_OK(self, dsc_comm_agree(group, 1, &agreed)); /* now all ranks call it */
     CHECK_OK(self, dsc_comm_destroy(group));
   }
   return 0;
@@ -170,7 +171,8 @@ static void a_rank_in_another_operation_is_a_mismatch(void** state) {
   assert_int_equal(run_ranks(3, elsewhere_body, NULL), 0);
 }
 
-/* Rank 1 has begun a barrier that rank 0 has not called, but answers besides: only rank 2 waits inside it. */
+/* Rank 1 has started a barrier that rank 0 has not called, but rank 1 also answers agree. Only rank 2 waits
+ * in the barrier. */
 static int answered_body(rank_t* self) {
   static const int32_t elsewhere[] = {2};
   dsc_comm_t* group = NULL;
@@ -190,10 +192,10 @@ static void a_rank_that_answers_is_not_elsewhere(void** state) {
   assert_int_equal(run_ranks(3, answered_body, NULL), 0);
 }
 
-/* A rank that comes late from an operation that all have called is waited for. */
+/* agree waits for a rank that is still inside an operation which all ranks have called. */
 static int queued_body(rank_t* self) {
   enum { COUNT = 1 << 20 };
-  static float x[4][COUNT]; /* ranks are processes, or each has its own time in it */
+  static float x[4][COUNT]; /* shared by threads or separate in processes, so each rank has its own row */
   dsc_work_t* works[3];
   int32_t agreed = 0;
   for (int i = 0; i < 3; ++i)
@@ -218,13 +220,14 @@ static void* abort_soon(void* comm) {
   return (void*)(intptr_t)dsc_comm_abort(comm);
 }
 
-/* Whoever is inside is freed by an abort of one of them; one from outside changes nothing. */
+/* An abort by a member frees the ranks that are inside agree or shrink. An abort before the call changes
+ * nothing. */
 static int abort_body(rank_t* self) {
   dsc_comm_t* shrunk = NULL;
   int32_t agreed = 0;
-  const dsc_result_t met = barrier(self->world); /* or one could still be in its start */
+  const dsc_result_t met = barrier(self->world); /* otherwise a rank could still be inside its start */
   CHECK(self, met == DSC_OK || met == DSC_ERR_REVOKED);
-  CHECK_OK(self, dsc_comm_abort(self->world)); /* before the call: no matter */
+  CHECK_OK(self, dsc_comm_abort(self->world)); /* before the call, so without effect */
   PASS_ON(ranks_meet(self));
   if (self->rank != 2) {
     pthread_t thread;
@@ -253,7 +256,7 @@ static void abort_ends_a_recovery(void** state) {
 
 /* ---- shrink ---- */
 
-/* Failures that all survive: all are in the new group. */
+/* All ranks survive the failure, so the new group has all ranks. */
 static int all_live_body(rank_t* self) {
   static const int32_t all[] = {0, 1, 2};
   arena_t arena;
@@ -281,7 +284,7 @@ static int all_live_body(rank_t* self) {
     PASS_ON(missing_are(self, group, NULL, 0));
     CHECK_OK(self, dsc_comm_name(shrunk, name, sizeof name, &bytes));
     CHECK(self, strstr(name, "/shrunk") != NULL);
-    if (round == 0) CHECK_OK(self, barrier(group)); /* it was and is in order */
+    if (round == 0) CHECK_OK(self, barrier(group)); /* the group is unaffected */
     CHECK_OK(self, dsc_comm_destroy(group));
     PASS_ON(works(self, shrunk, all, 3, arena));
     CHECK_OK(self, dsc_comm_destroy(shrunk));
@@ -290,7 +293,7 @@ static int all_live_body(rank_t* self) {
   return arena_close(&arena);
 }
 
-/* Expects the name of what is made of comm. */
+/* Shrinks comm and checks the name of the new communicator. */
 static int shrinks_to(rank_t* self, dsc_comm_t* comm, const char* expected, dsc_comm_t** shrunk) {
   char name[32];
   size_t bytes = 0;
@@ -300,7 +303,7 @@ static int shrinks_to(rank_t* self, dsc_comm_t* comm, const char* expected, dsc_
   return 0;
 }
 
-/* Also where a rank was not in all of them, and the name is long. Errors show it. */
+/* Names also work if a rank was not in all groups, or if the name is long. Errors contain the name. */
 static int names_body(rank_t* self) {
   dsc_comm_t *first = NULL, *second = NULL, *third = NULL, *last = NULL, *group = NULL, *twice = NULL;
   PASS_ON(shrinks_to(self, self->world, "world/shrunk", &first));
@@ -334,7 +337,8 @@ static void shrink_after_failures_without_a_loss(void** state) {
   assert_int_equal(run_ranks(3, all_live_body, NULL), 0);
 }
 
-/* One rank gives up the group, also the one that holds its shared words; options; groups of the new group. */
+/* One rank leaves the group, in one case the rank that holds the shared state. Also tests options and
+ * subgroups of the new group. */
 static int leaver_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 256 * KIB));
@@ -379,7 +383,8 @@ static void shrink_without_a_rank_that_left(void** state) {
   assert_int_equal(run_ranks(4, leaver_body, NULL), 0);
 }
 
-/* From eight ranks to one; whose turn it is to go, all know. Memory of the first group serves to the end. */
+/* From eight ranks down to one. All ranks know which rank leaves next. Memory of the first group can be used
+ * to the end. */
 static int down_to_one_body(rank_t* self) {
   int32_t members[RANKS_MAX], n = self->size;
   for (int32_t rank = 0; rank < n; ++rank) members[rank] = rank;
@@ -406,7 +411,7 @@ static int down_to_one_body(rank_t* self) {
     CHECK_OK(self, dsc_comm_destroy(group));
     group = shrunk;
     PASS_ON(works(self, group, members, n - 1, arena));
-    /* On a device a rank that leaves ends what other ranks still have on their streams. */
+    /* On a device a rank that leaves would end operations that are still on the streams of other ranks. */
     if (gpu_wanted()) CHECK_OK(self, barrier(group));
   }
   CHECK_OK(self, dsc_comm_destroy(group));
@@ -445,16 +450,16 @@ static void recovery_of_what_is_over(void** state) {
   assert_int_equal(run_ranks(2, states_body, NULL), 0);
 }
 
-/* The end of a world that failed waits for all that went on with what was made of it, and the next world can
- * be made at once. */
+/* Finalizing a failed world waits for all ranks of the communicators that were shrunk from it. The next world
+ * can be created immediately. */
 static int end_body(rank_t* self) {
   for (int round = 0; round < 3; ++round) {
     dsc_comm_t *shrunk = NULL, *again = NULL;
     CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
-    PASS_ON(ranks_meet(self)); /* nobody aborts what another still starts */
+    PASS_ON(ranks_meet(self)); /* no rank may abort while another rank is still starting */
     CHECK_OK(self, dsc_comm_abort(self->world));
     CHECK_OK(self, dsc_comm_shrink(self->world, NULL, &shrunk));
-    if (round == 1) { /* the same for what was made of that */
+    if (round == 1) { /* the same for the shrunk communicator */
       CHECK_OK(self, barrier(shrunk));
       PASS_ON(ranks_meet(self));
       CHECK_OK(self, dsc_comm_abort(shrunk));
@@ -462,7 +467,7 @@ static int end_body(rank_t* self) {
     }
     if (self->rank == 1) {
       sleep_ms(200);
-      ranks_note(self, round + 1); /* the others cannot be through before */
+      ranks_note(self, round + 1); /* the other ranks must not have finished before this */
     }
     if (round == 2 && self->rank == 0) CHECK_OK(self, dsc_comm_finalize(shrunk));
     CHECK_OK(self, dsc_finalize());
@@ -479,13 +484,13 @@ static void end_of_a_world_that_shrank(void** state) {
   assert_int_equal(run_without_world(3, end_body, NULL), 0);
 }
 
-/* A world that failed and was not shrunk ends at once. */
+/* Finalizing a failed world that was not shrunk does not wait. */
 static int failed_end_body(rank_t* self) {
   CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
   CHECK_OK(self, barrier(self->world));
   PASS_ON(ranks_meet(self));
   CHECK_OK(self, dsc_comm_abort(self->world));
-  if (self->rank == 1) PASS_ON(ranks_await(self, 1)); /* rank 0 does not wait for this one */
+  if (self->rank == 1) PASS_ON(ranks_await(self, 1)); /* rank 0 does not wait for this rank */
   const int64_t start = now_ms();
   CHECK_OK(self, dsc_finalize());
   ranks_note(self, 1);
@@ -501,7 +506,7 @@ static void end_of_a_world_that_failed(void** state) {
 static int one_shrink(rank_t* self) {
   dsc_comm_t *group = NULL, *shrunk = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
-  const dsc_result_t met = barrier(group); /* nobody aborts while another still starts */
+  const dsc_result_t met = barrier(group); /* no rank may abort while another rank is still starting */
   CHECK(self, met == DSC_OK || met == DSC_ERR_REVOKED);
   CHECK_OK(self, dsc_comm_abort(group));
   CHECK_OK(self, dsc_comm_shrink(group, NULL, &shrunk));
@@ -519,7 +524,7 @@ static int census_body(rank_t* self) {
   CHECK_OK(self, barrier(self->world));
   const int more_shrinks = scaled_repetitions(50, 4, 10);
   for (int i = 0; i < more_shrinks; ++i) PASS_ON(one_shrink(self));
-  for (int i = 0; i < 100; ++i) { /* a leak stays; other ranks are about to let go */
+  for (int i = 0; i < 100; ++i) { /* other ranks may still release resources; a leak stays */
     CHECK_OK(self, barrier(self->world));
     after = take_census();
     int32_t more = after.descriptors > before.descriptors || after.maps > before.maps;

@@ -1,4 +1,4 @@
-// The reducer through the public interface, on the host engine, with ranks that are threads of this process.
+// The reducer through the public interface, on the host engine. The ranks are threads of this process.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,14 +18,14 @@
 #include "dsc/dsc.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
 
 using Floats = std::vector<float>;
 
-std::atomic<int> complaints{0};  // cmocka's assertions may only be used by the test's own thread
+std::atomic<int> complaints{0};  // cmocka's assertions may be used only on the test's own thread
 
 void check(bool good, const char* what, int line) {
   if (good) return;
@@ -254,7 +254,7 @@ void refuses_bad_arguments(void**) {
   });
 }
 
-// Buckets are c, b, a.
+// The buckets are c, b, a.
 dsc_bucket_reducer_t* three_buckets(dsc_comm_t* world, std::vector<Floats>& gradients) {
   auto params = parameters({4, 4, 4}, gradients);
   const auto options = options_with(1, 1, DSC_AVERAGE_PRE);
@@ -305,7 +305,7 @@ void names_rank_and_parameter(void**) {
     CHECK(gradients == before);
     CHECK_FAILS(dsc_bucket_reducer_begin(reducer, nullptr), DSC_ERR_REVOKED, "b (index 1)");
     CHECK_OK(dsc_bucket_reducer_destroy(reducer));
-    CHECK_OK(dsc_barrier(world, nullptr, nullptr));  // only the reducer's own group is gone
+    CHECK_OK(dsc_barrier(world, nullptr, nullptr));  // only the reducer's own group has ended
   });
 }
 
@@ -327,7 +327,7 @@ void destroyed_while_others_reduce(void**) {
   });
 }
 
-// A view that was asked for after the iteration in which the ranks agreed on other buckets.
+// The view is requested after the iteration in which the ranks agreed on other buckets.
 void refuses_views_of_replaced_buckets(void**) {
   on_ranks(2, [](dsc_comm_t* world, int rank) {
     std::vector<Floats> gradients;

@@ -1,4 +1,4 @@
-/* An all-reduce with a residual and RMSNorm, compared with the same computed in f64. */
+/* An all-reduce with a residual and RMSNorm, compared with the same computation in f64. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16, DSC_DTYPE_F16};
 
-/* Arrays that are the same on all ranks, but for the input, with room for results. */
+/* Arrays that are equal on all ranks, except for the input, and room for the results. */
 typedef struct problem {
   size_t tokens, hidden, bytes;
   dsc_dtype_t dtype;
@@ -21,7 +21,7 @@ typedef struct problem {
   char* sum; /* as dsc_all_reduce() computes it */
 } problem_t;
 
-/* Of a number that all types hold exactly. */
+/* Stores a number that all types can represent exactly. */
 static void set_number(void* numbers, size_t i, dsc_dtype_t dtype, double value) {
   const float narrow = (float)value;
   uint32_t bits = 0;
@@ -35,7 +35,7 @@ static void set_number(void* numbers, size_t i, dsc_dtype_t dtype, double value)
                              : bits >> 31 << 15 | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 0x3ff));
 }
 
-/* Numbers of -4 to 4 of seven bits, whose sums are rounded in 16 bits. */
+/* Makes numbers of -4 to 4 with seven bits, whose sums are rounded in 16-bit types. */
 static char* make_numbers(size_t count, dsc_dtype_t dtype, uint64_t seed) {
   char* numbers = calloc(count + 1, sizeof(double));
   for (size_t i = 0; i < count; ++i) {
@@ -77,7 +77,7 @@ static dsc_result_t run(const problem_t* it, dsc_comm_t* comm) {
   return run_on(it, comm, it->input, it->residual, it->kept, it->output);
 }
 
-/* Half a unit in the last place of 1. */
+/* Returns half a unit in the last place of 1. */
 static double half_unit(dsc_dtype_t dtype) {
   return dtype == DSC_DTYPE_F64    ? DBL_EPSILON / 2
          : dtype == DSC_DTYPE_BF16 ? 0x1p-8
@@ -87,15 +87,16 @@ static double half_unit(dsc_dtype_t dtype) {
 
 static int check_near(rank_t* self, const problem_t* it, const char* what, size_t i, const char* numbers,
                       double expected, double relative) {
-  const double least = it->dtype == DSC_DTYPE_F16 ? 0x1p-25 : 0; /* where f16 has fewer digits */
+  /* for numbers so small that f16 has fewer digits */
+  const double least = it->dtype == DSC_DTYPE_F16 ? 0x1p-25 : 0;
   const double found = load_real(numbers, i, it->dtype);
   if (fabs(found - expected) <= relative * fabs(expected) + least) return 0;
   FAIL(self, "%s %zu is %.17g, expected %.17g, at most %g of it away", what, i, found, expected, relative);
 }
 
-/* The kept row is the sum of what dsc_all_reduce() gives and the residual, rounded once. The output is that
- * of the kept row in f64, but for the computation: hidden / 64 + 6 additions per sum of squares, whose
- * relative error counts by half; then a factor and two products. */
+/* The kept row is the sum of dsc_all_reduce()'s result and the residual, rounded once. The output may differ
+ * from RMSNorm of the kept row in f64 by rounding errors: hidden / 64 + 6 additions per sum of squares, which
+ * count by half, a factor, and two products. */
 static int check_row(rank_t* self, const problem_t* it, size_t t) {
   const bool is_f64 = it->dtype == DSC_DTYPE_F64;
   const double computed = is_f64 ? DBL_EPSILON / 2 : FLT_EPSILON / 2;
@@ -155,12 +156,12 @@ static void as_in_f64(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, dense_body, NULL), 0);
 }
 
-/* Rows of several blocks have the bits of calls with one row. */
+/* A call with rows of several blocks has the bits of calls with one row. */
 static int blocks_body(rank_t* self) {
   for (size_t d = 0; d < 4; ++d) {
     problem_t it;
     PASS_ON(problem_open(&it, self, 300, 2100, dtypes[d]));
-    CHECK(self, it.bytes > 1 << 20); /* more than a block */
+    CHECK(self, it.bytes > 1 << 20); /* more than one block */
     CHECK_OK(self, run(&it, self->world));
     const size_t row = it.bytes / it.tokens;
     char* single = calloc(2, row);
@@ -183,7 +184,7 @@ static void any_blocks(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, blocks_body, NULL), 0);
 }
 
-/* The output or the kept rows may take the place of the input, and the kept ones that of the residual. */
+/* The output or the kept rows may use the memory of the input, and the kept rows that of the residual. */
 static int in_place_body(rank_t* self) {
   for (int form = 0; form < 5; ++form) {
     problem_t it;
@@ -211,7 +212,7 @@ static void in_place(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, in_place_body, NULL), 0);
 }
 
-/* With DSC_NONFINITE_CHECK_FAIL the call fails and names the element, but leaves the same rows. */
+/* With DSC_NONFINITE_CHECK_FAIL the call fails and names the element, but computes the same rows. */
 static int check_failure(rank_t* self, const problem_t* it, size_t first) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
@@ -228,7 +229,7 @@ static int check_failure(rank_t* self, const problem_t* it, size_t first) {
   return 0;
 }
 
-/* Rows of zeros give zeros; NaN and infinity stay in their row. */
+/* Rows of zeros give zeros. NaN and infinity affect only their own row. */
 static int special_body(rank_t* self) {
   for (size_t d = 0; d < 4; ++d) {
     problem_t it;
@@ -265,7 +266,7 @@ static void special_numbers(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, special_body, NULL), 0);
 }
 
-/* Who gives something else gets MISMATCH with all others, and nothing is written. */
+/* If one rank passes different arguments, all ranks get MISMATCH, and nothing is written. */
 static int disagreement(rank_t* self, int kind) {
   static const char* const texts[] = {
       "eps 1e-05 4x24 residual weight", "eps 1e-05 3x24 residual weight", "eps 1e-05 4x20 residual weight",
@@ -308,7 +309,7 @@ static void ranks_disagree(void** state) {
   for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, disagreements_body, NULL), 0);
 }
 
-/* Without rows nothing is touched; a rank that calls something else is a mismatch all the same. */
+/* Without rows no memory is accessed, but a rank that calls something else is still a mismatch. */
 static int no_tokens_body(rank_t* self) {
   CHECK_OK(self,
            dsc_all_reduce_rms_norm(self->world, NULL, NULL, NULL, 0, 8, DSC_DTYPE_F16, 1e-5, NULL, NULL));
@@ -325,7 +326,7 @@ static int check_text(rank_t* self, const char* expected) {
   FAIL(self, "the message has no \"%s\": %s", expected, dsc_last_error_message());
 }
 
-/* A wrong argument is told before any rank can notice: the same communicator then works. */
+/* A wrong argument is refused before other ranks are involved, so the same communicator still works. */
 static int refusals_body(rank_t* self) {
   problem_t it;
   PASS_ON(problem_open(&it, self, 4, 24, DSC_DTYPE_F32));

@@ -1,5 +1,4 @@
-// Sharded parameters through the public interface, on the host engine, with ranks that are threads of this
-// process.
+// Sharded parameters through the public interface, on the host engine. The ranks are threads of this process.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,14 +18,14 @@
 #include "dsc/dsc.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
 
 using Floats = std::vector<float>;
 
-std::atomic<int> complaints{0};  // cmocka's assertions may only be used by the test's own thread
+std::atomic<int> complaints{0};  // cmocka's assertions may be used only on the test's own thread
 
 void check(bool good, const char* what, int line) {
   if (good) return;
@@ -83,7 +82,7 @@ struct Rules {
   int32_t average = DSC_AVERAGE_NONE;
 };
 
-// The parameters of one rank, which begin as rank 0's.
+// The parameters of one rank. They begin with rank 0's values.
 struct Model {
   Model(dsc_comm_t* world, int rank, const Rules& rules) {
     for (size_t p = 0; p < kCounts.size(); ++p) {
@@ -146,7 +145,7 @@ struct Model {
   size_t n_units = 0;
 };
 
-// Marks all parameters in an order of this rank's own, from two threads, some of them in their views.
+// Marks all parameters from two threads, in an order that differs by rank. Some gradients are in their views.
 void mark_all(Model& model, int rank, int step) {
   std::vector<size_t> order(kCounts.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -168,7 +167,7 @@ void mark_all(Model& model, int rank, int step) {
   helper.join();
 }
 
-// Sums over ranks in the order in which the library makes them.
+// Sums over ranks in the order of the library.
 float summed(int size, int shard_size, size_t p, size_t i, int step) {
   const int in_group = shard_size == 0 ? size : shard_size;
   float all = 0;
@@ -235,9 +234,9 @@ void sums_groups_and_then_their_sums(void**) {
       });
 }
 
-// With little memory, marks wait for reductions that were started before.
+// With little memory, marks wait for earlier reductions.
 void keeps_within_live_bytes(void**) {
-  constexpr size_t kLimit = 81'920 + 2 * 4096;  // the largest unit, and something
+  constexpr size_t kLimit = 81'920 + 2 * 4096;  // the largest unit and some extra
   on_ranks(3, [=](dsc_comm_t* world, int rank) {
     Model model(world, rank, {.stage = 3, .max_live_bytes = kLimit});
     for (int step = 0; step < 5; ++step) {
@@ -253,7 +252,7 @@ void keeps_within_live_bytes(void**) {
   });
 }
 
-// A rank that closes in the middle of an iteration ends it for the others.
+// A rank that closes in the middle of an iteration ends it for the other ranks.
 void closing_ends_the_iteration_of_others(void**) {
   for (const int shard_size : {0, 2})
     on_ranks(4, [=](dsc_comm_t* world, int rank) {
@@ -273,7 +272,7 @@ void closing_ends_the_iteration_of_others(void**) {
     });
 }
 
-// A thread that waits for others is woken by the destruction in another one.
+// Destroying the object on another thread wakes a thread that waits for other ranks.
 void destroying_wakes_who_waits(void**) {
   on_ranks(2, [](dsc_comm_t* world, int rank) {
     Model model(world, rank, {});

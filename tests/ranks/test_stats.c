@@ -1,4 +1,5 @@
-/* Running totals: what was called, how often, with how many bytes, and where the time went. */
+/* Statistics of a communicator: which operations were called, how often, with how many bytes, and how long
+ * they took. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -56,7 +57,7 @@ static int check_stats(rank_t* self, dsc_comm_t* comm, const expected_t* wanted,
   return 0;
 }
 
-/* Repeats an operation `times` times on counts from `count` on. */
+/* Repeats an operation `times` times, with counts from `count` on. */
 static int repeat(const arena_t* arena, kind_t kind, size_t count, int times) {
   for (int i = 0; i < times; ++i) {
     const operation_t operation = {.kind = kind,
@@ -77,9 +78,10 @@ static int sequence_body(rank_t* self) {
   const uint64_t start = now_ns();
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   arena.comm = group;
-  PASS_ON(check_stats(self, group, NULL, 0, UINT64_MAX)); /* what made the group is not counted */
-  PASS_ON(repeat(&arena, ALL_REDUCE, 256, 1));            /* 1024 bytes are the top of their class */
-  PASS_ON(repeat(&arena, ALL_REDUCE, 257, 3));            /* 1028, 1032, 1036 */
+  PASS_ON(check_stats(self, group, NULL, 0, UINT64_MAX)); /* creating the group is not counted */
+  /* 1024 bytes are the upper limit of their size class */
+  PASS_ON(repeat(&arena, ALL_REDUCE, 256, 1));
+  PASS_ON(repeat(&arena, ALL_REDUCE, 257, 3)); /* 1028, 1032 and 1036 bytes */
   PASS_ON(repeat(&arena, ALL_REDUCE, 0, 1));
   PASS_ON(repeat(&arena, BROADCAST, 10, 2));
   PASS_ON(repeat(&arena, ALL_GATHER, 8, 1));
@@ -108,13 +110,13 @@ static void counts_and_bytes(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, sequence_body, NULL), 0);
 }
 
-/* Whoever comes early has waited; whoever comes late has not. */
+/* A rank that is early has waited, a late rank has not. */
 static int waiting_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   const struct timespec pause = {0, 80 * 1000 * 1000};
   dsc_work_t* work = NULL;
-  if (self->rank == 0) { /* has begun when the other one's pause does */
+  if (self->rank == 0) { /* calls after the other rank's pause has begun */
     CHECK_OK(self, dsc_barrier(group, NULL, &work));
     CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 1, NULL));
   }
@@ -139,7 +141,7 @@ static void waiting_is_told_from_moving(void** state) {
   assert_int_equal(run_ranks(2, waiting_body, NULL), 0);
 }
 
-/* A caller with less room, with none, and with elements of a later release. */
+/* A caller with less room, with none, and with the larger struct of a later release. */
 static int room_body(rank_t* self) {
   typedef struct {
     dsc_op_stats_t known;
@@ -156,7 +158,7 @@ static int room_body(rank_t* self) {
   stats[0].known.struct_size = sizeof stats[0];
   CHECK_RESULT(self, DSC_TRUNCATED, dsc_comm_stats(self->world, &stats[0].known, 1, &n));
   CHECK(self, n == 2 && stats[0].known.count == 1);
-  CHECK(self, stats[1].known.count == 0x7777777777777777u); /* no room, not written */
+  CHECK(self, stats[1].known.count == 0x7777777777777777u); /* beyond the given room, so not written */
   CHECK_OK(self, dsc_comm_stats(self->world, &stats[0].known, 3, &n));
   CHECK(self, n == 2 && stats[1].known.count == 1);
   CHECK(self, stats[2].known.count == 0x7777777777777777u);

@@ -1,4 +1,4 @@
-/* Every mapping in both directions, compared with its definition: whose element belongs where. Inputs are
+/* Every mapping in both directions, compared with its definition: which element belongs where. Inputs are
  * small integers, so that sums are exact in every type. */
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +13,17 @@ enum { MOST_RANKS = 4, GUARD_BYTES = 64, GUARD = 0x5a };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-/* Where in and out lie. */
+/* The kind of memory of input and output. */
 typedef enum { PLAIN, SHARED, DEVICE } memory_t;
 
-/* The whole tensor is [outer, dim, inner]; sequence and hidden mappings divide the first dimension, which is
- * `first`, and have `outer` = first x between. */
+/* The whole tensor is [outer, dim, inner]. Sequence and hidden mappings divide the first dimension, which has
+ * the size `first`. For them `outer` is first x between. */
 typedef struct shape {
   size_t first, between, dim, inner;
   bool uneven;
 } shape_t;
 
-/* One call, as the definition sees it. */
+/* One call, in the terms of the definition. */
 typedef struct mapping {
   const rank_t* self;
   shape_t shape;
@@ -43,7 +43,7 @@ static step_t step_of(const mapping_t* m) {
   return steps[m->mapping - DSC_TENSOR_MAPPING_COPY][m->direction - FORWARD];
 }
 
-/* ---- how sizes are divided; uneven: rank 0 has nothing, the others unequal parts */
+/* ---- how sizes are divided; if uneven, rank 0 has nothing and the other ranks have unequal parts */
 
 static size_t part_of(const mapping_t* m, size_t total, int32_t rank) {
   const size_t n = (size_t)m->self->size, r = (size_t)rank;
@@ -64,13 +64,13 @@ static int32_t owner_of(const mapping_t* m, size_t total, size_t index) {
   return rank;
 }
 
-/* In an uneven exchange rank s sends rank r this many; what r receives from s is the same number. */
+/* In an uneven exchange `from` sends this many elements to `to`, which receives the same number. */
 static size_t sent(const mapping_t* m, int32_t from, int32_t to) {
   if (!m->shape.uneven) return m->shape.dim / (size_t)m->self->size;
   return m->direction == FORWARD ? (size_t)(2 * from + to) % 4 : (size_t)(2 * to + from) % 4;
 }
 
-/* ---- what an element is */
+/* ---- the value of an element */
 
 static int value(int32_t rank, size_t outer, size_t dim, size_t inner) {
   return (int)(((size_t)rank * 7 + outer * 5 + dim * 3 + inner * 11) % 13) + 1;
@@ -88,7 +88,7 @@ static void store(void* at, size_t i, dsc_dtype_t dtype, int number) {
   if (dtype == DSC_DTYPE_BF16) memcpy((uint16_t*)at + i, (const char*)&single + 2, 2);
 }
 
-/* The sizes of a buffer, and where its element (0, 0, 0) is in the whole tensor. */
+/* The sizes of a buffer, and the position of its element (0, 0, 0) in the whole tensor. */
 typedef struct extent {
   size_t outer, dim, from_outer, from_dim;
 } extent_t;
@@ -144,7 +144,7 @@ static int sum_of_ranks(const mapping_t* m, size_t outer, size_t dim, size_t inn
   return sum;
 }
 
-/* What was sent by the rank whose block of an exchange holds this element. */
+/* Returns what was sent by the rank whose block of an exchange has this element. */
 static int exchanged_value(const mapping_t* m, size_t outer, size_t dim, size_t inner) {
   int32_t from = 0;
   while (dim >= sent(m, from, m->self->rank)) dim -= sent(m, from++, m->self->rank);
@@ -152,7 +152,7 @@ static int exchanged_value(const mapping_t* m, size_t outer, size_t dim, size_t 
   return value(from, outer, dim, inner);
 }
 
-/* An element of the output, by its place in the whole tensor. */
+/* Returns the expected element of the output, given its position in the whole tensor. */
 static int expected(const mapping_t* m, size_t outer, size_t dim, size_t inner) {
   switch (step_of(m)) {
     case SUM:
@@ -216,7 +216,7 @@ static int finish(rank_t* self, const mapping_t* m, dsc_work_t* work) {
   return 0;
 }
 
-/* Rooms for in and out of one kind of memory, each with a guard behind it. */
+/* Buffers for input and output of one kind of memory, each followed by a guard. */
 typedef struct rooms {
   char *in, *out;
   size_t bytes;
@@ -252,7 +252,7 @@ static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms)
   return 0;
 }
 
-/* Whether the first dimension can be divided, if the step does that. */
+/* Returns whether the ranks can divide the first dimension, if the step does that. */
 static bool is_possible(const mapping_t* m) {
   const size_t n = (size_t)m->self->size, first = m->shape.first;
   return step_of(m) < TO_HIDDEN || (m->shape.uneven ? first >= n * n : first % n == 0);
@@ -300,8 +300,8 @@ static int close_rooms(rank_t* self, rooms_t rooms[3]) {
   return 0;
 }
 
-/* Sizes are multiples of 12, which 1 to 4 ranks divide. The large ones go through several stages, or are read
- * where they lie. */
+/* Sizes are multiples of 12, which 1 to 4 ranks divide. Large sizes go through several stages, or are read in
+ * place. */
 static int shapes_body(rank_t* self) {
   static const shape_t shapes[] = {{12, 1, 12, 1, false},  {1, 1, 12, 5, false},    {12, 3, 24, 7, false},
                                    {16, 1, 12, 1, true},   {1, 1, 13, 3, true},     {13, 2, 17, 4, true},
@@ -327,7 +327,7 @@ static void every_mapping_is_its_definition(void** state) {
 
 enum { MOST_CHUNKS = 7 };
 
-/* All chunks are started before the first one is awaited, or one after another where they are blocking. */
+/* Starts all chunks before it waits for the first one. Blocking chunks run one after another. */
 static int take_chunks(rank_t* self, const mapping_t* m, const char* in, char* out, size_t chunks) {
   dsc_work_t* works[MOST_CHUNKS] = {NULL};
   const shape_t* s = &m->shape;
@@ -422,7 +422,7 @@ static void the_own_part_may_be_in_place(void** state) {
     assert_int_equal(run_ranks(size, in_place_body, NULL), 0);
 }
 
-/* A batch of no rows, with the null pointers that frameworks have for it. */
+/* A batch without rows, with the null pointers that frameworks pass for it. */
 static int no_rows_body(rank_t* self) {
   for (dsc_tensor_mapping_t mapping = DSC_TENSOR_MAPPING_COPY; mapping <= DSC_TENSOR_MAPPING_REDUCE_SCATTER;
        ++mapping)

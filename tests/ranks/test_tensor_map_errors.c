@@ -1,4 +1,5 @@
-/* Wrong arguments of mappings, and ranks that differ: every one is named, and nothing is written. */
+/* Wrong arguments of mappings, and ranks that differ. Every error names what is wrong, and nothing is
+ * written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 enum { MOST_RANKS = 4, GUARD = 0x5a };
 
-/* ---- wrong arguments: nothing happens, and the ranks stay in step */
+/* ---- wrong arguments: nothing happens, and the ranks can still run the same operations */
 
 static int expect_refusal(rank_t* self, dsc_result_t code, const char* words, dsc_result_t came) {
   if (came != code || strstr(dsc_last_error_message(), words) == NULL)
@@ -146,7 +147,7 @@ static int other_chunk_body(rank_t* self) {
   return 0;
 }
 
-/* Exchanges of equal size in opposite directions, and chunks of one length at different places. */
+/* Exchanges of equal size in opposite directions, and chunks of the same length at different positions. */
 static int other_step_body(rank_t* self) {
   float in[8] = {0}, out[8];
   memset(out, GUARD, sizeof out);
@@ -168,7 +169,7 @@ static int other_chunks_body(rank_t* self) {
   return 0;
 }
 
-/* Lists that do not fit the text are cut, and the rank that differs is named nevertheless. */
+/* Lists that do not fit into the message are cut, but the rank that differs is still named. */
 static int long_lists_body(rank_t* self) {
   enum { PART = 10000000 };
   const size_t shift = self->rank == 2 ? 1 : 0,

@@ -1,4 +1,4 @@
-/* Tied layers: copies at the start, sums of gradients, and ranks that do not agree. */
+/* Tied layers: copies at the start, sums of gradients, and ranks that disagree. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { WIDTH = 300, MOST_KEYS = 5, MOST_STAGES = 4 };
 
-/* What one rank knows: keys with their stages, and its copies. */
+/* What one rank passes: keys with their stages, and its copies of the weights. */
 typedef struct model {
   dsc_tied_key_t keys[MOST_KEYS];
   int32_t stages[MOST_KEYS][MOST_STAGES];
@@ -24,7 +24,7 @@ static dsc_tensor_t tensor(void* data, dsc_dtype_t dtype, size_t count) {
       .struct_size = sizeof(dsc_tensor_t), .data = data, .count = count, .dtype = dtype, .device = -1};
 }
 
-/* A key of two weights where `stage` holds it, each with numbers of its own. */
+/* Adds a key of two weights if `stage` has it. Each weight has different numbers. */
 static void add_key(model_t* model, int32_t stage, const char* name, const char* stages, int32_t salt) {
   const size_t k = model->n_keys++;
   dsc_tied_key_t* key = &model->keys[k];
@@ -48,7 +48,7 @@ static void add_key(model_t* model, int32_t stage, const char* name, const char*
   }
 }
 
-/* Four stages; the order of the keys and of their stages differs between ranks. */
+/* A model with four stages. The order of the keys and of their stages differs between ranks. */
 static void make_model(model_t* model, int32_t stage) {
   memset(model, 0, sizeof *model);
   if (stage % 2 == 0) add_key(model, stage, "embed", "03", 1);
@@ -66,7 +66,7 @@ static int check_values(rank_t* self, const float* values, int32_t stage, int32_
   return 0;
 }
 
-/* Sum over the stages of a key of what add_key() has given each. */
+/* Checks the sum over the stages of a key of the values from add_key(). */
 static int check_sums(rank_t* self, const dsc_tied_key_t* key, const float* values, int32_t w, int32_t salt) {
   for (int i = 0; i < WIDTH - w; ++i) {
     float expected = 0;
@@ -143,7 +143,7 @@ static void copies_and_sums(void** state) {
   assert_int_equal(run_ranks(4, four_stages, NULL), 0);
 }
 
-/* Pipelines of four stages that share nothing with each other: stage s of pipeline p is rank 7 - (4 p + s).
+/* Two separate pipelines of four stages: stage s of pipeline p is rank 7 - (4 p + s).
  */
 static int two_pipelines(rank_t* self) {
   const int32_t place = 7 - self->rank;
@@ -180,9 +180,9 @@ static void pipelines_are_apart(void** state) {
 
 typedef struct spoiling {
   const char* what;
-  void (*spoil)(model_t* model, dsc_tied_layers_options_t* options); /* on rank 2 */
+  void (*spoil)(model_t* model, dsc_tied_layers_options_t* options); /* applied on rank 2 */
   dsc_result_t expected;
-  const char* text; /* in the message of every rank */
+  const char* text; /* part of the message on every rank */
 } spoiling_t;
 
 static void drop_key(model_t* model, dsc_tied_layers_options_t* options) {
@@ -287,7 +287,7 @@ static int disagree(rank_t* self) {
   CHECK(self, now_ms() - start < 10000);
   if (strstr(dsc_last_error_message(), spoiling->text) == NULL)
     FAIL(self, "the message is \"%s\", expected \"%s\" in it", dsc_last_error_message(), spoiling->text);
-  make_model(&model, self->rank); /* and the communicator works */
+  make_model(&model, self->rank); /* the communicator still works */
   CHECK_OK(self, dsc_tied_layers_create(self->world, model.keys, model.n_keys, NULL, &tied));
   CHECK_OK(self, dsc_tied_layers_reduce(tied, model.grads, model.n_grads, NULL));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
@@ -302,7 +302,7 @@ static void disagreement_is_told_to_all(void** state) {
 
 /* ---- sums that fail ---- */
 
-/* Stage 3 has another type in the group of 0 and 3, so it never comes to that of 1, 2 and 3. */
+/* Stage 3 has another type in the group of 0 and 3. So it never reaches the group of 1, 2 and 3. */
 static int fail_in_first_group(rank_t* self) {
   model_t model;
   make_model(&model, self->rank);
@@ -314,9 +314,9 @@ static int fail_in_first_group(rank_t* self) {
   const dsc_result_t result = dsc_tied_layers_reduce(tied, model.grads, model.n_grads, NULL);
   CHECK(self, result < 0);
   if (self->rank == 0 || self->rank == 3) CHECK(self, result == DSC_ERR_MISMATCH);
-  CHECK(self, now_ms() - start < 10000); /* nobody waits for the time-out, which is longer */
+  CHECK(self, now_ms() - start < 10000); /* no rank waits for the time-out, which is longer */
   CHECK(self, dsc_tied_layers_reduce(tied, model.grads, model.n_grads, NULL) < 0);
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the world keeps working */
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the world still works */
   return dsc_tied_layers_destroy(tied) != DSC_OK;
 }
 
@@ -325,7 +325,7 @@ static void a_failed_sum_ends_the_others(void** state) {
   assert_int_equal(run_ranks(4, fail_in_first_group, NULL), 0);
 }
 
-/* A wrong call of one rank touches nobody else, and can be mended. */
+/* A wrong call of one rank does not affect other ranks. The rank can repeat the call correctly. */
 static int refuse_gradients(rank_t* self) {
   model_t model;
   make_model(&model, self->rank);

@@ -1,5 +1,5 @@
-// The flight recorder through the public interface: what stands in a trace, on one rank and on several, while
-// operations run and after failures.
+// The flight recorder through the public interface: the contents of a trace, on one rank and on several,
+// during operations and after failures.
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,14 +19,14 @@
 extern "C" {
 #include "ranks.h"
 
-#include "cmocka_c.h"  // last: it defines fail() as a macro
+#include "cmocka_c.h"  // included last because it defines a macro fail()
 }
 
 namespace {
 
 using support::Json;
 
-constexpr size_t kCount = 24;  // elements of every buffer, also where it holds a part for each rank
+constexpr size_t kCount = 24;  // elements of every buffer, including those with a part for each rank
 
 std::string text_of(dsc_comm_t* comm) {
   std::string text;
@@ -45,7 +45,7 @@ std::string name_of(dsc_comm_t* comm) {
   return name;
 }
 
-// The entries of one group, oldest first.
+// Returns the entries of one group, oldest first.
 std::vector<Json> entries_of(const Json& trace, const std::string& group) {
   std::vector<Json> found;
   for (const Json& entry : trace.at("entries"))
@@ -57,7 +57,7 @@ int64_t time_at(const Json& entry, const char* name) {
   return entry.at(name).is_null() ? 0 : entry.at(name).get<int64_t>();
 }
 
-// Times that are known stand in their order, and before the dump.
+// Checks that known times are in order and before the dump.
 bool in_order(const Json& entry, int64_t dump_ns) {
   int64_t latest = time_at(entry, "time_created_ns");
   for (const char* name :
@@ -77,14 +77,13 @@ dsc_comm_t* split_off(rank_t* self, const char* name) {
   return dsc_comm_split(self->world, 0, 0, &options, &group) == DSC_OK ? group : nullptr;
 }
 
-// ---- every operation
-// ---------------------------------------------------------------------------------------
+// ---- every operation ----
 
 struct Wanted {
   const char* name;
   std::string input;   // sizes
   std::string output;  // sizes
-  const char* dtype;   // null: no data
+  const char* dtype;   // null: the operation has no data
   const char* op;
   int root;
   std::function<dsc_result_t(dsc_comm_t*)> call;
@@ -225,8 +224,7 @@ void all_fields_of_all_operations(void**) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, operations_body, nullptr), 0);
 }
 
-// ---- what the library does by itself; algorithms
-// ---------------------------------------------------------------
+// ---- operations of the library itself; algorithms ----
 
 std::vector<std::string> names(const std::vector<Json>& entries) {
   std::vector<std::string> list;
@@ -252,7 +250,7 @@ int internal_body(rank_t* self) {
   CHECK(self, entries[0].at("collective_seq_id") == 0 && entries[0].at("op_id") == 1);
   CHECK(self, entries[2].at("collective_seq_id") == 1 && entries[8].at("collective_seq_id") == 7);
   const char* const shared = self->size == 1 ? "local" : "zero_copy";
-  // By shares where every rank has a processor.
+  // "divided" and "claimed" are used where every rank has a processor.
   const Json& plainly = entries[8].at("algorithm");
   const bool is_staged = self->size == 1 ? plainly == "local" : plainly == "divided" || plainly == "claimed";
   CHECK(self, entries[7].at("algorithm") == shared);
@@ -262,7 +260,7 @@ int internal_body(rank_t* self) {
     CHECK(self, !algorithms.at(entry.at("algorithm").get<std::string>()).get<std::string>().empty());
   CHECK_OK(self, dsc_mem_free(memory));
   CHECK_OK(self, dsc_comm_destroy(group));
-  CHECK(self, entries_of(trace_of(self->world), "inner").empty());  // what is destroyed has no record
+  CHECK(self, entries_of(trace_of(self->world), "inner").empty());  // a destroyed group has no entries
   return 0;
 }
 
@@ -270,8 +268,7 @@ void the_librarys_own_operations_and_paths(void**) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, internal_body, nullptr), 0);
 }
 
-// ---- messages and work
-// ----------------------------------------------------------------------------------------
+// ---- messages and work ----
 
 int messages_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "pair");
@@ -290,7 +287,8 @@ int messages_body(rank_t* self) {
   for (dsc_work_t*& work : queued)
     CHECK_OK(self, dsc_all_reduce(group, value, other, 3, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, &work));
   if (self->rank == 0) {
-    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(queued[0], 1, nullptr));  // it has started then
+    // after this call the operation has started
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(queued[0], 1, nullptr));
     const std::vector<Json> waiting = entries_of(trace_of(group), "pair");
     CHECK(self, waiting.size() == 7 && waiting[4].at("state") == "started" && !waiting[4].at("retired"));
     CHECK(self,
@@ -327,10 +325,9 @@ int messages_body(rank_t* self) {
 
 void messages_and_queued_work(void**) { assert_int_equal(run_ranks(2, messages_body, nullptr), 0); }
 
-// ---- times of different ranks
-// ----------------------------------------------------------------------------------
+// ---- times of different ranks ----
 
-// Nobody meets before all have started, by anybody's clock.
+// An operation does not start moving data before all ranks have started it, by the clock of any rank.
 int clocks_body(rank_t* self) {
   constexpr size_t kRounds = 50;
   constexpr int64_t kToleranceNs = 200'000;
@@ -354,8 +351,7 @@ int clocks_body(rank_t* self) {
 
 void times_of_ranks_can_be_compared(void**) { assert_int_equal(run_ranks(3, clocks_body, nullptr), 0); }
 
-// ---- failures
-// ----------------------------------------------------------------------------------------------------
+// ---- failures ----
 
 int mismatch_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "doomed");
@@ -368,7 +364,7 @@ int mismatch_body(rank_t* self) {
   for (int i = 0; i < 5; ++i) CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(group, nullptr, nullptr));
   const Json trace = trace_of(group);
   const std::vector<Json> entries = entries_of(trace, "doomed");
-  CHECK(self, entries.size() == 2);  // those that were refused do not push out what matters
+  CHECK(self, entries.size() == 2);  // refused calls do not replace the important entries
   const Json& failed = entries[1];
   CHECK(self, failed.at("result") == "DSC_ERR_MISMATCH" && failed.at("state") == "started");
   CHECK(self, failed.at("retired") == true && failed.at("time_discovered_completed_ns").is_null());
@@ -383,14 +379,14 @@ int mismatch_body(rank_t* self) {
 
 void a_failed_operation_has_its_result(void**) { assert_int_equal(run_ranks(2, mismatch_body, nullptr), 0); }
 
-// 0: nothing is said of how long somebody did not arrive.
+// Returns 0 if the message does not say for how long a rank did not arrive.
 double seconds_in(const char* message) {
   const char* const words = " did not arrive within ";
   const char* const place = std::strstr(message, words);
   return place ? std::atof(place + std::strlen(words)) : 0;
 }
 
-// Who did not arrive is named with what it did instead.
+// A rank that did not arrive is named with what it did instead.
 int late_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "late");
   CHECK(self, group != nullptr);
@@ -423,12 +419,11 @@ int late_body(rank_t* self) {
 
 void time_outs_say_what_the_others_did(void**) { assert_int_equal(run_ranks(3, late_body, nullptr), 0); }
 
-// ---- reading while others write
-// ---------------------------------------------------------------------------------
+// ---- reading while others write ----
 
 constexpr int kEnough = 3;  // traces that each rank reads
 
-// `wrong` says what was found first.
+// Stores the first error in `wrong`.
 void read_traces(dsc_comm_t* comm, const std::atomic<bool>& stop, std::string& wrong,
                  std::atomic<int>& traces) {
   while (!stop.load()) {
@@ -459,7 +454,7 @@ int run_a_round(rank_t* self, int32_t enough, int32_t& all_enough) {
   return 0;
 }
 
-// The ranks go on until all readers have had their share.
+// The ranks continue until all readers have read enough traces.
 int load_body(rank_t* self) {
   const int rounds = scaled_repetitions(2000, 16, 100);
   std::atomic<bool> stop{false};
@@ -478,8 +473,7 @@ int load_body(rank_t* self) {
 
 void traces_are_whole_under_load(void**) { assert_int_equal(run_ranks(2, load_body, nullptr), 0); }
 
-// ---- settings
-// ---------------------------------------------------------------------------------------------------
+// ---- settings ----
 
 int ring_body(rank_t* self) {
   const size_t room = *static_cast<const size_t*>(self->arg);
@@ -539,7 +533,7 @@ void the_environment_names_a_folder(void**) {
   setenv("DSC_TRACE_DIR", folder.c_str(), 1);
   assert_int_equal(run_ranks(2, folder_body, &folder), 0);
   unsetenv("DSC_TRACE_DIR");
-  assert_int_equal(rmdir(folder.c_str()), 0);  // and nothing else was left in it
+  assert_int_equal(rmdir(folder.c_str()), 0);  // fails if the folder is not empty
   assert_int_equal(rmdir(top), 0);
 }
 

@@ -1,4 +1,4 @@
-/* DSC_TUNING: any value gives the same bytes, a wrong one is an error, ranks must agree. */
+/* DSC_TUNING: every value gives the same bytes, a wrong value is an error, and the ranks must agree. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static const char* const extremes[] = {
 
 static void set_tuning(const char* text) { setenv("DSC_TUNING", text, 1); }
 
-/* The same operations for every setting; each is compared with the reference, byte by byte. */
+/* Runs the same operations for every setting and compares them with the reference, byte by byte. */
 static int operations_body(rank_t* self) {
   static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_BF16, DSC_DTYPE_F64, DSC_DTYPE_U8};
   arena_t arena;
@@ -149,7 +149,7 @@ static int differing_body(rank_t* self) {
   return 0;
 }
 
-/* Threads have one environment. */
+/* Ranks that are threads share one environment. */
 static void ranks_must_agree(void** state) {
   (void)state;
   if (!ranks_are_processes()) skip();

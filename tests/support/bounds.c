@@ -5,12 +5,12 @@
 
 #include "reference.h"
 
-/* Elements repeat after so many, see reference.c. */
+/* Elements repeat after this number of elements, see reference.c. */
 enum { PERIOD = 4099 };
 
 typedef struct format {
-  double unit;  /* roundoff: half of the distance of neighbours, of numbers in [1, 2) */
-  double least; /* half of the least number above zero */
+  double unit;  /* the roundoff: half of the distance between neighboring numbers in [1, 2) */
+  double least; /* half of the smallest number above zero */
   double most;
 } format_t;
 
@@ -35,17 +35,17 @@ bool has_bounds(dsc_op_t op, dsc_dtype_t dtype) {
   return op_is_offered(DSC_OP_AVG, dtype) && (op == DSC_OP_SUM || op == DSC_OP_PROD || op == DSC_OP_AVG);
 }
 
-/* Every rounding multiplies by 1 + d with |d| <= unit, so k of them on the way of each input change a sum by
- * at most ((1 + unit)^k - 1) times the sum of magnitudes. A sum of n makes n - 1 on the longest way, in any
- * order. An average makes two more where inputs are multiplied by a rounded 1/n first. Sums are exact where
- * they are too small to be normal; products are off there by `least`, times what they are multiplied with
- * later. */
+/* Every rounding multiplies by 1 + d with |d| <= unit. So k roundings on the way of each input change a sum
+ * by at most ((1 + unit)^k - 1) times the sum of magnitudes. The longest way in a sum of n inputs has n - 1
+ * roundings, in any order. An average has two more if the inputs are first multiplied by a rounded 1/n. Sums
+ * that are too small to be normal are exact. Such products have an error of `least`, times the later factors.
+ */
 static double bound_of(const format_t* format, dsc_op_t op, int32_t n, double magnitude) {
   const int32_t roundings = op == DSC_OP_AVG ? n + 1 : n - 1;
   double bound = magnitude * expm1(roundings * log1p(format->unit));
   if (op == DSC_OP_AVG) bound += n * format->least;
   if (op == DSC_OP_PROD && n > 1) bound += (n - 1) * format->least * pow(4, n - 2); /* inputs are below 4 */
-  return bound * (1 + 0x1p-9); /* long double rounds as well */
+  return bound * (1 + 0x1p-9); /* because long double rounds as well */
 }
 
 typedef struct expected {
@@ -55,7 +55,7 @@ typedef struct expected {
 
 static void expect_period(expected_t* expected, dsc_dtype_t dtype, dsc_op_t op, uint64_t seed, int32_t n) {
   const format_t format = format_of(dtype);
-  static const size_t bytes = sizeof(double); /* of the largest element */
+  static const size_t bytes = sizeof(double); /* the size of the largest element */
   char* inputs = malloc((size_t)n * PERIOD * bytes);
   if (inputs == NULL) abort();
   for (int32_t r = 0; r < n; ++r)

@@ -1,5 +1,5 @@
-/* What a reduction of floating-point numbers may give, whatever the order of its operations and where it
- * rounds: computed in long double, with a bound for each element. NCCL promises no bits. */
+/* The allowed results of a floating-point reduction, for any order of operations and any place of rounding.
+ * They are computed in long double, with a bound for each element. NCCL does not promise exact bits. */
 #ifndef TESTS_SUPPORT_BOUNDS_H
 #define TESTS_SUPPORT_BOUNDS_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Maxima, minima and integers leave no choice. */
+/* False for maxima, minima and integers, whose results must be exact. */
 bool has_bounds(dsc_op_t op, dsc_dtype_t dtype);
 
 typedef struct stray {
@@ -16,8 +16,8 @@ typedef struct stray {
   double came, expected, bound;
 } stray_t;
 
-/* The result of reduce_reference() with the same arguments, or how the first element differs that is too far
- * off. */
+/* Compares with the result of reduce_reference() for the same arguments. If it returns false, `stray`
+ * describes the first element that is out of bounds. */
 bool is_within_bounds(const void* result, size_t first, size_t count, dsc_dtype_t dtype, dsc_op_t op,
                       uint64_t seed, int32_t n, stray_t* stray);
 

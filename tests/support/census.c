@@ -25,7 +25,8 @@ static int count_shared_maps(void) {
   return count;
 }
 
-/* Ranks that are threads take turns: each would count the descriptor by which another reads. */
+/* Ranks that are threads count one after another. Otherwise one would count the descriptor that another one
+ * opens to count. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 census_t take_census(void) {

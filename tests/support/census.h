@@ -1,11 +1,11 @@
-/* What a process holds: to see that nothing stays behind. */
+/* The resources that a process holds, to check that nothing is left behind. */
 #ifndef TESTS_SUPPORT_CENSUS_H
 #define TESTS_SUPPORT_CENSUS_H
 
 typedef struct census {
   int descriptors;
   int threads;
-  int maps; /* of shared memory */
+  int maps; /* mappings of shared memory */
 } census_t;
 
 census_t take_census(void);

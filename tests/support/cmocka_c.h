@@ -1,4 +1,4 @@
-/* CMocka wants these before it. */
+/* cmocka.h needs these headers before it. */
 #ifndef TESTS_SUPPORT_CMOCKA_C_H
 #define TESTS_SUPPORT_CMOCKA_C_H
 
@@ -7,6 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h> /* after the others */
+#include <cmocka.h> /* included after the others */
 
 #endif /* TESTS_SUPPORT_CMOCKA_C_H */

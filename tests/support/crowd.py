@@ -1,4 +1,4 @@
-"""Many ranks of one world in a few processes: build/tests/unit/join_crowd, one line at a time."""
+"""Many ranks of one world in a few processes: runs build/tests/unit/join_crowd and talks to it line by line."""
 
 import json
 import os
@@ -11,8 +11,10 @@ LIMIT_S = 60
 
 
 class Crowd:
-    """The ranks from `first` on, of `world`. With per_host 0 they are on this host, otherwise on made-up ones.
-    `start` runs a program as subprocess.Popen does."""
+    """The ranks of `world` from `first` on. With per_host 0 they are on this host, otherwise on simulated hosts.
+
+    `start` runs a program like subprocess.Popen.
+    """
 
     def __init__(self, world, first, count, host, port, token, per_host=0, timeout_s=120, start=subprocess.Popen, **variables):
         environment = {name: value for name, value in os.environ.items() if name not in ("DSC_TOKEN", "DSC_HOST_ID")}
@@ -23,7 +25,7 @@ class Crowd:
         assert self.process.stdout.readline() == "ready\n"
 
     def say(self):
-        """First: go. Later: how much did you use?"""
+        """The first call starts the ranks. Later calls ask for the resources used."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
@@ -31,11 +33,11 @@ class Crowd:
         return json.loads(self.process.stdout.readline())
 
     def end(self):
-        """Its ranks leave. What it logged."""
+        """Lets the ranks leave. Returns what they logged."""
         return self.process.communicate(timeout=LIMIT_S)[1]
 
 
 def split(world, processes):
-    """(first, count) of all ranks but 0."""
+    """Returns (first, count) for each process, for all ranks except 0."""
     bounds = [1 + (world - 1) * i // processes for i in range(processes + 1)]
     return [(a, b - a) for a, b in zip(bounds, bounds[1:]) if b > a]

@@ -1,3 +1,3 @@
-/* Stands for a libpmix from before the oldest that is understood. A fake: it can do nothing else. */
+/* A fake libpmix that is older than the oldest supported version. It can do nothing else. */
 const char* PMIx_Get_version(void);
 const char* PMIx_Get_version(void) { return "fake PMIx 2.2.5"; }

@@ -50,7 +50,7 @@ static void load(void) {
     driver.trouble = "no CUDA driver";
     return;
   }
-  *(void**)&driver.misuses = dlsym(library, "fake_gpu_misuses"); /* only the fake one has it */
+  *(void**)&driver.misuses = dlsym(library, "fake_gpu_misuses"); /* only the fake driver has it */
   *(void**)&driver.init = need(library, "cuInit");
   *(void**)&driver.device_get_count = need(library, "cuDeviceGetCount");
   *(void**)&driver.device_get = need(library, "cuDeviceGet");
@@ -161,7 +161,8 @@ void* gpu_stream(void) {
 void gpu_stream_free(void* stream) { driver.stream_destroy(stream); }
 
 bool gpu_begin_capture(void* stream) {
-  return went_well(driver.begin_capture(stream, 1), "cuStreamBeginCapture"); /* of this thread alone */
+  /* a capture of this thread only */
+  return went_well(driver.begin_capture(stream, 1), "cuStreamBeginCapture");
 }
 
 void* gpu_end_capture(void* stream) {

@@ -1,5 +1,6 @@
-/* The device of a test's rank, by CUDA's driver, or the fake one, found as the library finds it. With
- * DSC_TEST_DEVICE=1 ranks of ranks.h are bound to devices, and plain buffers of traffic.h lie there. */
+/* The device of a test's rank, through CUDA's driver or the fake driver, found as the library finds it. With
+ * DSC_TEST_DEVICE=1 the ranks of ranks.h are bound to devices, and the plain buffers of traffic.h are in
+ * device memory. */
 #ifndef TESTS_SUPPORT_GPU_H
 #define TESTS_SUPPORT_GPU_H
 
@@ -9,39 +10,43 @@
 
 bool gpu_wanted(void);
 
-/* Not the fake driver. What NCCL gives then is right within bounds, not to the bit, and wants aligned memory.
+/* Returns true if the driver is not the fake one. The results of a real NCCL are only correct within bounds,
+ * and it needs aligned memory.
  */
 bool gpu_is_real(void);
 
-/* What this process has used wrongly so far, as the fake driver and NCCL saw it; 0 on a real device. */
+/* Returns how many wrong uses the fake driver and the fake NCCL have found in this process; 0 on a real
+ * device. */
 int gpu_misuses(void);
 
-/* Number of devices, asked for by a child: a process that has touched CUDA can have none that use it. */
+/* Returns the number of devices, which a child process counts. After a process has used CUDA, its children
+ * cannot use it. */
 int gpu_count_apart(void);
 
-/* Number of devices; 0 with a reason in `why` when there is no driver. */
+/* Returns the number of devices, or 0 and a reason in `why` if there is no driver. */
 int gpu_count(const char** why);
 
-/* The calling thread works on a device from now on. False: a call failed; gpu_trouble() says which. */
+/* Makes the calling thread use a device. Returns false if a call failed; gpu_trouble() says which. */
 bool gpu_bind(int device);
 const char* gpu_trouble(void);
 
-void* gpu_alloc(size_t bytes); /* zeroed; NULL: see gpu_trouble() */
+void* gpu_alloc(size_t bytes); /* zeroed memory; NULL after an error, see gpu_trouble() */
 void gpu_free(void* memory);
 bool gpu_upload(void* to, const void* from, size_t bytes);
 bool gpu_download(void* to, const void* from, size_t bytes);
 
-/* On a stream, between places of the device; only put there. */
+/* Starts a copy between two addresses of the device on a stream. */
 bool gpu_copy(void* to, const void* from, size_t bytes, void* stream);
 
-/* What was put on the default stream, or on another one, is over. */
+/* Waits until all work on the stream has ended. NULL is the default stream. */
 bool gpu_synchronize(void* stream);
 
-/* A stream of its own; NULL: see gpu_trouble(). */
+/* Returns a new stream, or NULL after an error, see gpu_trouble(). */
 void* gpu_stream(void);
 void gpu_stream_free(void* stream);
 
-/* What comes on the stream until the end is recorded, and run by gpu_run_graph(). NULL, false: see above. */
+/* Records the work on the stream until gpu_end_capture(). gpu_run_graph() runs it. After an error they return
+ * false or NULL, see gpu_trouble(). */
 bool gpu_begin_capture(void* stream);
 void* gpu_end_capture(void* stream);
 bool gpu_run_graph(void* graph, void* stream);

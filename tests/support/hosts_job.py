@@ -1,5 +1,7 @@
-"""Jobs whose ranks are on several hosts. Hosts are told apart by DSC_HOST_ID, or by the network namespaces that a
-test has made."""
+"""Jobs whose ranks are on several hosts.
+
+The hosts are simulated by DSC_HOST_ID, or are network namespaces of a test.
+"""
 
 import jobs
 import netns
@@ -17,7 +19,7 @@ def equal(got, expected, *what):
 
 
 class Job(jobs.Job):
-    """Rank i on host placement[i]."""
+    """Rank i is on host placement[i]."""
 
     def __init__(self, code, placement, hosts=None, command=None, **variables):
         super().__init__(len(placement), code, command, hosts, **variables)

@@ -1,4 +1,4 @@
-"""Ranks of one world as processes: on this machine, or on hosts that a test has made (netns.py)."""
+"""Ranks of one world as processes, on this machine or on hosts that a test has made (netns.py)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from netns import Hosts
 
 TOKEN = "5e" * 32
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
-FIXED_PORT = 29500  # a host that a test has made has all of its own
-LIMIT_S = 60  # for one run on a busy machine
+FIXED_PORT = 29500  # a host that a test has made uses none of its ports
+LIMIT_S = 60  # the time limit of one run on a busy machine
 
 
 def free_port() -> int:
-    """Not one that a connection of another test may be given before a server takes it."""
+    """Returns a port that a connection of another test is unlikely to get before a server takes it."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket(socket.AF_INET6) as probe:
@@ -31,12 +31,12 @@ def free_port() -> int:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's, without what a launcher or an earlier job may have left there."""
+    """Returns this process's environment without variables of a launcher or of an earlier job."""
     return {name: value for name, value in os.environ.items() if name not in LAUNCHERS} | variables
 
 
-# For the code of a rank: returns when that many ranks have come here, without the library. Who dies or leaves then takes
-# nothing away from one that has not seen yet that the operation before is done.
+# For the code of a rank: returns when `ranks` ranks have reached this line, without using the library. A rank that then
+# dies or leaves does not disturb a rank that has not yet noticed the end of the last operation.
 MEET = """
 def meet(name, ranks):
     import os, pathlib, time
@@ -50,7 +50,7 @@ def meet(name, ranks):
 
 
 class Job:
-    """`size` ranks that find each other through TCP; each runs `code`, or `command`."""
+    """`size` ranks that find each other through TCP. Each runs `code`, or `command`."""
 
     def __init__(self, size: int, code: str = "", command: Optional[Sequence[str]] = None, hosts: Optional[Hosts] = None, **variables: str):
         self.size, self.hosts = size, hosts
@@ -83,12 +83,12 @@ class Job:
         return self
 
     def place(self, hosts: Sequence[int]) -> Job:
-        """Rank i on host hosts[i]; where all are this machine, DSC_HOST_ID tells them apart."""
+        """Puts rank i on host hosts[i]. If all are this machine, DSC_HOST_ID makes them look like different hosts."""
         for rank, host in enumerate(hosts):
             own = {} if self.hosts else {"DSC_HOST_ID": f"host{host}"}
             self.start(rank, host, LOCAL_WORLD_SIZE=str(hosts.count(host)), **own)
         return self
 
     def finish(self) -> list[str]:
-        """What each rank printed, in the order in which they were started."""
+        """Returns what each rank printed, in the order in which the ranks were started."""
         return [rank.communicate(timeout=LIMIT_S)[0].strip() for rank in self.ranks]

@@ -175,7 +175,7 @@ Json& Json::operator[](const std::string& name) {
 
 void Json::push_back(Json value) {
   if (is_null()) kind_ = Kind::kArray;
-  array_values();  // or it throws
+  array_values();  // throws if it is not a list
   values_.push_back(std::move(value));
 }
 

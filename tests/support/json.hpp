@@ -1,5 +1,5 @@
-// JSON for tests. The library behind it costs a compiler seconds in every program that includes it; its
-// header is read by json.cpp alone. What is missing or of another kind throws a JsonError, which says where.
+// JSON for tests. The JSON library costs compile time of seconds in every program that includes it, so only
+// json.cpp does. A missing value or a value of another kind throws a JsonError, which names its position.
 #pragma once
 
 #include <compare>
@@ -70,7 +70,7 @@ class Json {
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_number() const { return kind_ >= Kind::kNegative && kind_ <= Kind::kReal; }
 
-  // Of lists and objects; null has none.
+  // The size of a list or an object; null has size 0.
   size_t size() const;
   bool empty() const { return size() == 0; }
   bool contains(const std::string& name) const;
@@ -79,8 +79,8 @@ class Json {
   const Json& operator[](size_t position) const { return at(position); }
   Json& operator[](size_t position) { return const_cast<Json&>(at(position)); }
   const Json& operator[](const std::string& name) const { return at(name); }
-  Json& operator[](const std::string& name);  // a new name's value is null
-  // Templates: of a plain pointer, 0 is one too.
+  Json& operator[](const std::string& name);  // a new name gets the value null
+  // These are templates because a literal 0 would also match a plain pointer.
   template <std::same_as<char> Char>
   const Json& operator[](const Char* name) const {
     return at(std::string(name));
@@ -101,7 +101,7 @@ class Json {
     read(value);
     return value;
   }
-  // The default where there is no such name.
+  // Returns the default if there is no such name.
   template <typename T>
   T value(const std::string& name, const T& otherwise) const {
     const Json* const found = find(name);
@@ -118,7 +118,7 @@ class Json {
   requires JsonNumber<T> || std::same_as<T, bool>
   operator T() const { return get<T>(); }
 
-  // Numbers are equal by value; the order of names does not matter.
+  // Numbers are compared by value. The order of names does not matter.
   bool operator==(const Json& other) const;
   template <typename T>
   bool operator==(const T& other) const {
@@ -131,7 +131,7 @@ class Json {
 
  private:
   enum class Kind { kNull, kFalse, kTrue, kNegative, kNatural, kReal, kString, kArray, kObject };
-  struct Tree;  // of the library
+  struct Tree;  // a tree of the JSON library
 
   void set_bool(bool value) { kind_ = value ? Kind::kTrue : Kind::kFalse; }
   void set_negative(int64_t value);
@@ -171,7 +171,7 @@ class Json {
   };
   std::string text_;
   std::vector<Json> values_;     // of a list
-  std::vector<Member> members_;  // in their order
+  std::vector<Member> members_;  // of an object, in their order
 };
 
 struct Json::Member {

@@ -1,4 +1,4 @@
-/* Mappings with their options as arguments, for tests that try many of them. */
+/* Calls of mappings with their options as arguments, for tests that try many options. */
 #ifndef MAP_CALLS_H
 #define MAP_CALLS_H
 

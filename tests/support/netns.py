@@ -1,12 +1,12 @@
-"""Hosts for tests: network namespaces on one private bridge, so that nothing of this machine's network is touched.
+"""Hosts for tests: network namespaces on one private bridge, so that the network of this machine is not touched.
 
     with netns.Hosts(2) as hosts:
         server = hosts.run(0, [program, hosts.address(0)])
-        hosts.cut(1)    # as if somebody pulled the cable: both ends go silent
+        hosts.cut(1)    # as if the cable was unplugged: neither end is notified
         hosts.join(1)
 
-Namespaces live as long as a process in them: a shell that ends when its standard input does, so that nothing stays
-behind even if the test is killed. Where they are not allowed, unavailable() says why.
+A namespace exists as long as a process in it: a shell that ends with its standard input. So nothing is left behind even
+if the test is killed. Where namespaces are not allowed, unavailable() returns the reason.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import subprocess
 from types import TracebackType
 from typing import IO, Any, Optional, Sequence
 
-LIMIT_S = 20  # for each step of building and taking down
+LIMIT_S = 20  # for each step of creating and removing the hosts
 
 
 class Unavailable(Exception):
-    """This machine allows no network namespaces; the text says why."""
+    """This machine does not allow network namespaces. The text gives the reason."""
 
 
 class _Namespace:
-    """A network namespace, and the shell that keeps it."""
+    """A network namespace, and the shell that keeps it alive."""
 
     def __init__(self, inside: Sequence[str], unshare: Sequence[str]):
         script = "ip link set lo up && echo ready && exec cat"
@@ -36,7 +36,7 @@ class _Namespace:
             self._keeper = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         except FileNotFoundError as error:
             raise Unavailable(f"{error.filename} is missing (Debian: iproute2, util-linux)") from error
-        self.pid = self._keeper.pid  # all of these commands replace themselves by the next one
+        self.pid = self._keeper.pid  # each of these commands replaces itself by the next one
         if _pipe(self._keeper.stdout).readline() != "ready\n":
             raise Unavailable(_pipe(self._keeper.stderr).read().strip() or "no namespace, for no reason given")
 
@@ -51,7 +51,7 @@ def _pipe(pipe: Optional[IO[str]]) -> IO[str]:
 
 @functools.lru_cache(maxsize=None)
 def _own_user() -> bool:
-    """Whether a namespace of users is needed besides: for everybody but root, and where root may not do without."""
+    """Returns whether a user namespace is also needed: for ordinary users, and where root has too few rights."""
     if os.geteuid() != 0:
         return True
     try:
@@ -63,7 +63,7 @@ def _own_user() -> bool:
 
 @functools.lru_cache(maxsize=None)
 def unavailable() -> Optional[str]:
-    """Why there can be no hosts here; None if there can."""
+    """Returns why hosts cannot be made here, or None if they can."""
     try:
         with Hosts(1):
             return None
@@ -72,12 +72,12 @@ def unavailable() -> Optional[str]:
 
 
 class Hosts:
-    """Hosts 0 to count - 1; all reach each other at address(i) and address6(i)."""
+    """Hosts 0 to count - 1. They reach each other at address(i) and address6(i)."""
 
     def __init__(self, count: int):
         assert 1 <= count <= 250
         self._count = count
-        self._namespaces: list[_Namespace] = []  # the bridge's, then one of each host
+        self._namespaces: list[_Namespace] = []  # first that of the bridge, then one for each host
         self._processes: list[subprocess.Popen[Any]] = []
 
     def __enter__(self) -> Hosts:
@@ -98,26 +98,28 @@ class Hosts:
         return f"fd77::{host + 1:x}"
 
     def run(self, host: int, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Starts a program, with Popen's options; its process id is the program's own. What still runs in the end,
-        with all that it started, is killed."""
+        """Starts a program with Popen's options. The process id is that of the program itself.
+
+        In the end the program and all processes that it started are killed.
+        """
         process = subprocess.Popen([*self._enter(host + 1), *argv], start_new_session=True, **popen)
         self._processes.append(process)
         return process
 
     def cut(self, host: int) -> None:
-        """Nothing reaches this host any more, and nothing leaves it; neither end is told."""
+        """From now on no packet reaches or leaves this host. Neither end is notified."""
         self._ip(0, f"link set port{host} nomaster")
 
     def join(self, host: int) -> None:
-        """The opposite of cut()."""
+        """Reverses cut()."""
         self._ip(0, f"link set port{host} master bridge")
 
     def take_ipv6(self, host: int) -> None:
-        """This host has IPv4 only from now on."""
+        """Removes IPv6, so that this host has only IPv4."""
         self._ip(host + 1, f"address del {self.address6(host)}/64 dev eth0")
 
     def take_ipv4_loopback(self, host: int) -> None:
-        """This host has ::1 alone from now on."""
+        """Removes the IPv4 loopback address, so that this host has only ::1."""
         self._ip(host + 1, "address del 127.0.0.1/8 dev lo")
 
     def _build(self) -> None:
@@ -157,7 +159,8 @@ class Hosts:
     def _close(self) -> None:
         for process in self._processes:
             try:
-                os.killpg(process.pid, signal.SIGKILL)  # its own session, which keeps the number while it has members
+                # the session of the program, whose number stays reserved while it has members
+                os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         for process in self._processes:

@@ -20,7 +20,7 @@
 
 enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, MEETING_MS = 60000, SKIPPED = 77 };
 
-/* Of all ranks, also where they are processes. */
+/* Shared by all ranks, also by ranks that are processes. */
 struct ranks_shared {
   atomic_int arrivals;
   atomic_llong number;
@@ -45,7 +45,8 @@ typedef struct rank_run {
 bool ranks_are_processes(void) {
   const char* value = getenv("DSC_TEST_RANKS");
   if (value != NULL) return strcmp(value, "processes") == 0;
-  return gpu_wanted() && gpu_is_real() && gpu_count_apart() < RANKS_MAX; /* they may have to share */
+  /* because processes may have to share devices */
+  return gpu_wanted() && gpu_is_real() && gpu_count_apart() < RANKS_MAX;
 }
 
 size_t test_scale(void) {
@@ -100,7 +101,7 @@ int rank_expect_result(rank_t* self, const char* file, int line, const char* cal
                    dsc_result_name(came), dsc_result_name(expected), dsc_last_error_message());
 }
 
-/* Not worth to be waited for: a rank that is to come has failed. */
+/* Waiting is useless if a rank that has not arrived yet has failed. */
 static bool somebody_failed(const rank_t* self) {
   for (int32_t i = 0; i < self->size; ++i)
     if (self->shared->failures[i][0] != 0) return true;
@@ -126,7 +127,7 @@ int ranks_await(rank_t* self, int64_t wanted) {
   return 0;
 }
 
-/* NCCL takes ranks of one host for one device each; those of different host ids may share one. */
+/* NCCL accepts only one rank per device on a host. Ranks with different host ids may share a device. */
 static void wish_for_device(rank_t* self) {
   const char* why = NULL;
   const int devices = gpu_count(&why);
@@ -149,7 +150,8 @@ static int hosts(void) {
 
 static void default_options(rank_t* self, const job_t* job) {
   dsc_init_options_init(&self->options, sizeof self->options);
-  if (hosts() == 1) { /* else they are in the environment, where the number of ranks per host is */
+  /* with several hosts these are in the environment, together with the number of ranks per host */
+  if (hosts() == 1) {
     self->options.rank = self->rank;
     self->options.world_size = self->size;
   }
@@ -161,7 +163,7 @@ static void default_options(rank_t* self, const job_t* job) {
   if (job->options != NULL) job->options(self);
 }
 
-/* A failed rank leaves at once, so that the others do not wait for it. */
+/* A failed rank leaves immediately, so that the other ranks do not wait for it. */
 static int run_in_world(rank_t* self, const job_t* job) {
   CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
   if (job->body(self) != 0) {
@@ -185,7 +187,7 @@ static void* rank_thread(void* opaque) {
   return NULL;
 }
 
-/* A rank that does not come back keeps its memory busy: nothing but the end of the process helps. */
+/* A rank that does not return keeps using its memory. Only the end of the process helps. */
 static void give_up(const rank_run_t* runs, int32_t rank) {
   fprintf(stderr, "rank %d of %d did not come back within %d s\n", rank, runs[rank].rank.size,
           PATIENCE_MS / 1000);
@@ -223,7 +225,7 @@ static int await_child(rank_run_t* run, int64_t deadline_ms) {
 
 bool ranks_are_on_several_hosts(void) { return hosts() > 1; }
 
-/* Of this moment: nobody else is likely to take it before the ranks do. */
+/* Returns a free port. No other program is likely to take it before the ranks do. */
 static uint16_t free_port(void) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t length = sizeof address;
@@ -277,7 +279,7 @@ static void run_processes(rank_run_t* runs, int32_t size) {
   for (int32_t i = 0; i < size; ++i) runs[i].failed = await_child(&runs[i], deadline_ms);
 }
 
-/* A driver that is named has to work. */
+/* If a driver is named, it must work. */
 static void need_devices(void) {
   if (!gpu_wanted() || getenv("DSC_CUDA_LIBRARY") != NULL || gpu_count_apart() > 0) return;
   fprintf(stderr, "skipped: DSC_TEST_DEVICE is set, and there is no CUDA device (nor a fake one)\n");

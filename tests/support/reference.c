@@ -45,7 +45,8 @@ static float float_of(uint32_t bits) {
 
 static float bf16_to_float(uint16_t half) { return float_of((uint32_t)half << 16); }
 
-/* Towards zero first; then up, when what was cut is more than half of a unit, or half and the code is odd. */
+/* First cuts towards zero. Then rounds up if the cut part is more than half a unit, or is half a unit and the
+ * code is odd. */
 static uint16_t float_to_bf16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t below = bits & 0xffff0000u;
@@ -67,7 +68,7 @@ static float f16_to_float(uint16_t half) {
   return half >> 15 ? -value : value;
 }
 
-/* The distance of neighbours at the value's magnitude is 2^step; nearbyint rounds to nearest even. */
+/* The distance between neighbors at the value's magnitude is 2^step. nearbyint rounds to nearest even. */
 static uint16_t float_to_f16(float value) {
   const uint16_t sign = (uint16_t)(float_bits(value) >> 31 << 15);
   const float magnitude = fabsf(value);
@@ -77,16 +78,16 @@ static uint16_t float_to_f16(float value) {
   frexpf(magnitude, &exponent); /* magnitude = f x 2^exponent, f in [0.5, 1) */
   const int step = exponent - 11 < -24 ? -24 : exponent - 11;
   const unsigned units = (unsigned)nearbyintf(ldexpf(magnitude, -step));
-  /* Units of 2^-24 are the code itself below 2^-14; above, the exponent counts the doublings. */
+  /* Below 2^-14 the number of units of 2^-24 is the code itself. Above, the exponent counts the doublings. */
   if (step == -24) return (uint16_t)(sign | units);
   return (uint16_t)(sign | (((unsigned)(step + 24) << 10) + units));
 }
 
-/* How many bits of the fraction an 8-bit float stores, and the exponent of its smallest unit. */
+/* Returns how many bits of the fraction an 8-bit float stores, and the exponent of its smallest unit. */
 static int f8_stored(dsc_dtype_t dtype) { return dtype == DSC_DTYPE_F8E4M3 ? 3 : 2; }
 static int f8_unit(dsc_dtype_t dtype) { return dtype == DSC_DTYPE_F8E4M3 ? -9 : -16; }
 
-/* Of numbers only, neither infinity nor NaN. */
+/* Only for numbers, not for infinity or NaN. */
 static float f8_to_float(uint8_t code, dsc_dtype_t dtype) {
   const int stored = f8_stored(dtype), one = 1 << stored;
   const int exponent = (code & 127) >> stored, fraction = code & (one - 1);
@@ -95,11 +96,11 @@ static float f8_to_float(uint8_t code, dsc_dtype_t dtype) {
   return code >> 7 ? -value : value;
 }
 
-/* As float_to_f16. Beyond the largest number lies infinity, in E4M3 NaN, which has no sign. */
+/* Like float_to_f16(). Beyond the largest number follows infinity, or in E4M3 NaN, which has no sign. */
 static uint8_t float_to_f8(float value, dsc_dtype_t dtype) {
   const int stored = f8_stored(dtype), unit = f8_unit(dtype);
   const unsigned beyond = dtype == DSC_DTYPE_F8E4M3 ? 0x7f : 0x7c;
-  int exponent = unit; /* of zero */
+  int exponent = unit; /* the exponent of zero */
   if (value != 0) frexpf(value, &exponent);
   const int step = exponent - 1 - stored < unit ? unit : exponent - 1 - stored;
   const unsigned units = (unsigned)nearbyintf(ldexpf(fabsf(value), -step));
@@ -150,12 +151,12 @@ double load_real(const void* elements, size_t i, dsc_dtype_t dtype) {
 
 static uint64_t load_integer(const void* elements, size_t i, size_t bytes, int is_signed) {
   uint64_t value = 0;
-  memcpy(&value, (const char*)elements + bytes * i, bytes); /* little endian */
+  memcpy(&value, (const char*)elements + bytes * i, bytes); /* works because the machine is little-endian */
   if (is_signed && bytes < 8 && value >> (8 * bytes - 1) != 0) value |= ~(uint64_t)0 << (8 * bytes);
   return value;
 }
 
-/* Both signs, magnitudes within [1/4, 4): sums and products round, and f32 never overflows. */
+/* Both signs, magnitudes within [1/4, 4): sums and products need rounding, and f32 never overflows. */
 static double real_value(uint64_t random) {
   const uint64_t bits = (random & 4) << 61 | (1021 + (random & 3)) << 52 | random >> 12;
   double value;
@@ -163,7 +164,7 @@ static double real_value(uint64_t random) {
   return value;
 }
 
-/* Elements repeat after a prime number of them, so no misplaced block of the library's can look right. */
+/* Elements repeat after a prime number of elements, so that a misplaced block always looks wrong. */
 enum { PERIOD = 4099 };
 
 typedef unsigned char period_t[PERIOD * 8];

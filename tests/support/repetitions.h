@@ -1,6 +1,6 @@
 /*
- * How often tests repeat what they repeat: kills, rounds of a soak, random cases. DSC_TEST_REPETITIONS says
- * how many hundredths of the usual counts; 100 if it is not set. repetitions.py is the same for Python.
+ * How often tests repeat things such as kills, rounds of a soak test, and random cases. DSC_TEST_REPETITIONS
+ * is a percentage of the usual counts; the default is 100. repetitions.py does the same for Python.
  */
 #ifndef TESTS_SUPPORT_REPETITIONS_H
 #define TESTS_SUPPORT_REPETITIONS_H
@@ -19,7 +19,7 @@ static inline long test_repetitions_percent(void) {
   exit(2);
 }
 
-/* The usual count, scaled, but at least the one with which the test still says what it should. */
+/* Scales the usual count, but returns at least the smallest count with which the test makes sense. */
 static inline int test_repetitions(int usual, int least) {
   const long long wanted = (long long)usual * test_repetitions_percent() / 100;
   return wanted > INT_MAX ? INT_MAX : wanted > least ? (int)wanted : least;

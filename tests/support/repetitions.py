@@ -1,4 +1,4 @@
-"""How often tests repeat what they repeat, as repetitions.h says it for C and C++."""
+"""How often tests repeat things. The same rule for C and C++ is in repetitions.h."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 
 def repetitions(usual: int, least: int) -> int:
-    """The usual count, scaled by DSC_TEST_REPETITIONS, but at least the one with which the test still says what it should."""
+    """Scales the usual count by DSC_TEST_REPETITIONS, but returns at least the smallest count with which the test makes
+    sense."""
     text = os.environ.get("DSC_TEST_REPETITIONS") or "100"
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise ValueError(f"DSC_TEST_REPETITIONS is {text!r}, expected hundredths from 1 to 1000000")

@@ -1,4 +1,4 @@
-"""A small network and its optimizers in numpy, trained with replicas or with shards of them, to compare bits."""
+"""A small network and its optimizers in numpy, trained with replicas or with shards, to compare the bits."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def batch(rank, step, micro=0):
 
 
 def forward(layer, x, w, b):
-    """The activations after a layer; copies, so that nothing depends on where a parameter stands."""
+    """Returns the activations after a layer. Works on copies, so that the alignment of a parameter does not matter."""
     y = x @ w.copy() + b
     return y if layer == 2 else np.tanh(y)
 
 
 def backward(layer, x, y, w, gradient):
-    """The gradients of a layer's input, weight and bias."""
+    """Returns the gradients of a layer's input, weight and bias."""
     if layer != 2:
         gradient = gradient * (1 - y * y)
     return gradient @ w.copy().T, x.T @ gradient, gradient.sum(0)
@@ -63,7 +63,7 @@ OPTIMIZERS = {"sgd": Sgd, "adam": Adam}
 
 
 def all_gradients(params, x, target):
-    """Of replicas; the gradient of each parameter."""
+    """Returns the gradient of each parameter of a replica."""
     activations = [x]
     for layer in range(3):
         activations.append(forward(layer, activations[-1], params[2 * layer], params[2 * layer + 1]))
@@ -76,7 +76,10 @@ def all_gradients(params, x, target):
 
 
 def replicated(world, optimizer, shard_size=0, steps=STEPS):
-    """The parameters after training with BucketReducer; with a shard_size, sums are made in groups and then of groups."""
+    """Returns the parameters after training with BucketReducer.
+
+    With a shard_size, sums are made inside groups and then between groups.
+    """
     params = initial()
     rule = OPTIMIZERS[optimizer]([p.size for p in params])
     inner = outer = None
@@ -101,7 +104,7 @@ def replicated(world, optimizer, shard_size=0, steps=STEPS):
 
 
 def one_pass(sharded, x, target):
-    """Forward and backward, unit by unit: a layer is there only while it computes."""
+    """Runs forward and backward, unit by unit. A layer is gathered only while it computes."""
     activations = [x]
     for layer in range(3):
         with sharded.unit(layer) as (w, b):
@@ -132,7 +135,7 @@ def train_sharded(world, sharded, optimizer, steps=STEPS, rule=None, first=0, at
 
 
 def full_params(sharded):
-    """Copies of all parameters."""
+    """Returns copies of all parameters."""
     found = {}
     for unit, indices in enumerate(sharded.units):
         with sharded.unit(unit) as arrays:
@@ -146,7 +149,7 @@ def same(got, expected):
 
 
 def compare(world, optimizer, shard_size=0, **options):
-    """Trains both ways, and expects the same bits."""
+    """Trains in both ways and checks that the bits are equal."""
     expected = replicated(world, optimizer, shard_size)
     params = initial() if world.rank == 0 else [np.full(size, np.nan, np.float32) for size in SIZES]
     rules = {"units": UNITS} | options

@@ -16,13 +16,13 @@ const char* kind_name(kind_t kind) {
   return names[kind];
 }
 
-/* One send buffer is divided among all receivers. */
+/* Returns whether one send buffer is divided among all receivers. */
 static bool divides(kind_t kind) {
   return kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V || kind == SCATTER || kind == ALL_TO_ALL ||
          kind == ALL_TO_ALL_V;
 }
 
-/* One receive buffer collects from all senders. */
+/* Returns whether one receive buffer collects from all senders. */
 static bool collects(kind_t kind) {
   return kind == ALL_GATHER || kind == ALL_GATHER_V || kind == GATHER || kind == ALL_TO_ALL ||
          kind == ALL_TO_ALL_V;
@@ -30,7 +30,7 @@ static bool collects(kind_t kind) {
 
 bool kind_has_parts(kind_t kind) { return divides(kind) || collects(kind); }
 
-/* Elements that go from one rank to another. */
+/* Returns the number of elements that one rank sends to another. */
 static size_t block_count(const operation_t* operation, int32_t from, int32_t to) {
   const uint64_t seed = operation->seed;
   switch (operation->kind) {
@@ -45,7 +45,8 @@ static size_t block_count(const operation_t* operation, int32_t from, int32_t to
   }
 }
 
-/* Elements of a sender's buffer before the block for `to`, and of a receiver's before that of `from`. */
+/* Returns the number of elements before the block for `to` in a send buffer, or before the block from `from`
+ * in a receive buffer. */
 static size_t block_start(const operation_t* operation, int32_t from, int32_t to) {
   size_t start = 0;
   if (divides(operation->kind))
@@ -98,7 +99,7 @@ arena_t arena_part(const arena_t* arena, size_t index, size_t parts) {
   return part;
 }
 
-/* On a device all buffers of an operation are of one kind, on all ranks. */
+/* On a device all buffers of an operation are of the same kind, on all ranks. */
 static layout_t usual(const arena_t* arena, layout_t layout) {
   const bool mixed = layout == SEND_SHARED || layout == RECV_SHARED || layout == SOME_RANKS_SHARED;
   return arena->device != NULL && mixed ? PLAIN : layout;
@@ -108,7 +109,7 @@ static bool reduces(kind_t kind) {
   return kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V;
 }
 
-/* A device adds up only what is aligned to its elements. */
+/* A device can reduce only buffers that are aligned to their elements. */
 static size_t least_alignment(const arena_t* arena, const operation_t* operation) {
   return arena->device != NULL && reduces(operation->kind) ? element_bytes(operation->dtype) : 1;
 }
@@ -147,7 +148,7 @@ static bool has_recv(const arena_t* arena, const operation_t* operation) {
   return (operation->kind != REDUCE && operation->kind != GATHER) || arena->rank == operation->root;
 }
 
-/* The receive buffer is a part of the send buffer. */
+/* Returns whether the receive buffer is a part of the send buffer. */
 static bool is_inside(const operation_t* operation, const buffers_t* buffers) {
   return in_place(operation) && buffers->send != NULL && buffers->recv != NULL && divides(operation->kind) &&
          operation->kind != ALL_TO_ALL;
@@ -208,7 +209,7 @@ static char* moved(char* buffer, const char* from, char* to) {
   return buffer == NULL ? NULL : to + (buffer - from);
 }
 
-/* The same buffers in the mirror, and back. */
+/* Returns the corresponding buffers in the mirror, or those of the mirror's originals. */
 static buffers_t mirrored(const arena_t* arena, const buffers_t* buffers, bool to_device) {
   buffers_t other = *buffers;
   char* const from = to_device ? arena->plain : arena->device;
@@ -218,7 +219,7 @@ static buffers_t mirrored(const arena_t* arena, const buffers_t* buffers, bool t
   return other;
 }
 
-/* Buffers of the mirror with the guards around them. */
+/* Copies the buffers and the guards around them to or from the mirror. */
 static bool synchronize(const arena_t* arena, const buffers_t* here, bool to_device) {
   char* const starts[] = {here->send, here->recv};
   const size_t bytes[] = {here->send_bytes, here->recv_bytes};
@@ -244,7 +245,7 @@ static dsc_result_t call_v(dsc_comm_t* comm, const operation_t* operation, const
   int32_t rank = 0, size = 0;
   dsc_comm_rank(comm, &rank);
   dsc_comm_size(comm, &size);
-  size_t sent[RANKS_MAX], received[RANKS_MAX]; /* gone when the call has returned */
+  size_t sent[RANKS_MAX], received[RANKS_MAX]; /* invalid after the call has returned */
   for (int32_t r = 0; r < size; ++r) {
     sent[r] = block_count(operation, rank, r);
     received[r] = block_count(operation, r, rank);
@@ -292,7 +293,8 @@ static dsc_result_t call_once(dsc_comm_t* comm, const operation_t* operation, co
   }
 }
 
-/* On a device a call without work returns before it is done: the default stream is waited for. */
+/* On a device a call without a work returns before the operation is done, so this waits for the default
+ * stream. */
 dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
                   dsc_work_t** work) {
   const dsc_result_t result = call_once(comm, operation, buffers, work);
@@ -348,7 +350,7 @@ static int check_guards(const arena_t* arena, const operation_t* operation, cons
   return compare(arena, operation, "the memory behind a buffer", buffer + bytes, guard, GUARD);
 }
 
-/* What the send buffer held; in place, the part that was written is left out. */
+/* Checks that the send buffer is unchanged. In place, the part that was written is left out. */
 static int check_send(const arena_t* arena, const operation_t* operation, const buffers_t* buffers,
                       char* expected, bool written) {
   if (buffers->send == NULL) return 0;

@@ -1,4 +1,7 @@
-"""Chromium for the tests of pages, reached by numbers alone: a container may have no /etc/hosts, and so no localhost."""
+"""Chromium for the tests of pages.
+
+It is reached by numeric addresses, because a container may have no /etc/hosts and so no localhost.
+"""
 
 import contextlib
 import pathlib
@@ -17,7 +20,7 @@ START_LIMIT_S = 60
 
 
 class LoopbackService(Service):
-    """A chromedriver whose own address is a number."""
+    """A chromedriver with a numeric address."""
 
     @property
     def service_url(self):
@@ -28,7 +31,7 @@ class LoopbackService(Service):
 
 
 def _port(folder, process):
-    """Chromium writes there which port it took."""
+    """Returns the port that Chromium has chosen. Chromium writes it to a file in `folder`."""
     told = pathlib.Path(folder, "DevToolsActivePort")
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
@@ -41,7 +44,10 @@ def _port(folder, process):
 
 @contextlib.contextmanager
 def started():
-    """A driver of a browser of its own. chromedriver would look for one that it starts itself at localhost."""
+    """Returns a driver for a new browser.
+
+    A browser that chromedriver starts itself would be searched for at localhost.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [shutil.which("chromium"), *SWITCHES, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,4 +1,7 @@
-"""Writes dumps of the flight recorder as a job would: the tests say who came when, the rest follows."""
+"""Writes dumps of the flight recorder like those of a job.
+
+The tests give the times of the calls, the rest follows from them.
+"""
 
 import json
 import pathlib
@@ -18,10 +21,10 @@ class Job:
         self.nonce = nonce
         self.groups = {}  # name -> ranks
         self.entries = {rank: [] for rank in range(world_size)}
-        self.numbers = {}  # the last number of a group, or of a group's sender and receiver
-        self.called = {}  # (rank, group) -> last number called, completed
+        self.numbers = {}  # the last number of each group, or of its sender and receiver
+        self.called = {}  # (rank, group) -> the last number called, the last number completed
         self.dump_times = {}
-        self.ahead = {}  # rank -> how far the clock of its host, another one, is ahead
+        self.ahead = {}  # rank -> how far the clock of its host is ahead, if that is another host
         self.group("world", range(world_size))
 
     def group(self, name, ranks):
@@ -31,7 +34,7 @@ class Job:
         return name
 
     def devices_of(self, group):
-        """Operations on devices have a group of their own."""
+        """Returns the group for operations on devices, which have a separate group."""
         name = f"{group} (devices)"
         return name if name in self.groups else self.group(name, self.groups[group])
 
@@ -84,8 +87,11 @@ class Job:
 
     def collective(self, arrivals, group="world", name="all_reduce", count=1024, dtype="f32", move_ns=50_000,
                    ended=None, result="DSC_ERR_TIMEOUT", queued_ns=2_000, per_rank=None, **facts):
-        """One collective: arrivals says when each rank that came did. If some did not, the others wait, until `ended` if
-        that is given. per_rank changes fields of single ranks. Returns when it was over, or None."""
+        """Adds one collective. `arrivals` has the time of each rank that called it.
+
+        If some ranks did not call it, the other ranks wait, until `ended` if given. per_rank changes fields of single
+        ranks. Returns the time at which the collective was complete, or None.
+        """
         number = self.numbers[group] = self.numbers.get(group, 0) + 1
         complete = set(arrivals) == set(self.groups[group])
         met = max(arrivals.values()) if complete else None
@@ -103,8 +109,11 @@ class Job:
 
     def on_devices(self, calls, group="world", name="all_reduce", count=1024, ends=None, result="DSC_OK", state="launched",
                    **facts):
-        """One collective on devices: calls says when each rank called it. Ends are known of ranks in `ends` only; None there:
-        it still runs. Of the others nobody looks for it."""
+        """Adds one collective on devices. `calls` has the time at which each rank called it.
+
+        Ends are observed only for the ranks in `ends`; None there means that the collective still runs. For other ranks
+        the end is not observed.
+        """
         group = self.devices_of(group)
         number = self.numbers[group] = self.numbers.get(group, 0) + 1
         facts = {"reduce_op": "sum" if "reduce" in name else None, "root": None, "peer": None, "algorithm": None} | facts
@@ -119,7 +128,10 @@ class Job:
                 self.called[rank, group][1] = number
 
     def message_on_devices(self, sender, receiver, called, known, group="world", state="captured"):
-        """A message whose end is known to `known` alone, for whom it still runs; called says when each end called it."""
+        """Adds a message that still runs.
+
+        Its end is observed only on the ranks in `known`. `called` has the time of each end's call.
+        """
         group = self.devices_of(group)
         key = (group, sender, receiver)
         number = self.numbers[key] = self.numbers.get(key, 0) + 1
@@ -132,7 +144,7 @@ class Job:
                         peer=self.groups[group].index(peer), **self._sizes(256, "f32", (side,)), **times)
 
     def message(self, sender, receiver, sent, received, group="world", count=256, dtype="f32", move_ns=20_000):
-        """A message; a time of None means that this end never called it."""
+        """Adds a message. A time of None means that this end never called it."""
         key = (group, sender, receiver)
         number = self.numbers[key] = self.numbers.get(key, 0) + 1
         met = None if None in (sent, received) else max(sent, received)
@@ -175,7 +187,7 @@ class Job:
         }
 
     def elsewhere(self, rank):
-        """The document as a host with another clock writes it."""
+        """Returns the document as a host with another clock writes it."""
         document, ahead = self.document(rank), self.ahead[rank]
         shifted = lambda facts: {
             name: value + ahead if name.endswith("_ns") and value is not None else value for name, value in facts.items()
@@ -197,8 +209,8 @@ def file_of(folder, rank):
 
 
 def training(world_size, iterations, slow_rank=None, seed=1, buckets=4):
-    """A job like a training loop: passes of uneven length, gradients in buckets over the world, a message to the next
-    rank and a sum over pairs of ranks in each iteration."""
+    """A job like a training loop: passes of different lengths, and in each iteration gradients in buckets over the
+    world, a message to the next rank, and a sum over pairs of ranks."""
     job = Job(world_size, nonce=f"{seed:x}")
     chance = random.Random(seed)
     pairs = [job.group(f"pair {i}", (2 * i, 2 * i + 1)) for i in range(world_size // 2)]
@@ -224,8 +236,10 @@ def training(world_size, iterations, slow_rank=None, seed=1, buckets=4):
 
 
 def repeated(job, world_size, folder):
-    """Dumps of a greater world in which every pair of ranks does what the job's two ranks do. Returns the number of
-    entries too."""
+    """Writes dumps of a larger world in which every pair of ranks does what the job's two ranks do.
+
+    Returns the number of entries too.
+    """
     texts = [json.dumps(entries) for entries in (job.entries[0], job.entries[1])]
     pair = str(list(job.groups).index("pair 0"))
     for rank in range(world_size):

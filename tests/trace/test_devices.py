@@ -1,4 +1,4 @@
-"""dscctl trace merge: operations on devices, whose ends are not always known."""
+"""dscctl trace merge with operations on devices, whose ends are not always observed."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_nor_a_rank_without_a_dump_or_one_that_left(tmp_path):
 
 
 def test_nor_a_rank_whose_message_was_overwritten(tmp_path):
-    """Only a sender that is known to wait says that the receiver has not come."""
+    """A receiver is reported as late only if the sender is known to wait."""
     for known in ((), (0,)):
         job = Job(2)
         job.message_on_devices(0, 1, {0: MS}, known)
@@ -58,7 +58,7 @@ def test_nor_a_rank_whose_message_was_overwritten(tmp_path):
 
 def test_the_rank_that_has_not_called(tmp_path):
     job, time = started_job()
-    for step in range(2):  # the second hangs behind the first
+    for step in range(2):  # the second operation hangs because of the first
         job.on_devices(at(time + step * MS, (0, 1, 3)))
     job.dump_times = at(time + 4200 * MS)
     code, report = merge(job.write(tmp_path))
@@ -72,7 +72,7 @@ def test_the_rank_that_has_not_called(tmp_path):
 
 
 def test_a_rank_that_waits_on_the_host_instead(tmp_path):
-    """Numbers on the host and on devices are not mixed up."""
+    """Numbers of operations on the host and on devices are not confused."""
     job, time = started_job()
     job.collective({2: time}, name="barrier", count=None)
     job.on_devices(at(time, (0, 1, 3)))
@@ -98,7 +98,7 @@ def test_a_time_out(tmp_path):
 
 
 def test_who_comes_after_a_time_out(tmp_path):
-    """On one host that is late; of another host's clock nobody knows."""
+    """On one host the rank is reported as late. The clock of another host cannot be compared."""
     for hosts in (1, 2):
         job, time = started_job(ends=at(4 * MS))
         calls = at(time, (0, 1)) | at(time + 2 * SECOND, (2, 3))
@@ -112,7 +112,8 @@ def test_who_comes_after_a_time_out(tmp_path):
 
 
 def test_clocks_of_other_hosts_are_not_compared(tmp_path):
-    """Whatever another host's clock says, who has not called there is named, with what it did meanwhile."""
+    """Whatever the clock of another host shows, a rank there that has not called is named, with what it did
+    meanwhile."""
     told = set()
     for ahead in (-100 * SECOND, 0, 100 * SECOND):
         job, time = started_job(ends=at(4 * MS))

@@ -1,4 +1,4 @@
-"""Jobs that run: the recorder's dumps through dscctl, and log_summary() in Python."""
+"""Real jobs: dscctl reads the dumps of the recorder, and Python prints log_summary()."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tool import FINDINGS, approx, merge, texts
 DSCRUN = os.environ.get("DSCRUN", str(tool.BUILD / "tools" / "dscrun"))
 VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "ds_commslog.jsonl"
 
-# Ranks say in a folder, without the library, how far they are; the others wait for that, however busy the machine is.
+# Ranks report their progress by files, without the library. The other ranks wait for it, however busy the machine is.
 SIGNS = """
 import pathlib, sys, time
 
@@ -35,7 +35,7 @@ x = array("f", bytes(4096))
 for _ in range(5):
     world.broadcast(x)
 world.barrier()
-world.set_timeout(5)  # time for the other ones
+world.set_timeout(5)  # enough time for the other ranks
 if world.rank == 2:
     wait_for("failed", 3)
 try:
@@ -43,7 +43,7 @@ try:
 except dsc.DscError as error:
     print(type(error).__name__)
     show("failed")
-    wait_for("failed", 3)  # who leaves before takes nothing away from the others
+    wait_for("failed", 3)  # otherwise a rank that leaves might disturb the others
 """
 
 SUMMARY = SIGNS + """
@@ -59,7 +59,7 @@ for step in range(20):
     world.all_gather(parts, x)
     world.reduce_scatter(out, parts)
     pair.all_reduce(x)
-    if world.rank == 3:  # the last in each barrier, and in half of them 200 ms later
+    if world.rank == 3:  # is the last in each barrier, by 200 ms in half of them
         wait_for(f"waits {step}", 3)
         time.sleep(0.2 * (step % 2))
     barrier = world.barrier(async_op=True)
@@ -104,7 +104,7 @@ for step in range(3):
         reducer.close()
         end = time.monotonic() + 30
         while world.rank > 0 and world.error() is None and time.monotonic() < end:
-            time.sleep(0.005)  # until the trace is written once more, because rank 0 is gone
+            time.sleep(0.005)  # until the trace is written again because rank 0 has left
         raise
 world.dump_trace()
 dsc.finalize()
@@ -127,7 +127,7 @@ first.close()
 show("closed")
 wait_for("closed", 3)
 if world.rank > 0:
-    for group in others:  # they fail because rank 0 is gone
+    for group in others:  # these groups fail because rank 0 has left
         try:
             group.barrier()
         except dsc.DscError:
@@ -181,11 +181,12 @@ def test_iterations_of_reducers_are_drawn(tmp_path):
 
 
 def test_an_iteration_that_is_stuck_is_drawn(tmp_path):
-    # The first rank that ends does not take the others with it before they have written their traces.
+    # With --keep-going the first rank that ends does not end the other ranks before they have written their traces.
     result = dscrun(ITERATIONS, tmp_path, "stuck", options=["--keep-going"], DSC_TRACE_DIR=str(tmp_path))
     assert tool.trace("iteration", tmp_path).returncode == 0, result.stderr
     titles = [text.text for text in shapes(tmp_path / "iteration.svg", "text", "iteration")]
-    stuck = {f"rank {rank}, iteration 3: not finished" for rank in (0, 1, 3)}  # rank 2 writes if it is still there
+    # rank 2 writes its trace if it is still running
+    stuck = {f"rank {rank}, iteration 3: not finished" for rank in (0, 1, 3)}
     assert stuck <= set(titles), (titles, result.stderr)
     unknown = ["".join(bar.itertext()) for bar in shapes(tmp_path / "iteration.svg", "rect", "end not known")]
     assert sum("bucket 1" in text for text in unknown) == 3, (unknown, result.stderr)
@@ -228,10 +229,10 @@ def test_summary_in_python(tmp_path):
             assert kinds[kind]["count"] == 20 and kinds[kind]["bus_gbps"] > 0, (rank, kind)
             assert kinds[kind]["total_ms"] >= kinds[kind]["straggler_total_ms"] >= 0
         assert (("send", 4096, 4) in kinds) == (rank == 0) and (("recv", 4096, 4) in kinds) == (rank == 1)
-    for rows in ranks:  # two groups of one name, with the same members
+    for rows in ranks:  # two groups with the same name and members
         assert sorted(row["count"] for row in rows if row["operation"] == "broadcast") == [3, 5]
     waited = [next(row for row in rows if row["operation"] == "barrier")["straggler_total_ms"] for rows in ranks]
-    assert min(waited[:3]) > 1000 > waited[3]  # 10 times 200 ms for rank 3
+    assert min(waited[:3]) > 1000 > waited[3]  # rank 3 was late 10 times by 200 ms
 
 
 # ---- arithmetic --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// The arithmetic of summaries against DeepSpeed's.
+// The arithmetic of summaries, compared with DeepSpeed's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "json.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {

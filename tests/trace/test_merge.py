@@ -1,4 +1,4 @@
-"""dscctl trace merge: says who is late, what does not fit and what failed, and reads what there is."""
+"""dscctl trace merge: reports which ranks are late, which calls differ and what failed, and reads incomplete dumps."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def at(time, ranks=ALL, step=0):
 
 
 def started_job(operations=3):
-    """Four ranks that have done some broadcasts; returns the job and its time."""
+    """Four ranks that have done some broadcasts. Returns the job and its time."""
     job = Job(4)
     time = MS
     for _ in range(operations):
@@ -58,7 +58,7 @@ def test_a_short_wait_is_not_late(tmp_path):
 
 
 def test_what_came_after_a_dump_is_not_late(tmp_path):
-    """Rank 2 was asked for its dump before the others began to wait."""
+    """Rank 2 wrote its dump before the other ranks began to wait."""
     job, time = started_job()
     job.collective(at(time, (0, 1, 3)))
     job.dump_times = dict.fromkeys(ALL, time + 5 * SECOND) | {2: time - MS // 2}
@@ -89,7 +89,7 @@ def test_only_the_absent_one_can_be_late(tmp_path):
 
 
 def test_where_the_late_rank_is_instead(tmp_path):
-    """Ranks 0 and 1 wait for each other in two groups, called in different orders."""
+    """Ranks 0 and 1 wait for each other in two groups that they called in different orders."""
     job, time = started_job()
     job.group("left", ALL)
     job.group("right", ALL)
@@ -106,7 +106,7 @@ def test_where_the_late_rank_is_instead(tmp_path):
 
 
 def test_a_rank_that_left_the_group(tmp_path):
-    """What a rank has destroyed is not in its dump."""
+    """A group that a rank has destroyed is not in the rank's dump."""
     job, time = started_job()
     job.group("left", ALL)
     time = job.collective(at(time), "left", "barrier", count=None) + MS
@@ -130,7 +130,7 @@ def test_a_rank_that_left_the_group(tmp_path):
 
 
 def test_deadlock_of_ranks_that_wait_for_several(tmp_path):
-    """Rank 0 waits for ranks 1 and 2, of which only rank 2 waits for rank 0 in turn; so does rank 2 for ranks 4 and 0."""
+    """Rank 0 waits for ranks 1 and 2, and rank 2 waits for ranks 4 and 0. Only ranks 0 and 2 wait for each other."""
     job = Job(5)
     job.group("three", (0, 1, 2))
     job.group("others", (2, 4, 0))
@@ -158,7 +158,7 @@ def test_waits_that_meet_again_are_no_deadlock(tmp_path):
 
 
 def test_one_clock_per_host(tmp_path):
-    """The host's wall clock was set back by 5 s between the dumps of ranks 0 and 1; rank 2 ran elsewhere."""
+    """The wall clock of the host was set back by 5 s between the dumps of ranks 0 and 1. Rank 2 ran on another host."""
     job = Job(3)
     job.collective({0: 100 * MS, 1: 101 * MS, 2: 102 * MS})
     job.write(tmp_path)
@@ -211,7 +211,7 @@ def test_queued_but_not_started(tmp_path):
 
 
 def test_too_late(tmp_path):
-    """Rank 2 called the operation when the others had given up, and was told so at once."""
+    """Rank 2 called the operation after the other ranks had given up, and got the error immediately."""
     job, time = started_job()
     job.collective(at(time, (0, 1, 3)) | {2: time + 2 * SECOND}, ended=time)
     for rank, begin, end in ((0, 0, 700), (1, 0, 700), (3, 0, 700), (2, 2000, 2001)):
@@ -226,7 +226,7 @@ def test_too_late(tmp_path):
 
 
 def test_overwritten_records_are_not_missed(tmp_path):
-    """A rank that kept fewer operations than the others is not late."""
+    """A rank that kept fewer operations than the other ranks is not late."""
     job, time = started_job(10)
     job.entries[2] = job.entries[2][6:]
     assert merge(job.write(tmp_path))[0] == FINE
@@ -291,7 +291,7 @@ def test_lateness(tmp_path):
 
 
 def held_up(job, rounds, straggler, late_ns):
-    """Collectives that take 0.1 ms each; one of them rank 1 comes last to."""
+    """Adds collectives that take 0.1 ms each. In one of them rank 1 is the last, in all others `straggler`."""
     time = MS
     for number in range(rounds):
         last = 1 if number == 3 else straggler
@@ -361,7 +361,7 @@ def test_bad_files_are_named_and_the_others_used(tmp_path):
 
 
 def test_files_and_folders(tmp_path):
-    """Dumps that were copied together under names of their own, beside a folder of dumps."""
+    """Dumps that were copied together under other names, beside a folder of dumps."""
     job, _ = started_job()
     job.write(tmp_path / "node0")
     job.write(tmp_path / "node1")
@@ -408,7 +408,7 @@ def test_wrong_values_are_cut_between_characters(tmp_path):
 
 
 def test_dumps_of_an_older_run_are_left_out(tmp_path):
-    """Groups of the older run have the same ids and other ranks."""
+    """Groups of the older run have the same ids but other ranks."""
     old = Job(4, nonce="01d")
     old.group("pair", (1, 3))
     old.collective(at(MS, (1, 3)), "pair")
@@ -476,7 +476,7 @@ def test_out_folder(tmp_path):
 
 
 def on_terminal(*args, **environment):
-    """What dscctl writes when its output is a terminal."""
+    """Returns what dscctl writes if its output is a terminal."""
     above, below = pty.openpty()
     child = subprocess.Popen([tool.DSCCTL, "trace", *args], stdout=below, env=os.environ | {"TERM": "xterm"} | environment)
     os.close(below)
@@ -558,7 +558,7 @@ def covers(event, arrow):
 
 
 def assert_nested(slices):
-    """Slices of one track contain each other or are apart."""
+    """Slices of one track contain each other or do not overlap."""
     open_until = []
     for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
         while open_until and open_until[-1] <= event["ts"] + 1e-3:

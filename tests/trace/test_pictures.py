@@ -1,4 +1,4 @@
-"""The pictures of the guides can be made anew, and show what the ranks of real jobs did."""
+"""The pictures of the guides can be drawn again, and show what the ranks of real jobs did."""
 
 import pathlib
 import re
@@ -18,7 +18,7 @@ NAMES = {"overlap", "zero", "ring", "mapping", "trace_timeline"}
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """Name -> text of each picture."""
+    """Returns name -> text of each picture."""
     folder = tmp_path_factory.mktemp("pictures")
     subprocess.run([sys.executable, str(PROJECT / "tools/pictures/draw.py"), str(folder)], check=True, timeout=LIMIT_S)
     return {file.stem: file.read_text() for file in folder.glob("*.svg")}
@@ -36,12 +36,13 @@ def test_they_can_be_read(drawn):
 def test_a_bad_one_is_found():
     small = '<svg><rect width="9" height="9" fill="#ffffff"/><text font-size="9">a</text></svg>'
     assert pictures.problems(small) == ["has text of 9 px, expected at least 11"]
-    assert len(pictures.problems('<svg><text font-size="12">a</text>')) == 2  # not closed, no ground
+    # the picture is not closed and has no background
+    assert len(pictures.problems('<svg><text font-size="12">a</text>')) == 2
     assert "bytes" in pictures.problems(small.replace(">a<", f">{'a' * (60 << 10)}<"))[0]
 
 
 def test_ring_passes_every_block(drawn):
-    """Row by row the blocks of all ranks at all steps; none is at two places at once."""
+    """Each row has the blocks of all ranks at all steps. A block is never at two places at the same time."""
     blocks = re.findall(r">block (\d)<", drawn["ring"])
     rows = [blocks[i : i + 4] for i in range(0, 16, 4)]
     assert [row[0] for row in rows] == ["0", "1", "2", "3"]

@@ -1,4 +1,5 @@
-"""The page of dscctl schedule --html in a browser: its orders and arithmetic are the library's; zoom, sliders and hover work."""
+"""The page of dscctl schedule --html in a browser: orders and arithmetic equal the library's; zoom, sliders and hover
+work."""
 
 import json
 import random
@@ -41,7 +42,7 @@ def open_page(browser, folder, *args, command="schedule"):
 
 
 def plan_of(schedule):
-    """A schedule as the page has it."""
+    """Returns a schedule in the page's format."""
     ops = {"forward": 2, "backward": 3, "backward_input": 4, "backward_weight": 5}
     orders = [[[ops[it.op], it.chunk, it.micro_batch, int(it.overlaps)] for it in order] for order in schedule.orders()]
     return {
@@ -109,7 +110,7 @@ return arguments[0].map(([stages, microBatches]) => {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_orders_of_all_sizes_are_those_of_the_library(browser, tmp_path, name):
-    """Decoded by the page and simulated there."""
+    """The page decodes the orders and simulates them."""
     chunks = ("--chunks", "3") if name in ("interleaved_1f1b", "looped_bfs") else ()
     open_page(browser, tmp_path, "--kind", name, *chunks)
     sizes = sizes_of(browser)
@@ -126,7 +127,8 @@ def test_orders_of_all_sizes_are_those_of_the_library(browser, tmp_path, name):
         assert got[:2] == [pytest.approx(it.makespan), max(it.peak_activations)]
         assert got[2] is None or got[2] == plan_of(schedule)["orders"]
         there += 1
-    assert there >= 60  # groups of micro-batches are multiples of stages
+    # some sizes do not exist, because the micro-batches of some schedules must be a multiple of the stages
+    assert there >= 60
 
 
 def test_sizes_of_many_schedules_are_bounded(browser, tmp_path):
@@ -137,7 +139,7 @@ def test_sizes_of_many_schedules_are_bounded(browser, tmp_path):
 
 
 def test_an_order_without_a_rule_is_there_as_it_is(browser, tmp_path):
-    """Micro-batches in no order: the page has the list itself, and no sliders for sizes."""
+    """The micro-batches follow no rule, so the page contains the whole list and has no sliders for sizes."""
     file = tmp_path / "mine.csv"
     file.write_text("0F1,0F0,0F2,0B2,0B0,0B1\n")
     open_page(browser, tmp_path, "--from", str(file))
@@ -162,7 +164,7 @@ def slide(browser, name, value):
 
 
 def choose(browser, name, value):
-    """A size that the sliders have."""
+    """Chooses one of the sizes of a slider."""
     slide(browser, name, browser.execute_script("return schedulePage.data[arguments[0]]", name).index(value))
 
 
@@ -187,7 +189,7 @@ def test_sliders_for_sizes(browser, tmp_path):
 
 
 def test_a_limit_of_memory(browser, tmp_path):
-    """1f1b holds 4 micro-batches of 1 GB and 3 GB of weights; looped_bfs is shorter and holds all 8."""
+    """1f1b needs 4 micro-batches of 1 GB and 3 GB of weights. looped_bfs is faster and needs all 8 micro-batches."""
     open_page(browser, tmp_path, "--kind", "1f1b", "--kind", "looped_bfs", "--activation-bytes", "1GB", "--static-bytes", "3GB")
     badges = lambda: [it.text for it in browser.find_elements(By.CLASS_NAME, "badges")]  # noqa: E731
     assert badges() == ["", "shortest"]
@@ -196,7 +198,7 @@ def test_a_limit_of_memory(browser, tmp_path):
     assert "needs 11 GB, which is more than 8" in numbers_of(browser)[1]
     slide(browser, "limit", 5e9)
     assert badges() == ["does not fit"] * 2
-    slide(browser, "limit", 1e12)  # the right end
+    slide(browser, "limit", 1e12)  # the right end of the slider
     assert badges() == ["", "shortest"]
 
 
@@ -215,7 +217,8 @@ def test_axes_and_memory_over_time(browser, tmp_path):
     assert [it for it in texts if it[0].isdigit()] == ["0", "5", "10", "15", "20", "25", "30"] and "time" in texts
     assert [it for it in texts if it.startswith("≤")] == ["≤ 4 held", "≤ 3 held", "≤ 2 held", "≤ 1 held"]
     memory = browser.execute_script("return schedulePage.views[0].result.stages[3].memory")
-    assert memory[:5] == [[0, 0], [3, 1], [6, 0], [6, 1], [9, 0]]  # from each forward pass to the end of its backward pass
+    # from each forward pass to the end of its backward pass
+    assert memory[:5] == [[0, 0], [3, 1], [6, 0], [6, 1], [9, 0]]
 
 
 def test_times_have_units_where_they_are_known(browser, tmp_path):
@@ -236,7 +239,7 @@ def window(browser):
 
 
 def wait_for_drawing(browser):
-    """Moves are drawn with the next frame."""
+    """Waits for the next frame, in which moves are drawn."""
     WebDriverWait(browser, 60).until(lambda it: it.execute_script("return !isDue"))
 
 
@@ -247,7 +250,7 @@ def press(browser, key):
 
 
 def test_large_pictures_are_zoomed_and_moved(browser, tmp_path):
-    """By wheel, mouse, keys and buttons; labels are there once there is room for them."""
+    """By wheel, mouse, keys and buttons. Labels appear when there is room for them."""
     open_page(browser, tmp_path, "--stages", "16", "--micro-batches", "64")
     assert window(browser) == [0, 237] and not any(it.startswith("B") for it in browser.execute_script(TEXTS))
     canvas = browser.find_element(By.TAG_NAME, "canvas")
@@ -270,7 +273,7 @@ def test_large_pictures_are_zoomed_and_moved(browser, tmp_path):
     wait_for_drawing(browser)
     moved = window(browser)
     assert moved[0] > start and moved[1] - moved[0] == pytest.approx(end - start)
-    assert press(browser, "\ue012")[0] == pytest.approx(moved[0] - (end - start) / 8)  # to the left
+    assert press(browser, "\ue012")[0] == pytest.approx(moved[0] - (end - start) / 8)  # moved to the left
     assert press(browser, "\ue014") == pytest.approx(moved)
     assert press(browser, "+")[1] < moved[1] and press(browser, "-") == pytest.approx(moved)
     assert "of 237" in browser.find_element(By.ID, "scale").text
@@ -279,7 +282,7 @@ def test_large_pictures_are_zoomed_and_moved(browser, tmp_path):
     browser.find_element(By.ID, "reset").click()
     wait_for_drawing(browser)
     assert window(browser) == [0, 237] and not browser.find_element(By.ID, "reset").is_enabled()
-    choose(browser, "stages", 4)  # what is shown in whole stays so
+    choose(browser, "stages", 4)  # a picture that was shown as a whole is still shown as a whole
     assert window(browser) == [0, 201]
 
 
@@ -321,7 +324,7 @@ COLUMNS = "forward_us,backward_input_us,backward_weight_us,weight_bytes,activati
 
 @pytest.mark.parametrize("tied", [[], [0, 7]])
 def test_the_best_plans_side_by_side(browser, tmp_path, tied):
-    """Each with its own costs, messages and reductions, and the times that the table has."""
+    """Each plan has its own costs, messages and reductions, and the times in the table."""
     draw, layers = random.Random(3), tmp_path / "layers.csv"
     lines = [[str(draw.randint(1, 40)) for _ in range(6)] for _ in range(8)]
     for i in tied:
@@ -329,7 +332,8 @@ def test_the_best_plans_side_by_side(browser, tmp_path, tied):
     named = (",".join([*line, "words" if i in tied else ""]) for i, line in enumerate(lines))
     layers.write_text("\n".join([COLUMNS + ",tied", *named]))
     asked = ["--layers", str(layers), "--devices", "8", "--batch", "16", "--latency-us", "3", "--bandwidth", "8MB/s"]
-    asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1", "--stages", "2,4,8"]  # so that there are messages
+    # chosen so that there are messages
+    asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1", "--stages", "2,4,8"]
     open_page(browser, tmp_path, *asked, command="plan")
     table = subprocess.run([tool.DSCCTL, "plan", *asked, "--json"], capture_output=True, text=True, timeout=60)
     rows = json.loads(table.stdout)["rows"][:5]

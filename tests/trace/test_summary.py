@@ -19,7 +19,10 @@ def row_of(rows, operation, size=None):
 
 
 def test_numbers(tmp_path):
-    """Ten operations of 1 ms but one of 11 ms: the mean leaves out one at each end. Rank 0 waits half of each."""
+    """Ten operations of 1 ms and one of 11 ms.
+
+    The mean leaves out one at each end. Rank 0 waits for half of each operation.
+    """
     job = Job(4)
     time = MS
     for move_ms in (1, 1, 1, 1, 11, 1, 1, 1, 1, 1):
@@ -58,7 +61,10 @@ def test_what_the_library_does_at_the_start_does_not_count(tmp_path):
 
 
 def test_parts_and_messages(tmp_path):
-    """all_gather and reduce_scatter count one rank's part; a message is its own size; failures do not count."""
+    """all_gather and reduce_scatter count the part of one rank.
+
+    A message counts its own size. Failures do not count.
+    """
     job = Job(2)
     sizes = {"input_sizes": [[2000]], "output_sizes": [[1000]]}
     job.collective({0: MS, 1: MS}, name="reduce_scatter", dtype="f64", move_ns=MS)

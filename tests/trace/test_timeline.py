@@ -1,4 +1,4 @@
-"""The timeline in a browser: shows what was recorded, and does what its reader asks for."""
+"""The timeline in a browser shows what was recorded, and reacts to its user."""
 
 import shutil
 import sys
@@ -32,7 +32,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory):
-    """Four ranks of which the third does not come to the last operation; and its entries."""
+    """Four ranks, of which the third does not call the last operation. Also returns the entries."""
     job, now = training(4, ITERATIONS, slow_rank=3)
     start = max(now.values()) + MS
     job.collective({0: start, 1: start + MS, 3: start + 2 * MS}, name="all_gather")
@@ -43,11 +43,11 @@ def hung(tmp_path_factory):
 
 
 class Page:
-    """The page as a user and its console see it."""
+    """The page as a user sees it, and its console."""
 
     def __init__(self, browser, path):
         self.browser = browser
-        browser.get_log("browser")  # those of an earlier page
+        browser.get_log("browser")  # drops the messages of an earlier page
         browser.get(path.as_uri())
 
     def js(self, script, *arguments):
@@ -102,7 +102,7 @@ class Page:
         return self.js("return page.layout.lines.filter((line) => !line.isHeading).map((line) => [line.rank, line.label])")
 
     def has_color(self, name, identity=None, line=None):
-        """Whether a colour of the theme stands in an entry's surroundings, or in a row."""
+        """Returns whether a color of the theme occurs near an entry, or in a row."""
         return self.js(
             """const [name, id, index] = arguments;
             const probe = document.createElement("canvas").getContext("2d");
@@ -120,7 +120,7 @@ class Page:
         )  # fmt: skip
 
     def console(self):
-        """Errors and warnings, but for what the browser thinks of these tests reading pixels."""
+        """Returns errors and warnings, except those about these tests reading pixels."""
         log = self.browser.get_log("browser")
         return [e for e in log if e["level"] in ("SEVERE", "WARNING") and "getImageData" not in e["message"]]
 
@@ -136,7 +136,8 @@ def test_shows_what_was_recorded(page, hung):
     assert page.find("#matches").text == f"{hung[1]} entries"
     assert page.find("#facts").text.startswith("4\nranks") or page.find("#facts").text.startswith("4 ranks")
     labels = page.rows()
-    assert [rank for rank, _ in labels] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]  # world, its messages, both pairs
+    # the rows are world, its messages, and both pairs
+    assert [rank for rank, _ in labels] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
     headings = page.js("return page.layout.lines.filter((line) => line.isHeading).map((line) => `${line.title}: ${line.detail}`)")
     assert headings == ["world: 4 ranks", "world: messages", "pair 0: 2 ranks", "pair 1: 2 ranks"]
     for color in ("wait", "move"):
@@ -247,7 +248,7 @@ def test_zoom_and_pan(page):
     moved = page.drawn().range()
     per_pixel = (near[1] - near[0]) / page.js("return page.view.width")
     assert abs((moved[0] - near[0]) / per_pixel - 100) < 2 and abs((moved[1] - moved[0]) - (near[1] - near[0])) < 1
-    assert page.find("#chosen h2").text == "No operation chosen"  # a drag is no click
+    assert page.find("#chosen h2").text == "No operation chosen"  # a drag must not count as a click
     page.find("#zoom-out").click()
     assert page.range()[1] - page.range()[0] > moved[1] - moved[0]
     page.find("#fit").click()
@@ -299,7 +300,8 @@ def test_tables(page):
     assert page.find("#chosen h2").text.startswith("all_gather #")
     page.find("#tab-stragglers").click()
     ranks = [row.text.split()[0] for row in page.all("#stragglers tbody tr")]
-    assert sorted(ranks) == ["0", "1", "2", "3"] and ranks[0] in "23"  # the slow one and its partner, which waits for it
+    # rank 3 is slow, and its partner, rank 2, waits for it
+    assert sorted(ranks) == ["0", "1", "2", "3"] and ranks[0] in "23"
     assert not page.find("#operations").is_displayed()
 
 
@@ -352,18 +354,18 @@ def test_many_findings_are_counted_and_shown_on_request(browser, tmp_path):
     shown = lambda: [item for item in page.all("#findings .finding") if item.is_displayed()]
     count = len(report["findings"])
     assert count > 8 and page.find(".findings-head span").text.startswith(f"{count} findings: ")
-    assert len(shown()) == 3 and len({item.size["height"] for item in shown()}) == 1  # a line each
+    assert len(shown()) == 3 and len({item.size["height"] for item in shown()}) == 1  # one line for each
     page.find("#findings-all").click()
     assert len(page.drawn().all("#findings .finding")) == len(shown()) == count
     box = page.find("#findings").rect
     assert box["height"] <= 0.4 * page.browser.execute_script("return innerHeight") + 1
-    assert page.find("#rows").rect["height"] > 100  # the timeline keeps room
+    assert page.find("#rows").rect["height"] > 100  # the timeline still has room
     page.find("#findings-all").click()
     assert len(shown()) == 3 and page.console() == []
 
 
 def test_sixty_four_ranks(browser, tmp_path):
-    """As many ranks as fit on a host, as many operations as are recorded."""
+    """As many ranks as fit on a host, and as many operations as are recorded."""
     folder, entries = repeated(training(2, 250, buckets=6)[0], 64, tmp_path)
     assert tool.merge(folder)[0] == tool.FINE
     start = time.monotonic()

@@ -17,7 +17,7 @@ def trace(*args, **run):
 
 
 def merge(*args):
-    """The exit code and the report of a merge."""
+    """Returns the exit code and the report of a merge."""
     result = trace("merge", *args, "--json")
     assert result.stderr == "", result.stderr
     return result.returncode, json.loads(result.stdout)
@@ -34,7 +34,7 @@ def approx(value, relative=None):
 
 
 def main(file, *modules):
-    """pytest on this file, or exit code 77 without what it needs."""
+    """Runs pytest on this file, or returns exit code 77 if something that it needs is missing."""
     missing = [name for name in ("pytest", *modules) if importlib.util.find_spec(name) is None]
     if missing:
         print(f"skipped: {sys.executable} has no {' and no '.join(missing)}")

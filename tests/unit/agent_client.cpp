@@ -1,6 +1,6 @@
-// Talks to the store of a torchrun agent and prints what came of each step, one line each:
+// A client of a torchrun agent's store. It prints one line for the outcome of each step:
 //   agent_client PORT TIMEOUT_MS [put KEY VALUE | get KEY OWNER]...
-//   agent_client all        as a rank of torchrun: everybody's value, from everybody
+//   agent_client all        runs as a rank of torchrun, puts a value and gets the value of every rank
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// "ok TEXT" or "CODE TEXT", after the milliseconds that it took.
+// Prints the time in milliseconds, then "ok TEXT" or "CODE TEXT".
 template <typename Body>
 int report(Body body) {
   const int64_t start_ns = now_ns();
@@ -56,7 +56,7 @@ std::string exchange_with_all() {
       [] { return PmixJob{}; });
   if (!launch.agent_store) fail(DSC_ERR_CONFIG, "the agent has no store here:\n%s", launch.report.c_str());
   std::string all;
-  for (uint32_t world = 0; world < 2; ++world) {  // the second one must not read what the first one wrote
+  for (uint32_t world = 0; world < 2; ++world) {  // the second world must not read the keys of the first one
     AgentStore store(launch.master_addr, launch.master_port, agent_prefix(environment, world));
     const std::string own = std::to_string(launch.rank) + "." + std::to_string(world);
     store.put("rank/" + std::to_string(launch.rank), own, deadline);

@@ -1,5 +1,5 @@
-// One rank of a job that a real launcher started: finds its rank, meets the others, and judges what it was
-// told. Arguments: the launcher's name in the table, the number of ranks.
+// One rank of a job that a real launcher started. It finds its rank, meets the other ranks, and checks what
+// the launcher told it. Arguments: the launcher's name in the table, the number of ranks.
 #include <cstdio>
 #include <cstdlib>
 

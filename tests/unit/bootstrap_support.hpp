@@ -1,5 +1,5 @@
-// Ranks as forked processes and as threads, for the tests of start-up. Nothing here asserts: children report
-// by their exit status and through shared memory, and the parent judges.
+// Runs ranks as forked processes and as threads, for the tests of start-up. Nothing here asserts: children
+// report by their exit status and through shared memory, and the parent checks their reports.
 #pragma once
 
 #include <dirent.h>
@@ -24,11 +24,11 @@ namespace dsc::test {
 
 inline constexpr int kMaxRanksInTest = 16;
 inline constexpr int64_t kAtOnceMs =
-    10'000;  // on a machine that others keep busy; what is not told at once takes longer
+    10'000;  // The limit for "immediately" on a busy machine. Waiting for a time-out takes longer.
 
-// What one rank got from meet().
+// What meet() gave to one rank.
 struct RankReport {
-  std::atomic<int32_t> came;  // 1 once meet() returned or threw
+  std::atomic<int32_t> came;  // 1 after meet() returned or threw
   int32_t code;
   char text[sizeof(Failure::text)];
   Nonce nonce;
@@ -40,7 +40,7 @@ struct RankReport {
   char endpoints[kMaxRanksInTest][64];
 };
 
-// Reports in memory that forked children share with the parent.
+// Reports in memory that the parent shares with its forked children.
 class Reports {
  public:
   Reports() {
@@ -58,7 +58,7 @@ class Reports {
   RankReport* reports_;
 };
 
-// Calls meet() and writes down what came of it.
+// Calls meet() and stores its outcome in the report.
 inline MeetingResult meet_and_report(const MeetingSettings& settings, RankReport& report) {
   MeetingResult result;
   const int64_t start_ns = now_ns();
@@ -83,7 +83,7 @@ inline MeetingResult meet_and_report(const MeetingSettings& settings, RankReport
   return result;
 }
 
-// Forked children; those still there when this goes away are killed.
+// Forked children. The destructor kills those that still run.
 class Children {
  public:
   ~Children() {
@@ -109,7 +109,7 @@ class Children {
     std::erase(pids_, pid);
   }
 
-  // How many children ended with another status than 0, or did not end within limit_ms.
+  // Returns how many children exited with a status other than 0 or did not exit within limit_ms.
   int wait_all(int64_t limit_ms) {
     int bad = 0;
     const Deadline deadline = Deadline::after_ms(limit_ms);

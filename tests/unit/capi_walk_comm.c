@@ -1,10 +1,10 @@
-/* Communicators: queries, groups, settings, ends. */
+/* Communicators: queries, groups, settings, closing. */
 #include <stddef.h>
 #include <stdint.h>
 
 #include "capi_walk.h"
 
-/* Queries that give one number. */
+/* Queries that return one number. */
 #define QUERY(function, expected)                                              \
   static void query_##function(void) {                                         \
     int32_t value = 99;                                                        \
@@ -62,7 +62,7 @@ static void name(void) {
   EXPECT(strcmp(text, "world") == 0);
 }
 
-/* Queries that give a text of some length. */
+/* Queries that return a text of any length. */
 #define TEXT_QUERY(function)                                                                      \
   static void query_##function(void) {                                                            \
     char text[8192] = "before";                                                                   \
@@ -116,7 +116,7 @@ static void group_options_init(void) {
 
 enum { WRONG_OPTIONS = 9 };
 
-/* Each pair of a wrong option and a maker. */
+/* Options that have one wrong field each, tried with every function that makes a group. */
 static void wrong_group_options(dsc_comm_options_t options[WRONG_OPTIONS]) {
   for (int i = 0; i < WRONG_OPTIONS; ++i) WALK(DSC_OK, dsc_comm_options_init(&options[i], sizeof *options));
   options[0].struct_size = 0;
@@ -216,7 +216,7 @@ static void comm_error(void) {
   info.struct_size = sizeof info;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_error_info(bad, &info));
   WALK_INVALID(dsc_comm_error_info(walk_world.world, NULL));
-  info.struct_size = offsetof(dsc_error_info_t, index) - 1; /* less than the first version had */
+  info.struct_size = offsetof(dsc_error_info_t, index) - 1; /* smaller than the struct of the first version */
   WALK_INVALID(dsc_comm_error_info(walk_world.world, &info));
   EXPECT(info.code == 0x77777777);
   info.struct_size = sizeof info;

@@ -1,4 +1,4 @@
-/* Sequence and heads, rings of blocks, and orders of a sequence. */
+/* Exchange between sequence and heads, rings of blocks, and orders of a sequence. */
 #include <stdint.h>
 
 #include "capi_walk.h"
@@ -9,7 +9,7 @@
 
 static float data[64], out[64];
 
-/* Options as arguments; the next call overwrites them. */
+/* Returns a pointer to the options, which the next call overwrites. */
 static const dsc_sequence_heads_options_t* heads_of(size_t batch, size_t sequence, size_t heads,
                                                     size_t head_dim, const size_t* sequence_parts,
                                                     const size_t* head_parts) {
@@ -106,7 +106,7 @@ static void begin(void) {
   WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, out, F32, NULL));
 }
 
-/* After begin(): a pass with gradients is open. */
+/* Runs after begin(), so a pass with gradients is open. */
 static void next(void) {
   int32_t source = 7;
   const void* block = out;

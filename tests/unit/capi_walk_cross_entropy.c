@@ -1,4 +1,4 @@
-/* Cross entropy of a vocabulary that is split over ranks. */
+/* Cross entropy of a vocabulary that is split over the ranks. */
 #include <math.h>
 #include <stdint.h>
 
@@ -20,7 +20,7 @@ static void options_init(void) {
   EXPECT(options.ignore_index == INT64_MIN && options.label_smoothing == 0 && options.z_loss == 0);
 }
 
-/* Wrong ones, and at the end one that is right for more than one word. */
+/* Options that have one wrong field each. The last element is valid but not for a vocabulary of one word. */
 enum { SMOOTHING = 7, OPTIONS };
 static void make_options(dsc_vocab_cross_entropy_options_t* options) {
   for (int i = 0; i < OPTIONS; ++i)
@@ -35,7 +35,8 @@ static void make_options(dsc_vocab_cross_entropy_options_t* options) {
   options[SMOOTHING].label_smoothing = 0.5;
 }
 
-/* What both calls refuse: call(expected, logits, targets, tokens, vocab, dtype, options). */
+/* Arguments that forward and backward refuse: call(expected, logits, targets, tokens, vocab, dtype, options).
+ */
 #define WALK_BOTH(call)                                                                         \
   do {                                                                                          \
     static const int64_t below[TOKENS] = {0, -1}, above[TOKENS] = {VOCAB, 0};                   \

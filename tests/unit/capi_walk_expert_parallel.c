@@ -38,7 +38,7 @@ static void create_with(dsc_result_t expected, const dsc_moe_plan_options_t* opt
   EXPECT(plan == NULL);
 }
 
-/* Leaves a plan, and one that was destroyed, for the steps that follow. */
+/* Leaves one valid plan and one destroyed plan for the steps that follow. */
 static void plan_create(void) {
   const dsc_moe_plan_options_t right = right_options();
   dsc_moe_plan_options_t wrong[9];

@@ -1,11 +1,11 @@
-/* Reducers beside their iterations: hooks, buffers, clipping, joins, and what they tell. */
+/* Functions of the reducer outside its iterations: hooks, buffers, clipping, joins, statistics. */
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "capi_walk.h"
 
 static float values[16], buffer[4];
-static dsc_bucket_reducer_t* reducer; /* of this rank alone, with two parameters of 8 elements */
+static dsc_bucket_reducer_t* reducer; /* in the group of this rank only, with two parameters of 8 elements */
 
 #define W walk_world.alone
 #define JOIN walk_world.join
@@ -79,7 +79,7 @@ static void mark_sparse(void) {
   WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, NULL, values, 1));
   WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, &row, NULL, 1));
   WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 2, &row, values, 1));
-  WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, &row, values, 1)); /* it is not sparse */
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, &row, values, 1)); /* parameter 0 is not sparse */
 }
 
 static void sparse(void) {
@@ -90,7 +90,7 @@ static void sparse(void) {
   const void* found = values;
   size_t n = 9;
   param.expect_sparse = 1;
-  WALK_INVALID(dsc_bucket_reducer_create(W, &param, 1, NULL, &own)); /* without a shape */
+  WALK_INVALID(dsc_bucket_reducer_create(W, &param, 1, NULL, &own)); /* the tensor has no shape */
   param.shape = shape;
   param.ndim = 2;
   WALK(DSC_OK, dsc_bucket_reducer_create(W, &param, 1, NULL, &own));
@@ -215,7 +215,8 @@ static void save_hook(void) {
   char state[512] = "untouched";
   size_t bytes = 9;
   BAD_REDUCERS(dsc_bucket_reducer_save_hook(bad, state, sizeof state, &bytes));
-  WALK(DSC_ERR_STATE, dsc_bucket_reducer_save_hook(reducer, state, sizeof state, &bytes)); /* no hook */
+  /* no hook is set */
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_save_hook(reducer, state, sizeof state, &bytes));
   WALK(DSC_OK, dsc_bucket_reducer_use_hook(reducer, "onebit"));
   WALK_INVALID(dsc_bucket_reducer_save_hook(reducer, NULL, 1, &bytes));
   WALK_INVALID(dsc_bucket_reducer_save_hook(reducer, state, sizeof state, NULL));
@@ -226,7 +227,7 @@ static void save_hook(void) {
   EXPECT(bytes > 8 && bytes < sizeof state);
 }
 
-/* Every cut, and every byte that is wrong, is noticed. */
+/* The state is cut after every byte, and every byte is changed: each is refused. */
 static void load_hook(void) {
   unsigned char state[512];
   size_t bytes = 0;

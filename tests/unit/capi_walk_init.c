@@ -1,4 +1,4 @@
-/* Start-up and its end, on a thread that is a rank already. */
+/* Start-up and finalize, on a thread that is already a rank. */
 #include <stdint.h>
 
 #include "capi_walk.h"
@@ -19,7 +19,7 @@ static void init_options_init(void) {
   EXPECT(options.known.settings == NULL && options.known.n_settings == 0);
 }
 
-/* Options of one wrong value each; nothing is joined. */
+/* Options that have one wrong value each. No rank joins a world here. */
 static void init_distributed(void) {
   static const struct {
     size_t offset;
@@ -68,7 +68,7 @@ static void init_distributed(void) {
   }
   WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
   options.rank_per_thread = 1;
-  WALK(DSC_ERR_STATE, dsc_init_distributed(&options, &world)); /* this thread is a rank already */
+  WALK(DSC_ERR_STATE, dsc_init_distributed(&options, &world)); /* this thread is already a rank */
   options.struct_size = 8;
   WALK_INVALID(dsc_init_distributed(&options, &world));
 }
@@ -82,7 +82,7 @@ static void launch_report(void) {
   WALK_INVALID(dsc_launch_json(&options, NULL, 1, &bytes));
   options.rank = -2;
   WALK_INVALID(dsc_launch_json(&options, text, sizeof text, &bytes));
-  options.rank = 1; /* without a size: what init would say is part of the answer */
+  options.rank = 1; /* without a world size: the answer includes the error that init would give */
   WALK(DSC_TRUNCATED, dsc_launch_json(&options, text, 9, &bytes));
   EXPECT(strlen(text) == 8 && bytes > 9 && bytes <= sizeof text);
   WALK(DSC_OK, dsc_launch_json(&options, text, bytes, &bytes));
@@ -108,12 +108,12 @@ static void is_initialized(void) {
   EXPECT(initialized == 1);
 }
 
-/* Has no argument; what it gives without a world stands in the tests of start-up. Here: it ends no world
- * twice. */
+/* The function has no argument. The tests of start-up check its result without a world. Here it ends no
+ * world, twice. */
 static void finalize(void) {
   int32_t initialized = 0;
   WALK(DSC_OK, dsc_is_initialized(&initialized));
-  EXPECT(initialized == 1); /* the walk's own end calls it */
+  EXPECT(initialized == 1); /* the end of the walk calls finalize */
 }
 
 const walk_step_t walk_init[] = {

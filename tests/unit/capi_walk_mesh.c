@@ -63,7 +63,7 @@ static void create_experts(void) {
   EXPECT(experts == NULL);
   WALK_INVALID(dsc_mesh_create_experts(M, 1, 0, NULL));
   WALK_INVALID(dsc_mesh_create_experts(M, 0, 0, &experts));
-  WALK_INVALID(dsc_mesh_create_experts(M, 2, 0, &experts)); /* no axis "ep" */
+  WALK_INVALID(dsc_mesh_create_experts(M, 2, 0, &experts)); /* the mesh has no axis "ep" */
   WALK_INVALID(dsc_mesh_create_experts(M, 1, -1, &experts));
   WALK_INVALID(dsc_mesh_create_experts(M, 1, 4, &experts));
   WALK(DSC_OK, dsc_mesh_create_experts(M, 1, 3, &experts));
@@ -205,7 +205,7 @@ static void groups(void) {
   WALK_INVALID(dsc_mesh_groups(M, "tp-", ranks, 6, &n, &each));
   WALK_INVALID(dsc_mesh_groups(M, "tp-tp", ranks, 6, &n, &each));
   WALK_INVALID(dsc_mesh_groups(M, "t\xff\xc3\xa4\xed\xa0\x80\xc3", ranks, 6, &n, &each));
-  EXPECT(strstr(dsc_last_error_message(), "t?\xc3\xa4????") != NULL); /* messages are UTF-8 */
+  EXPECT(strstr(dsc_last_error_message(), "t?\xc3\xa4????") != NULL); /* the message must stay valid UTF-8 */
   WALK_INVALID(dsc_mesh_groups(M, "tpp", ranks, 6, &n, &each));
   EXPECT(strstr(dsc_last_error_message(), "did you mean \"tp\"?") != NULL);
   WALK_INVALID(dsc_mesh_groups(M, "tp", NULL, 6, &n, &each));
@@ -292,12 +292,12 @@ static void plan_wrong_options(void) {
   WRONG(INVALID_ARG, struct_size, sizeof options - 1);
   WRONG(INVALID_ARG, style, NULL);
   WRONG(INVALID_ARG, style, "torch");
-  WRONG(INVALID_ARG, style, "deepspeed"); /* of other axes */
+  WRONG(INVALID_ARG, style, "deepspeed"); /* the style "deepspeed" has other axes */
   WRONG(BAD_HANDLE, experts, (dsc_mesh_t*)walk_world.world);
   WRONG(INVALID_ARG, n_cp_levels, 2);
   WRONG(INVALID_ARG, instances, 0);
   WRONG(INVALID_ARG, instances, 2);
-  WRONG(INVALID_ARG, hybrid, 1); /* dp is odd */
+  WRONG(INVALID_ARG, hybrid, 1); /* hybrid needs an even dp */
   WRONG(INVALID_ARG, hybrid, 2);
   WRONG(INVALID_ARG, virtual_stages, 0);
   WRONG(INVALID_ARG, virtual_stages, 2);
@@ -340,7 +340,7 @@ static void comm(void) {
   EXPECT(group == NULL);
   WALK_INVALID(dsc_mesh_comm(mesh, W, NULL, NULL, &group));
   WALK_INVALID(dsc_mesh_comm(mesh, W, "pp", NULL, &group));
-  WALK_INVALID(dsc_mesh_comm(M, W, "dp", NULL, &group)); /* of 6 ranks */
+  WALK_INVALID(dsc_mesh_comm(M, W, "dp", NULL, &group)); /* the mesh has 6 ranks, the world 2 */
   WALK_INVALID(dsc_mesh_comm(mesh, W, "dp", NULL, NULL));
   dsc_comm_options_t options;
   dsc_comm_options_init(&options, sizeof options);
@@ -348,7 +348,7 @@ static void comm(void) {
   WALK_INVALID(dsc_mesh_comm(mesh, W, "dp", &options, &group));
   EXPECT(group == NULL);
   WALK(DSC_OK, dsc_mesh_comm(mesh, W, "dp", NULL, &group));
-  WALK(DSC_OK, dsc_mesh_destroy(mesh)); /* the group stays */
+  WALK(DSC_OK, dsc_mesh_destroy(mesh)); /* destroying the mesh keeps the group */
   int32_t size = 0;
   WALK(DSC_OK, dsc_comm_size(group, &size));
   EXPECT(size == 1);

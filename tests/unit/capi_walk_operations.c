@@ -4,9 +4,9 @@
 #include "capi_walk.h"
 #include "map_calls.h"
 
-static char bytes[256];  /* outputs; must stay as they are */
+static char bytes[256];  /* the outputs, which a refused call must not write */
 static char data[256];   /* inputs */
-static dsc_work_t* work; /* NULL after a failure */
+static dsc_work_t* work; /* the output for a work, NULL after a failed call */
 static void* const stream = bytes;
 
 static void start(void) {
@@ -85,7 +85,7 @@ static void broadcast_shape(void) {
   WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
   shape[1] = 1;
   WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
-  work = NULL; /* this call has none */
+  work = NULL; /* this call has no work */
   expect_no_effect();
 }
 
@@ -95,11 +95,13 @@ static void all_gather(void) {
   WALK_INVALID(dsc_all_gather(W, NULL, bytes, 4, F32, NULL, &work));
   WALK_INVALID(dsc_all_gather(W, data, NULL, 4, F32, NULL, &work));
   WALK_INVALID(dsc_all_gather(W, data, bytes, 4, 14, NULL, &work));
-  WALK_INVALID(dsc_all_gather(W, bytes + 16, bytes, 4, F32, NULL, NULL)); /* the place of rank 1 */
+  /* the part of rank 1, used by rank 0 */
+  WALK_INVALID(dsc_all_gather(W, bytes + 16, bytes, 4, F32, NULL, NULL));
   WALK_INVALID(dsc_all_gather(W, bytes + 31, bytes, 4, F32, NULL, &work));
   WALK_INVALID(dsc_all_gather(W, bytes, bytes + 15, 4, F32, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_gather(W, data, bytes, 4, F32, stream, &work));
-  WALK(DSC_ERR_OVERFLOW, dsc_all_gather(W, data, bytes, huge, F32, NULL, &work)); /* twice as much in recv */
+  /* the receive buffer would be twice as large */
+  WALK(DSC_ERR_OVERFLOW, dsc_all_gather(W, data, bytes, huge, F32, NULL, &work));
   expect_no_effect();
 }
 
@@ -110,7 +112,8 @@ static void reduce_scatter(void) {
   WALK_INVALID(dsc_reduce_scatter(W, data, NULL, 4, F32, SUM, NULL, &work));
   WALK_INVALID(dsc_reduce_scatter(W, data, bytes, 4, -1, SUM, NULL, &work));
   WALK_INVALID(dsc_reduce_scatter(W, data, bytes, 4, F32, -1, NULL, &work));
-  WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 16, 4, F32, SUM, NULL, NULL)); /* the place of rank 1 */
+  /* the part of rank 1, used by rank 0 */
+  WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 16, 4, F32, SUM, NULL, NULL));
   WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 31, 4, F32, SUM, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_reduce_scatter(W, data, bytes, 4, DSC_DTYPE_U8, DSC_OP_AVG, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_reduce_scatter(W, data, bytes, 4, F32, SUM, stream, &work));
@@ -148,7 +151,8 @@ static void gather(void) {
   WALK_INVALID(dsc_gather(W, data, NULL, 4, F32, 0, NULL, &work));
   WALK_INVALID(dsc_gather(W, data, bytes, 4, 0, 0, NULL, &work));
   WALK_INVALID(dsc_gather(W, data, bytes, 4, F32, -1, NULL, &work));
-  WALK_INVALID(dsc_gather(W, bytes + 16, bytes, 4, F32, 0, NULL, NULL)); /* the place of rank 1 */
+  /* the part of rank 1, used by rank 0 */
+  WALK_INVALID(dsc_gather(W, bytes + 16, bytes, 4, F32, 0, NULL, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_gather(W, data, bytes, 4, F32, 0, stream, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_gather(W, data, bytes, huge, F32, 0, NULL, &work));
   expect_no_effect();
@@ -162,7 +166,8 @@ static void scatter(void) {
   WALK_INVALID(dsc_scatter(W, NULL, NULL, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_scatter(W, data, bytes, 4, 14, 0, NULL, &work));
   WALK_INVALID(dsc_scatter(W, data, bytes, 4, F32, 2, NULL, &work));
-  WALK_INVALID(dsc_scatter(W, bytes, bytes + 16, 4, F32, 0, NULL, NULL)); /* the place of rank 1 */
+  /* the part of rank 1, used by rank 0 */
+  WALK_INVALID(dsc_scatter(W, bytes, bytes + 16, 4, F32, 0, NULL, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_scatter(W, data, bytes, 4, F32, 0, stream, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_scatter(W, data, bytes, huge, F32, 0, NULL, &work));
   expect_no_effect();
@@ -221,7 +226,8 @@ static void all_to_all_v(void) {
   WALK_INVALID(dsc_all_to_all_v(W, data, lengths, NULL, lengths, F32, NULL, &work));
   WALK_INVALID(dsc_all_to_all_v(W, data, NULL, bytes, lengths, F32, NULL, &work));
   WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, other, F32, NULL, &work)); /* to itself */
+  /* the length that a rank sends to itself differs from what it receives */
+  WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, other, F32, NULL, &work));
   WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, lengths, 0, NULL, &work));
   WALK_INVALID(dsc_all_to_all_v(W, bytes, lengths, bytes, lengths, F32, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_to_all_v(W, data, lengths, bytes, lengths, F32, stream, &work));
@@ -229,7 +235,7 @@ static void all_to_all_v(void) {
   expect_no_effect();
 }
 
-/* Options as arguments; the next call overwrites them. */
+/* Returns a pointer to the options, which the next call overwrites. */
 static const dsc_tensor_map_options_t* even_map(dsc_tensor_mapping_t mapping, size_t outer, size_t dim,
                                                 size_t inner) {
   static dsc_tensor_map_options_t options;
@@ -269,7 +275,8 @@ static void tensor_map(void) {
   WALK(DSC_OK, dsc_tensor_map_options_init(&options, sizeof options));
   EXPECT(options.mapping == 0 && options.outer == 1 && options.inner == 1 && options.chunks == 1);
   options.mapping = gather;
-  WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work)); /* no dim */
+  /* the dimension is missing */
+  WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work));
   options.struct_size = 4;
   WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work));
   WALK_INVALID(dsc_tensor_map_backward(W, NULL, data, bytes, F32, NULL, &work));
@@ -331,7 +338,7 @@ static void tensor_map_v(void) {
   WALK_INVALID(
       dsc_tensor_map_forward(W, uneven_map(exchange, 1, lengths, NULL, 1), data, bytes, F32, NULL, &work));
   WALK_INVALID(dsc_tensor_map_forward(W, uneven_map(exchange, 1, lengths, other, 1), data, bytes, F32, NULL,
-                                      &work)); /* to itself */
+                                      &work)); /* a rank sends itself another length than it receives */
   WALK_INVALID(dsc_tensor_map_forward(W,
                                       uneven_map(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, lengths, NULL, 1),
                                       data, bytes, F32, NULL, &work));
@@ -356,9 +363,9 @@ static void group_begin_and_end(void) {
   WALK(DSC_ERR_STATE, dsc_comm_split(W, 0, 0, NULL, &group));
   WALK(DSC_ERR_STATE, dsc_mem_alloc(W, 4096, DSC_MEMORY_KIND_HOST, &memory));
   WALK(DSC_ERR_STATE, dsc_comm_finalize(W));
-  WALK_INVALID(dsc_barrier(W, NULL, &work)); /* it would have a work of its own */
+  WALK_INVALID(dsc_barrier(W, NULL, &work)); /* inside of a batch an operation has no work */
   WALK_INVALID(dsc_send(W, NULL, 4, F32, 1, NULL, NULL));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_batch_end(W, stream, &work)); /* it stays open */
+  WALK(DSC_ERR_UNSUPPORTED, dsc_batch_end(W, stream, &work)); /* the batch stays open */
   WALK(DSC_OK, dsc_batch_end(W, NULL, NULL));
   EXPECT(group == NULL && memory == NULL);
   expect_no_effect();
@@ -370,8 +377,8 @@ static void monitored_barrier(void) {
   WALK_INVALID(dsc_monitored_barrier(W, -1));
 }
 
-static int32_t keep(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
-  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+static int32_t keep(void* context, const dsc_op_call_t* call) {
+  (void)context, (void)call;
   return 0;
 }
 
@@ -413,7 +420,7 @@ static void send_message(void) {
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_send(bad, data, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_send(W, NULL, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_send(W, data, 4, 0, 1, NULL, &work));
-  WALK_INVALID(dsc_send(W, data, 4, F32, 0, NULL, &work)); /* itself */
+  WALK_INVALID(dsc_send(W, data, 4, F32, 0, NULL, &work)); /* rank 0 to itself */
   WALK_INVALID(dsc_send(W, data, 4, F32, 2, NULL, NULL));
   WALK_INVALID(dsc_send(W, data, 4, F32, -1, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_send(W, data, 4, F32, 1, stream, &work));
@@ -426,7 +433,7 @@ static void receive_message(void) {
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_recv(bad, bytes, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_recv(W, NULL, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_recv(W, bytes, 4, 14, 1, NULL, &work));
-  WALK_INVALID(dsc_recv(W, bytes, 4, F32, 0, NULL, &work)); /* itself */
+  WALK_INVALID(dsc_recv(W, bytes, 4, F32, 0, NULL, &work)); /* rank 0 from itself */
   WALK_INVALID(dsc_recv(W, bytes, 4, F32, 2, NULL, NULL));
   WALK_INVALID(dsc_recv(W, bytes, 4, F32, INT32_MIN, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_recv(W, bytes, 4, F32, 1, stream, &work));
@@ -448,7 +455,8 @@ static void work_wait(void) {
   WALK_INVALID(dsc_work_wait(walk_world.work, -2, NULL));
   WALK_INVALID(dsc_work_wait(walk_world.work, INT32_MIN, NULL));
   WALK(DSC_OK, dsc_work_wait(walk_world.work, 0, NULL));
-  WALK(DSC_OK, dsc_work_wait(walk_world.work, 0, stream)); /* on host memory the host waits */
+  /* for an operation on host memory the host waits */
+  WALK(DSC_OK, dsc_work_wait(walk_world.work, 0, stream));
 }
 
 static void work_synchronize(void) {

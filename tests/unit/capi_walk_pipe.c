@@ -34,7 +34,7 @@ static void options_init(void) {
   EXPECT(options.chunks == 0 && options.name == NULL && options.stages == 0 && options.messages == 0);
 }
 
-/* Options of one wrong field each, and what they give. */
+/* Options that have one wrong field each, with the code that they must give. */
 static void create(void) {
   dsc_pipe_schedule_t* schedule = S;
   dsc_pipe_schedule_options_t options = right_options();
@@ -130,7 +130,7 @@ static void buffers(void) {
   EXPECT(buffers == 3);
 }
 
-/* Two stages, one micro-batch. */
+/* Two stages and one micro-batch. */
 static const dsc_pipe_compute_t both_orders[] = {{DSC_PIPE_OP_FORWARD, 0, 0, 0},
                                                  {DSC_PIPE_OP_BACKWARD, 0, 0, 0},
                                                  {DSC_PIPE_OP_FORWARD, 0, 0, 0},
@@ -289,7 +289,7 @@ static void validate(void) {
   WALK_INVALID(dsc_pipe_validate(&options, all, starts));
   all[0].struct_size = sizeof all[0];
   all[2].peer = 0;
-  WALK_INVALID(dsc_pipe_validate(&options, all, starts)); /* a wrong device */
+  WALK_INVALID(dsc_pipe_validate(&options, all, starts)); /* an invalid device */
   EXPECT(strstr(dsc_last_error_message(), "peer of instruction 2, send_activation, is 0, expected 1"));
   all[2].peer = 1;
   all[8].op = 99;
@@ -390,7 +390,7 @@ static void run_bytes(void) {
   WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_run_bytes(bad, &options, &bytes));
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, NULL));
   WALK_INVALID(dsc_pipe_run_bytes(S, NULL, &bytes));
-  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes)); /* a stage in the middle has both ends */
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes)); /* a stage in the middle receives and sends */
   options.inputs = options.outputs = &tensor;
   options.n_inputs = options.n_outputs = 1;
   options.struct_size = 39;
@@ -406,7 +406,7 @@ static void run_bytes(void) {
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
   options.memory_bytes = 0;
   EXPECT(bytes == 77);
-  for (int i = 0; i < 2; ++i) { /* its needs are known the second time */
+  for (int i = 0; i < 2; ++i) { /* the second call has the number of bytes from the first */
     dsc_pipe_instruction_t first = {.struct_size = sizeof first}, again = first;
     WALK(DSC_OK, dsc_pipe_run_bytes(S, &options, &bytes));
     WALK(DSC_OK, dsc_pipe_schedule_next(S, &first));
@@ -445,7 +445,7 @@ static void run(void) {
   callbacks.struct_size = sizeof callbacks - 1;
   WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean));
   callbacks.struct_size = sizeof callbacks;
-  WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean)); /* nothing to call */
+  WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean)); /* no callback for the computation */
   options.struct_size = 1;
   WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean));
   options.struct_size = sizeof options;
@@ -454,7 +454,8 @@ static void run(void) {
   options.n_inputs = 0;
   callbacks.load_micro_batch = callbacks.forward = callbacks.backward = do_nothing;
   callbacks.reduce_grads = callbacks.optimizer_step = do_nothing;
-  WALK_INVALID(dsc_pipe_run(S, W, &callbacks, &options, &mean)); /* a stage of another pipeline */
+  /* the schedule is for a stage of another pipeline */
+  WALK_INVALID(dsc_pipe_run(S, W, &callbacks, &options, &mean));
   EXPECT(mean == 99);
   callbacks.forward = right_forward;
   WALK(DSC_OK, dsc_pipe_run(schedule, W, &callbacks, NULL, &mean));

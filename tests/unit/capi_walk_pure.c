@@ -19,7 +19,7 @@ static void last_error_message(void) {
   WALK_INVALID(dsc_feature(NULL, NULL));
   EXPECT(strncmp(dsc_last_error_message(), "dsc_feature: ", 13) == 0);
   int32_t size = 0;
-  WALK(DSC_OK, dsc_comm_size(walk_world.world, &size)); /* a success does not clear it */
+  WALK(DSC_OK, dsc_comm_size(walk_world.world, &size)); /* a successful call does not clear the last error */
   EXPECT(strncmp(dsc_last_error_message(), "dsc_feature: ", 13) == 0);
 }
 
@@ -108,7 +108,8 @@ static void log_read(void) {
   WALK_INVALID(dsc_log_read(5, message, sizeof message, &bytes, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, NULL, 8, &bytes, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, message, 1, &bytes, &level));
-  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, NULL, 0, &bytes, &level)); /* nothing is taken away unseen */
+  /* a buffer of 0 bytes does not remove a record */
+  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, NULL, 0, &bytes, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, message, sizeof message, NULL, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, message, sizeof message, &bytes, NULL));
   EXPECT(strcmp(message, "before") == 0 && bytes == 99);
@@ -225,11 +226,11 @@ static void pipe_partition(void) {
   options.part_limits = limits;
   WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* n_part_limits is 0 */
   options.n_part_limits = 3;
-  WALK_INVALID(dsc_pipe_partition(weights, 3, 3, &options, found)); /* without layer_bytes */
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 3, &options, found)); /* layer_bytes is missing */
   options.layer_bytes = limits;
   WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* 3 limits for 2 parts */
   options.n_part_limits = 1;
-  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* too little */
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* the limits are too small */
   options.layer_bytes = overflow;
   WALK(DSC_ERR_OVERFLOW, dsc_pipe_partition(weights, 3, 2, &options, found));
   options.layer_bytes = limits;

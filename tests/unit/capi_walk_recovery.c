@@ -1,4 +1,4 @@
-/* Agreeing and going on after a failure. The group of this rank alone needs nobody else. */
+/* Agreement, shrinking and revoking after a failure. The group `alone` needs no other rank. */
 #include <stdint.h>
 
 #include "capi_walk.h"

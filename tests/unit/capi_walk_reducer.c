@@ -1,4 +1,4 @@
-/* The reducer and the calls on lists of tensors. */
+/* The reducer and the functions that take lists of tensors. */
 #include <stdint.h>
 
 #include "capi_walk.h"
@@ -16,7 +16,7 @@ static dsc_tensor_t tensor(void) {
   return it;
 }
 
-/* Tensors of one wrong field each, and what they give. */
+/* Tensors that have one wrong field each, with the code that they must give. */
 static void wrong_tensors(dsc_tensor_t wrong[WRONG_TENSORS], dsc_result_t expected[WRONG_TENSORS]) {
   static const int64_t shape[] = {7};
   for (int i = 0; i < WRONG_TENSORS; ++i) {
@@ -42,7 +42,8 @@ static void verify_params(void) {
   good.ndim = -1;
   WALK_INVALID(dsc_comm_verify_params(W, &good, 1));
   dsc_tensor_t two[] = {tensor(), tensor()};
-  two[1].struct_size = 0; /* the first one's does not hold for all */
+  /* every tensor has its own struct_size, so the first one does not hold for the second */
+  two[1].struct_size = 0;
   WALK_INVALID(dsc_comm_verify_params(W, two, 2));
   EXPECT(strstr(dsc_last_error_message(), "params[1].struct_size") != NULL);
 }
@@ -71,7 +72,7 @@ static void all_reduce_coalesced(void) {
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce_coalesced(W, &good, 1, DSC_OP_BAND, 0));
   for (int i = 0; i < WRONG_TENSORS; ++i)
     WALK(expected[i], dsc_all_reduce_coalesced(W, &wrong[i], 1, DSC_OP_SUM, 0));
-  const dsc_tensor_t twice[] = {tensor(), good}; /* the same memory */
+  const dsc_tensor_t twice[] = {tensor(), good}; /* two parameters with the same memory */
   WALK_INVALID(dsc_all_reduce_coalesced(W, twice, 2, DSC_OP_SUM, 0));
   good.data = NULL;
   WALK_INVALID(dsc_all_reduce_coalesced(W, &good, 1, DSC_OP_SUM, 0));
@@ -125,14 +126,14 @@ static void create(void) {
   options.grad_dtype = DSC_DTYPE_I32;
   WALK(DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.grad_dtype = 0;
-  options.n_buckets = 1; /* without lists */
+  options.n_buckets = 1; /* n_buckets without the lists of buckets */
   WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
   options.struct_size = 0;
   WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
   EXPECT(reducer == NULL);
 }
 
-/* Without an iteration nothing can be marked; the steps after this one are inside of one. */
+/* Without an iteration nothing can be marked. The steps after this one run inside an iteration. */
 static void begin(void) {
   WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_begin(bad, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_begin(R, values));
@@ -214,7 +215,8 @@ static void op_stats(void) {
   WALK(DSC_OK, dsc_bucket_reducer_stats(R, NULL, 0, &n));
 }
 
-/* The view of the walk's reducer stays; every call on it but destroy is refused afterwards. */
+/* The view of the reducer's memory stays valid. Afterwards every call on the reducer except destroy is
+ * refused. */
 static void close_reducer(void) {
   void* view = NULL;
   size_t n = 9;

@@ -1,4 +1,4 @@
-/* Sharded parameters, in a group of this rank alone: stage 3, two units of one parameter each. */
+/* Sharded parameters, in a group that has only this rank: stage 3, two units of one parameter each. */
 #include <math.h>
 #include <stdint.h>
 
@@ -31,7 +31,7 @@ static void plan_options_init(void) {
 
 enum { WRONG_PLANS = 11 };
 
-/* Options of one wrong field each. */
+/* Options that have one wrong field each. */
 static void wrong_plans(dsc_shard_plan_options_t wrong[WRONG_PLANS]) {
   static const size_t late[] = {1}, falling[] = {0, 0}, outside[] = {0, 2}, good[] = {0, 1};
   static const uint8_t alone[] = {0, 2}, one[] = {0, 1};
@@ -46,11 +46,11 @@ static void wrong_plans(dsc_shard_plan_options_t wrong[WRONG_PLANS]) {
   wrong[5].n_units = 2;
   wrong[6].unit_starts = outside;
   wrong[6].n_units = 2;
-  wrong[7].unit_starts = good; /* without their number */
+  wrong[7].unit_starts = good; /* unit_starts without their number */
   wrong[8].alone = alone;
   wrong[9].unit_starts = good;
   wrong[9].n_units = 2;
-  wrong[9].alone = one; /* units that are given leave nothing to plan */
+  wrong[9].alone = one; /* with given units there is nothing to plan */
   wrong[10].layout = DSC_SHARD_LAYOUT_MEGATRON;
   wrong[10].unit_starts = good;
   wrong[10].n_units = 2;
@@ -162,12 +162,12 @@ static void create(void) {
   WALK_INVALID(dsc_sharded_create(alone, &param, 1, NULL, &made));
   EXPECT(made == NULL);
   options->grad_dtype = 0;
-  options->sync = 0; /* then NULL stands for zeros */
+  options->sync = 0; /* without synchronization NULL is valid and stands for zeros */
   WALK(DSC_OK, dsc_sharded_create(alone, &param, 1, options, &made));
   WALK(DSC_OK, dsc_sharded_destroy(made));
 }
 
-/* The steps after this one are inside of an iteration. */
+/* The steps after this one run inside an iteration. */
 static void begin(void) {
   double norm = 9;
   WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_begin(bad, 0, NULL));
@@ -192,7 +192,7 @@ static void accumulate(void) {
   WALK_INVALID(dsc_sharded_accumulate(S, 0, NULL, 0, NULL));
   WALK_INVALID(dsc_sharded_accumulate(S, 0, values, DSC_DTYPE_F16, NULL));
   WALK(DSC_OK, dsc_sharded_accumulate(S, 0, values, DSC_DTYPE_F32, NULL));
-  WALK(DSC_ERR_STATE, dsc_sharded_mark_unused(S, 0)); /* something is accumulated */
+  WALK(DSC_ERR_STATE, dsc_sharded_mark_unused(S, 0)); /* a gradient was accumulated */
 }
 
 static void mark_ready(void) {
@@ -218,7 +218,7 @@ static void finish(void) {
   WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_finish(S, values));
   WALK(DSC_OK, dsc_sharded_finish(S, NULL));
   WALK(DSC_ERR_STATE, dsc_sharded_finish(S, NULL));
-  WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL)); /* nobody has used the gradients */
+  WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL)); /* the gradients were not used yet */
 }
 
 static dsc_clip_options_t clip_to(double max_norm, double scale) {
@@ -373,7 +373,7 @@ static void stats(void) {
   WALK(DSC_OK, dsc_sharded_stats(S, NULL, 0, &n));
 }
 
-/* Shards stay; every call on the object but destroy is refused afterwards. */
+/* Shards stay valid. Afterwards every call on the object except destroy is refused. */
 static void close_sharded(void) {
   dsc_sharded_shard_t list[2] = {{.struct_size = sizeof *list}};
   size_t n = 9;

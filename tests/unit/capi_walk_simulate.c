@@ -1,4 +1,4 @@
-/* What a pipeline schedule costs. */
+/* The simulated cost of a pipeline schedule. */
 #include <stdint.h>
 
 #include "capi_walk.h"
@@ -33,7 +33,7 @@ static void simulate(void) {
   EXPECT(report == NULL);
 }
 
-/* The report of S with default costs. */
+/* Returns the report of S with default costs. */
 static dsc_pipe_report_t* made_report(void) {
   dsc_pipe_report_t* report = NULL;
   WALK(DSC_OK, dsc_pipe_simulate(S, NULL, &report));
@@ -79,7 +79,7 @@ static void report_timeline(void) {
   WALK(DSC_OK, dsc_pipe_report_timeline(report, NULL, 0, &n));
   EXPECT(n == 64);
   WALK(DSC_TRUNCATED, dsc_pipe_report_timeline(report, spans, 63, &n));
-  EXPECT(spans[0].op == DSC_PIPE_OP_FORWARD && spans[0].end == 1 && spans[63].struct_size == 0);
+  EXPECT(spans[0].op == DSC_PIPE_OP_FORWARD && spans[0].finish == 1 && spans[63].struct_size == 0);
   WALK(DSC_OK, dsc_pipe_report_timeline(report, spans, 64, &n));
   EXPECT(spans[63].stage == 3 && spans[63].op == DSC_PIPE_OP_BACKWARD);
   WALK(DSC_OK, dsc_pipe_report_destroy(report));
@@ -93,7 +93,7 @@ static void report_critical_path(void) {
   WALK_INVALID(dsc_pipe_report_critical_path(report, spans, 64, NULL));
   WALK_INVALID(dsc_pipe_report_critical_path(report, NULL, 64, &n));
   WALK(DSC_OK, dsc_pipe_report_critical_path(report, spans, 64, &n));
-  EXPECT(n > 8 && n <= 64 && spans[0].start == 0 && spans[n - 1].end == 33);
+  EXPECT(n > 8 && n <= 64 && spans[0].start == 0 && spans[n - 1].finish == 33);
   WALK(DSC_OK, dsc_pipe_report_destroy(report));
 }
 

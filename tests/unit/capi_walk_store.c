@@ -34,12 +34,12 @@ static void open_wrong_options(void) {
   }
   dsc_store_options_init(&options, sizeof options);
   options.serve = 1;
-  WALK_INVALID(dsc_store_open("memory://", &options, &store)); /* nothing to serve */
+  WALK_INVALID(dsc_store_open("memory://", &options, &store)); /* a store in memory has no server */
   options.token = "short";
   WALK(DSC_ERR_CONFIG, dsc_store_open("tcp://127.0.0.1:0", &options, &store));
   options.struct_size = 8;
   WALK_INVALID(dsc_store_open("memory://", &options, &store));
-  options.struct_size = SIZE_MAX; /* nothing beyond the struct is looked at */
+  options.struct_size = SIZE_MAX; /* nothing behind the struct must be read */
   WALK_INVALID(dsc_store_open("memory://", &options, &store));
   EXPECT(store == NULL);
 }
@@ -60,7 +60,7 @@ static void open_store(void) {
   WALK(DSC_OK, dsc_store_destroy(store));
 }
 
-/* One process as server and as client, and the file. */
+/* One process is server and client. The store in a file follows. */
 static void open_and_serve(void) {
   dsc_store_options_t options;
   dsc_store_options_init(&options, sizeof options);
@@ -92,7 +92,7 @@ static void open_and_serve(void) {
   WALK(DSC_OK, dsc_store_open(uri, &options, &file));
   WALK(DSC_OK, dsc_store_set(file, "k", "", 0));
   WALK(DSC_OK, dsc_store_destroy(file));
-  EXPECT(rmdir(folder) == 0); /* nothing is left in it */
+  EXPECT(rmdir(folder) == 0); /* fails if the folder is not empty */
 }
 
 typedef struct shelf {
@@ -152,7 +152,7 @@ static void from_callbacks(void) {
   shelf.bytes = (size_t)2 << 20;
   WALK(DSC_ERR_CALLBACK, dsc_store_get(part, "k", -1, value, sizeof value, &bytes));
   WALK(DSC_OK, dsc_store_destroy(store));
-  EXPECT(shelf.destroyed == 0); /* its part lives */
+  EXPECT(shelf.destroyed == 0); /* a part of the store still uses it */
   WALK(DSC_OK, dsc_store_destroy(part));
   EXPECT(shelf.destroyed == 1);
 }
@@ -173,13 +173,13 @@ static void set(void) {
   WALK_INVALID(dsc_store_set(walk_world.store, NULL, "v", 1));
   WALK_INVALID(dsc_store_set(walk_world.store, "", "v", 1));
   WALK_INVALID(dsc_store_set(walk_world.store, "k", NULL, 1));
-  WALK_INVALID(dsc_store_set(walk_world.store, "k", "v", SIZE_MAX)); /* refused before it is read */
+  WALK_INVALID(dsc_store_set(walk_world.store, "k", "v", SIZE_MAX)); /* refused before the value is read */
   WALK(DSC_OK, dsc_store_set(walk_world.store, "k", "before", 6));
   WALK(DSC_OK, dsc_store_set(walk_world.store, "empty", NULL, 0));
 }
 
 static void get(void) {
-  const dsc_store_t* store = walk_world.store; /* reading needs no more */
+  const dsc_store_t* store = walk_world.store; /* functions that only read take a const store */
   char value[8] = "left";
   size_t bytes = 99;
   WALK_BAD_HANDLES(WALK_STORE, dsc_store_t, dsc_store_get(bad, "k", 0, value, sizeof value, &bytes));
@@ -202,7 +202,7 @@ static void add(void) {
   int64_t sum = 99;
   WALK_BAD_HANDLES(WALK_STORE, dsc_store_t, dsc_store_add(bad, "n", 1, &sum));
   WALK_INVALID(dsc_store_add(walk_world.store, NULL, 1, &sum));
-  WALK_INVALID(dsc_store_add(walk_world.store, "k", 1, &sum)); /* "before" is no number */
+  WALK_INVALID(dsc_store_add(walk_world.store, "k", 1, &sum)); /* the value "before" is not a number */
   EXPECT(sum == 99);
   WALK(DSC_OK, dsc_store_add(walk_world.store, "n", 2, NULL));
   WALK(DSC_OK, dsc_store_add(walk_world.store, "n", -5, &sum));

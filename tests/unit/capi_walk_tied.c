@@ -55,7 +55,7 @@ static void options_init(void) {
   EXPECT(options.ranks == NULL && options.n_stages == 0 && options.n_pipelines == 0 && options.sync == 1);
 }
 
-/* On a group of this rank alone; what ranks disagree about is in tests/ranks. */
+/* In a group that has only this rank. tests/ranks checks what happens when ranks disagree. */
 static void create(void) {
   const int32_t stages[] = {0, 0}, outside[] = {1}, two[] = {0, 1};
   dsc_tensor_t weight = tensor();
@@ -77,7 +77,7 @@ static void create(void) {
   wrong[1].key = NULL;
   wrong[2].key = "";
   wrong[3].key = "a\nb";
-  wrong[4].n_stages = 2; /* stage 0 twice */
+  wrong[4].n_stages = 2; /* stage 0 is listed twice */
   wrong[5].stages = outside;
   wrong[6].n_stages = 0;
   wrong[7].n_weights = 0;
@@ -96,9 +96,9 @@ static void create(void) {
   options[0].struct_size = 8;
   options[1].reserved = 1;
   options[2].sync = 2;
-  options[3].n_stages = 1; /* without ranks */
+  options[3].n_stages = 1; /* ranks are missing */
   options[4].ranks = stages;
-  options[4].n_stages = 1; /* no pipelines */
+  options[4].n_stages = 1; /* the number of pipelines is 0 */
   options[5].ranks = outside;
   options[5].n_stages = options[5].n_pipelines = 1;
   options[6].ranks = two;

@@ -13,10 +13,10 @@ static void trace_dump(void) {
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_trace_dump(bad, path));
   WALK_INVALID(dsc_trace_dump(walk_world.world, ""));
   EXPECT(access(path, F_OK) != 0);
-  WALK_INVALID(dsc_trace_dump(walk_world.world, NULL)); /* the walk is made without DSC_TRACE_DIR */
+  WALK_INVALID(dsc_trace_dump(walk_world.world, NULL)); /* the walk runs without DSC_TRACE_DIR */
   EXPECT(strstr(dsc_last_error_message(), "DSC_TRACE_DIR") != NULL);
   WALK(DSC_OK, dsc_trace_dump(walk_world.world, path));
-  WALK(DSC_ERR_SYSTEM, dsc_trace_dump(walk_world.world, inside)); /* its folder is a file */
+  WALK(DSC_ERR_SYSTEM, dsc_trace_dump(walk_world.world, inside)); /* the parent folder is a file */
   EXPECT(strstr(dsc_last_error_message(), path) != NULL);
   WALK(DSC_OK, dsc_trace_dump(walk_world.alone, path));
   EXPECT(unlink(path) == 0 && rmdir(folder) == 0);
@@ -38,7 +38,7 @@ static void trace_text(void) {
   EXPECT(bytes == strlen(text) + 1 && text[0] == '{');
 }
 
-/* Safe in signal handlers, so without a text. */
+/* The function may be called in signal handlers, so it sets no error message. */
 static void trace_dump_request(void) { EXPECT(dsc_trace_dump_request() == DSC_ERR_STATE); }
 
 const walk_step_t walk_trace[] = {

@@ -1,5 +1,5 @@
-// Random arrays for tests of compression, and a check that a result has the same bits with every instruction
-// set and floating-point mode.
+// Random arrays for the tests of compression, and a check that a result has the same bits with every
+// instruction set and floating-point mode.
 #pragma once
 
 #include <setjmp.h>
@@ -23,7 +23,7 @@
 #endif
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace support {
@@ -33,7 +33,7 @@ inline int cases() { return test_repetitions(1000, 100); }
 using Floats = std::vector<float>;
 using Bytes = std::vector<uint8_t>;
 
-// The kinds of arrays that tests go through.
+// The kinds of input arrays of the tests.
 enum class Kind { kNormal, kTiny, kHuge, kFew, kZeros, kSpecial };
 inline constexpr Kind kFinite[] = {Kind::kNormal, Kind::kTiny, Kind::kHuge, Kind::kFew, Kind::kZeros};
 
@@ -42,7 +42,7 @@ inline float random_float(Kind kind, std::mt19937_64& random) {
   switch (kind) {
     case Kind::kNormal:
       return normal(random);
-    case Kind::kTiny:  // most are denormals
+    case Kind::kTiny:  // most values are denormals
       return normal(random) * 1e-39f;
     case Kind::kHuge:
       return (random() % 2 != 0 ? 1.0f : -1.0f) * std::numeric_limits<float>::max() /
@@ -52,7 +52,7 @@ inline float random_float(Kind kind, std::mt19937_64& random) {
     case Kind::kZeros:
       return random() % 2 != 0 ? 0.0f : -0.0f;
     default:
-      return element<float>(random);  // NaN, infinity and denormals among others
+      return element<float>(random);  // random bits, so some values are NaN, infinite or denormal
   }
 }
 
@@ -62,7 +62,7 @@ inline Floats random_floats(size_t count, Kind kind, std::mt19937_64& random) {
   return values;
 }
 
-// Bits of floats. NaNs are equal, since processors differ in their signs.
+// Appends the bits of the floats. All NaNs get the same bits, because processors differ in their signs.
 inline void append(Bytes& bytes, std::span<const float> values) {
   for (const float value : values) {
     const float shown = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
@@ -79,8 +79,8 @@ inline Bytes bits(std::span<const float> values) {
 
 inline bool same(std::span<const float> a, std::span<const float> b) { return bits(a) == bits(b); }
 
-// Runs a function of the library with every instruction set, and once with denormals flushed and rounding to
-// zero; `compute` must do nothing else. Returns its result, which must always be the same.
+// Runs `compute` with every instruction set, and once with denormals flushed and rounding to zero. `compute`
+// must only call one function of the library. Returns the result, which must always be the same.
 template <class Compute>
 Bytes same_everywhere(Compute compute) {
   const Bytes expected = compute();
@@ -94,7 +94,7 @@ Bytes same_everywhere(Compute compute) {
   const unsigned after = _mm_getcsr();
   _mm_setcsr(before);
   assert_true(other == expected);
-  assert_int_equal(after & ~0x3fu, 0xffc0);  // besides the flags of what happened
+  assert_int_equal(after & ~0x3fu, 0xffc0);  // the mode must be unchanged; the low bits are exception flags
 #endif
   return expected;
 }

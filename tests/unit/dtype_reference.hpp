@@ -1,5 +1,5 @@
-// Element types and reductions once more, by plain arithmetic in double and one element at a time, to compare
-// with.
+// A second implementation of element types and reductions, in plain double arithmetic, one element at a time.
+// The tests compare the kernels with it.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace reference {
 
-// A float of kBits significant bits, stored in as many as Stored has. kTooLarge is what comes after the
-// largest number: infinity, or NaN in a type without it.
+// A float of kBits significant bits, stored in Stored. kTooLarge follows the largest number: it is infinity,
+// or NaN in a type without infinity.
 template <typename Stored, int kBits, int kMinExponent, Stored kTooLarge, Stored kNanBits>
 struct Small {
   static constexpr int kFraction = kBits - 1;
@@ -31,8 +31,9 @@ struct Small {
     if (magnitude == 0) number = 0;
     if (magnitude > 0 && !std::isinf(magnitude)) {
       const int exponent = std::max(std::ilogb(magnitude), kMinExponent);
-      const double steps = std::nearbyint(std::ldexp(magnitude, kFraction - exponent));  // ties to even
-      // A carry out of the significand, and out of the denormals, lands in the exponent as it should.
+      // rounds ties to even
+      const double steps = std::nearbyint(std::ldexp(magnitude, kFraction - exponent));
+      // A carry out of the significand or out of the denormals correctly increases the exponent.
       number = std::min<int>(static_cast<int>(steps) + ((exponent - kMinExponent) << kFraction), kTooLarge);
     }
     return {static_cast<Stored>(number == kNan ? number : sign | number)};
@@ -124,7 +125,7 @@ A combine(int32_t op, A a, A b) {
         return static_cast<A>(x | y);
       case DSC_OP_BXOR:
         return static_cast<A>(x ^ y);
-      default:  // a sum, of truth values their or
+      default:  // the sum; for truth values their "or"
         return static_cast<A>(x + y);
     }
   }
@@ -169,7 +170,7 @@ inline Function reduce_for(int32_t dtype) {
   return kFunctions[dtype];
 }
 
-// One element as a number, exactly.
+// Returns one element as an exact number.
 template <typename T>
 double value(const void* array, size_t i) {
   return static_cast<double>(to_accumulator(read<T>(array, i)));
@@ -181,7 +182,7 @@ void set(void* array, size_t i, float number) {
   std::memcpy(static_cast<char*>(array) + i * sizeof(T), &element, sizeof(T));
 }
 
-// The functions above for a floating-point type by its number.
+// The functions above, for the floating-point type `dtype`.
 struct Accessors {
   double (*value)(const void*, size_t);
   void (*set)(void*, size_t, float);

@@ -25,11 +25,11 @@ inline constexpr std::array kFloats = {DSC_DTYPE_F16,  DSC_DTYPE_F32,    DSC_DTY
 inline constexpr int kMaxSources = 5;
 inline constexpr size_t kMaxCount = 1000;
 
-// Runs `body` with every compiled instruction set that this processor has.
+// Runs `body` with every compiled instruction set that this processor supports.
 template <typename Body>
 void on_every_target(Body body) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const int64_t supported = hwy::SupportedTargets() & ~HWY_AVX3;  // not compiled there
+  const int64_t supported = hwy::SupportedTargets() & ~HWY_AVX3;  // AVX3 is not compiled in
 #else
   const int64_t supported = hwy::SupportedTargets();
 #endif
@@ -41,7 +41,7 @@ void on_every_target(Body body) {
   hwy::SetSupportedTargetsForTest(0);
 }
 
-// Numbers that go wrong first, among ordinary ones and random bits.
+// Returns an edge case, an ordinary number or random bits.
 template <typename T>
 T element(std::mt19937_64& random) {
   const uint64_t bits = random();

@@ -1,4 +1,4 @@
-/* Modules that are not ours: one without the function, one with a table of an older release. */
+/* Two invalid transport modules: one lacks the function, the other has the table of an older release. */
 #include "transport/table.h"
 
 #ifdef OLD_TABLE

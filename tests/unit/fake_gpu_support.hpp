@@ -1,5 +1,5 @@
-// Ranks that are threads or processes, on the fake GPUs. Whatever uses them runs in a child, which has a time
-// limit and an environment of its own; its checks end it.
+// Runs ranks as threads or processes on the fake GPUs. A test runs its body in a child process that has a
+// time limit and its own environment. A failed check ends the child.
 #pragma once
 
 #include <setjmp.h>
@@ -29,7 +29,7 @@
 #include "../support/fake_gpu/nccl_api.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 #define CHECK(condition)                                                        \
@@ -85,7 +85,7 @@ inline void in_child(const Variables& variables, const std::function<void()>& bo
   assert_int_equal(status_of(child), 0);
 }
 
-// The device's primary context, current for this thread.
+// The primary context of the device, current for this thread.
 class Device {
  public:
   explicit Device(int device) : device_(device) {
@@ -109,7 +109,7 @@ class Device {
   int device_;
 };
 
-// A stream stands still before it until it is opened, and may pass it when this object is gone.
+// Blocks a stream until the gate is opened or destroyed.
 class Gate {
  public:
   explicit Gate(CudaStream* stream) {
@@ -125,7 +125,7 @@ class Gate {
   std::promise<void> opened_;
 };
 
-// Elements in device memory.
+// An array of elements in device memory.
 template <typename T>
 class Array {
  public:
@@ -152,7 +152,7 @@ class Array {
   size_t count_;
 };
 
-// Whether it comes true within a time that no healthy run needs.
+// Returns whether the condition becomes true within 20 s, far longer than a healthy run needs.
 inline bool soon(const std::function<bool()>& condition) {
   for (int i = 0; i < 20'000; ++i) {
     if (condition()) return true;
@@ -161,12 +161,12 @@ inline bool soon(const std::function<bool()>& condition) {
   return false;
 }
 
-// So long is looked that something does not happen.
+// Waits long enough to see that something does not happen.
 inline void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
 using Clock = std::chrono::steady_clock;
 
-// What holds for so long must hold, but for whoever was not in time to look.
+// Checks that a condition holds for at least limit_ms. If the check itself runs too late, it passes.
 inline bool holds_for(int limit_ms, Clock::time_point since, const std::function<bool()>& condition) {
   return condition() || Clock::now() - since >= std::chrono::milliseconds(limit_ms);
 }
@@ -190,7 +190,7 @@ inline NcclConfig nonblocking() {
   return config;
 }
 
-// Where ranks wait for each other, also as processes.
+// A barrier for ranks that are threads or processes.
 class Meeting {
  public:
   Meeting() : arrivals_(new (shared_page()) std::atomic<int>(0)) {}
@@ -221,7 +221,7 @@ struct Rank {
   NcclComm* comm = nullptr;
   Meeting* meeting = nullptr;
 
-  // Who aborts before all are done takes away what they still wait for.
+  // Aborting a communicator before all ranks are done would disturb the ranks that still wait.
   void when_all_are_here() const { meeting->wait_for_all(ranks); }
 };
 
@@ -243,7 +243,8 @@ inline NcclUniqueId fresh_id() {
   return id;
 }
 
-// A communicator whose ranks are threads of this process; its end is the body's.
+// Runs `body` on the ranks of one communicator, which are threads of this process. The body ends the
+// communicator.
 inline void as_threads(int ranks, const Body& body) {
   const NcclUniqueId id = fresh_id();
   std::vector<std::thread> threads;
@@ -252,7 +253,7 @@ inline void as_threads(int ranks, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The same of processes on one "host" each.
+// Runs `body` on ranks that are processes. Each of them appears to be on a separate host.
 inline void as_processes(int ranks, const Variables& variables, const Body& body) {
   const NcclUniqueId id = fresh_id();
   Meeting meeting;
@@ -266,7 +267,7 @@ inline void as_processes(int ranks, const Variables& variables, const Body& body
   for (const pid_t child : children) assert_int_equal(status_of(child), 0);
 }
 
-// What a body writes to stderr.
+// Returns what the body writes to stderr.
 inline std::string complaints_of(const std::function<void()>& body) {
   const int file = static_cast<int>(::memfd_create("stderr", MFD_CLOEXEC)), own = ::dup(STDERR_FILENO);
   CHECK(::dup2(file, STDERR_FILENO) >= 0);

@@ -1,4 +1,4 @@
-// A job of several processes over loopback, and listeners that remember, for the tests of control between
+// A job of several processes over loopback, and listeners that store events, for the tests of control between
 // hosts.
 #pragma once
 
@@ -30,25 +30,25 @@ class Listener final : public JobListener {
     return (question.empty() ? "step " : question + " ") + std::to_string(group_id);
   }
 
-  // What was said of a rank; DSC_OK if nothing came in time.
+  // Returns what was announced about a rank, or DSC_OK if nothing arrives in time.
   Outcome await_gone(int32_t rank, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return gone_.contains(rank); });
     const std::lock_guard lock(mutex_);
     return gone_.contains(rank) ? gone_[rank] : Outcome{};
   }
-  // The cause of the n-th failure, or nothing.
+  // Returns the cause of the n-th failure, or an empty text.
   std::string await_failure(size_t n = 0, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return failures_.size() > n; });
     const std::lock_guard lock(mutex_);
     return failures_.size() > n ? failures_[n].second : "";
   }
-  // The n-th news of silence; rank -1 if it does not come in time.
+  // Returns the n-th report that a rank is silent or back; rank -1 if the report does not arrive in time.
   std::pair<int32_t, bool> await_quiet(size_t n, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return quiet_.size() > n; });
     const std::lock_guard lock(mutex_);
     return quiet_.size() > n ? quiet_[n] : std::pair{-1, false};
   }
-  // The n-th departure from a group; rank -1 if it does not come in time.
+  // Returns the n-th departure from a group; rank -1 if it does not arrive in time.
   GroupLeft await_left(size_t n = 0, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return left_.size() > n; });
     const std::lock_guard lock(mutex_);
@@ -105,7 +105,7 @@ struct JobRank {
                                stall_timeout_ms, log_bytes, std::move(stalled_here)},
             listener, soon())) {}
 
-  // Every rank is on a host of its own.
+  // Each rank is on a separate host.
   static std::vector<std::vector<int32_t>> hosts_of(int32_t world_size) {
     std::vector<std::vector<int32_t>> hosts;
     for (int32_t rank = 0; rank < world_size; ++rank) hosts.push_back({rank});

@@ -1,9 +1,11 @@
-// Many ranks of one world in one process, each in a thread of its own, who meet through TCP as real ones do.
+// Many ranks of one world in one process. Each rank is a thread. They meet through TCP as ranks of real jobs
+// do.
 //   join_crowd WORLD FIRST COUNT HOST PORT RANKS_PER_HOST TIMEOUT_MS
-// RANKS_PER_HOST 0: all are on this host, as its identity says. The token comes from the environment. Prints
-// "ready"; the first line of standard input lets the ranks go. Prints what came of them as one line of JSON
-// once all know, and the process's use so far for every further line; they leave when the input ends. With
-// SIGNALS_HZ in the environment that many signals a second interrupt what they do.
+// RANKS_PER_HOST 0 means that all ranks report the identity of this host. The token is read from the
+// environment. The program prints "ready" and starts the ranks after the first line on standard input. When
+// all ranks have an outcome, it prints the outcomes as one line of JSON. For every further line it prints the
+// resources that the process has used so far. The ranks leave at the end of standard input. With SIGNALS_HZ
+// in the environment that many signals per second interrupt the ranks.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -41,9 +43,9 @@ struct Crowd {
 struct Outcome {
   std::shared_ptr<JobStore> job;
   int64_t done_ns = 0;
-  std::string error;  // empty: the rank has joined
+  std::string error;  // empty if the rank has joined
   int32_t hosts = 0;
-  size_t neighbours = 0;  // on its host, itself included
+  size_t neighbours = 0;  // ranks on its host, including itself
 };
 
 class Rank {
@@ -119,7 +121,7 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-// A figure of /proc/self/status in KiB.
+// Reads a value of /proc/self/status, in KiB.
 int64_t status_kib(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
@@ -154,7 +156,7 @@ support::Json summary(std::vector<std::unique_ptr<Rank>>& ranks) {
   return text;
 }
 
-// Calls that a signal interrupts are not taken up again by the kernel.
+// Without SA_RESTART the kernel does not restart a system call that a signal interrupts.
 void send_signals(int hertz) {
   struct sigaction action {};
   action.sa_handler = [](int) {};
@@ -172,7 +174,7 @@ int run(const Crowd& crowd) {
     ranks.push_back(std::make_unique<Rank>(crowd, crowd.first + i, go));
     ranks.back()->start();
   }
-  const SignalsBlocked in_this_thread;  // only the ranks are interrupted
+  const SignalsBlocked in_this_thread;  // signals must reach only the ranks
   std::cout << "ready" << std::endl;
   std::string line;
   std::getline(std::cin, line);

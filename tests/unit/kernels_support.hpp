@@ -1,4 +1,4 @@
-// A GPU for the tests of the kernels: the fake one, or that of the driver which DSC_CUDA_LIBRARY names.
+// The GPU of the kernel tests: the fake GPU, or the GPU of the driver that DSC_CUDA_LIBRARY names.
 #pragma once
 
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ inline void need(CudaResult result, const char* what) {
     throw std::runtime_error(std::string(what) + ": " + std::to_string(static_cast<unsigned>(result)));
 }
 
-// The first device, its context current and a stream of its own.
+// The first device, with its context current and a stream.
 struct Gpu {
   dsc::CudaLibrary library;
   dsc::CudaStream* stream = nullptr;
@@ -69,8 +69,8 @@ inline const Gpu& gpu() {
 
 inline uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
 
-// Memory of the GPU with a copy on the host, which at() sends there and finish() brings back. Around it are
-// bytes that nobody may touch; it begins at a chosen distance from a multiple of 64.
+// Memory of the GPU and a copy of it on the host. at() sends the host's copy to the GPU, and finish() brings
+// it back. Guard bytes around it must not change. It begins at a chosen distance from a multiple of 64.
 class Memory {
  public:
   explicit Memory(size_t bytes, size_t skew = 0)
@@ -108,7 +108,7 @@ class Memory {
     dsc::CudaAddress device;
   };
 
-  // Kept for the next one, since allocating is slow.
+  // Memory that is kept for the next use, because allocation is slow.
   static std::multimap<size_t, dsc::CudaAddress>& spare() {
     static std::multimap<size_t, dsc::CudaAddress> all;
     return all;
@@ -133,10 +133,10 @@ class Memory {
   size_t bytes_, begin_;
 };
 
-// What a test wants of the driver, and what it saw.
+// Options that a test sets for the driver, and what the driver recorded.
 struct Watch {
-  std::vector<unsigned> grids;  // of the launches so far
-  std::string lacking;          // name of a kernel
+  std::vector<unsigned> grids;  // the grid of each launch
+  std::string lacking;          // the name of a kernel that the driver shall not find
   bool refuses_image = false;
   bool refuses_launch = false;
   int modules = 0;
@@ -169,7 +169,7 @@ inline std::shared_ptr<const dsc::CudaLibrary> watched_cuda() {
   return library;
 }
 
-// Each call is over when it returns.
+// Every call waits for its kernel.
 class Kernels {
  public:
   explicit Kernels(int multiprocessors = 2) : kernels_(watched_cuda(), multiprocessors) {
@@ -189,7 +189,7 @@ class Kernels {
   dsc::Kernels kernels_;
 };
 
-// A comparison with a NaN is false, so that NaNs do not count.
+// A comparison with NaN is false, so NaNs are ignored.
 inline double largest(int32_t dtype, const void* values, uint64_t count) {
   double most = 0;
   for (uint64_t i = 0; i < count; ++i)

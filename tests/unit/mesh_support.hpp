@@ -1,4 +1,4 @@
-// A mesh through the public interface, for tests.
+// A mesh through the public interface, for the tests.
 #pragma once
 
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 #include "dsc/dsc.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 using Ranks = std::vector<int32_t>;
@@ -109,7 +109,7 @@ class TestMesh {
     return text;
   }
 
-  // Calls list(ranks, capacity, &n_groups, &group_size) twice, as a program does.
+  // Calls list(ranks, capacity, &n_groups, &group_size) twice, first for the sizes, as a program does.
   template <typename List>
   static Lists listed(List&& list) {
     size_t n_groups = 0, group_size = 0;

@@ -1,4 +1,4 @@
-// Errors as values and an environment that a test makes, for the tests of loading.
+// Errors as values, and an environment that a test makes, for the tests of loading libraries.
 #pragma once
 
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "base/error.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace dsc::test {
@@ -59,7 +59,7 @@ inline void check_equal(const Outcome& outcome, const std::string& text, int lin
 
 }  // namespace dsc::test
 
-// The outcome is a failure with all these words in its text.
+// Checks that the outcome is a failure and that its text contains all these words.
 #define CHECK_FAILURE(outcome, ...) \
   dsc::test::check_outcome(outcome, DSC_ERR_NO_BACKEND, {__VA_ARGS__}, __LINE__)
 #define CHECK_TEXT(outcome, text) dsc::test::check_equal(outcome, text, __LINE__)

@@ -81,7 +81,7 @@ class Rendezvous {
         return meet(s, *it, PipeOp::kRecvGrad, -1, kInputHalf, kOutputGrad);
       case PipeOp::kRecvActivation:
       case PipeOp::kRecvGrad:
-        return false;  // moved by the sender
+        return false;  // a receive advances together with its send
       default:
         compute(s, *it);
         ++positions_[s];
@@ -177,8 +177,9 @@ class Buffers {
     return part >= 0 && part < placement_.parts() && placement_.stage(part) == stage_;
   }
 
-  // A batch in training ends with its weights' gradients, with whoever takes its input's, and with those of
-  // neighbours here, who read it; else with whoever takes its output.
+  // In training a batch's buffer has these users: the computation of the weights' gradients, the send of the
+  // input's gradient, and neighboring parts on this stage, which read it. Without training the user of the
+  // output is the last one.
   void ended_by(const Instruction& it) {
     const int32_t part = placement_.part(stage_, it.chunk);
     const bool is_weight_half = it.op == PipeOp::kBackward || it.op == PipeOp::kBackwardWeight;

@@ -1,12 +1,13 @@
-// One rank under a launcher that is a PMIx server: pmix_exchange MODE FOLDER. What came of it is written to
-// FOLDER/RANK, one line per step: "MILLISECONDS CODE TEXT".
-//   all      two worlds, values from everybody to everybody
-//   missing  a key that never comes
-//   late     rank 0 puts its key after the others asked for it
+// One rank under a launcher that is a PMIx server:
+//   pmix_exchange MODE FOLDER
+// The outcome is written to FOLDER/RANK, one line per step: "MILLISECONDS CODE TEXT".
+//   all      two worlds; every rank gets the value of every rank
+//   missing  a key that no rank puts
+//   late     rank 0 puts its key after the other ranks asked for it
 //   dead     rank 1 puts one key and dies
 //   silent   rank 0 stops the server for a while
 //   orphaned rank 0 kills the server
-//   notify   rank 0 tells itself of the end of rank 1, of another job and of this one, as a server would
+//   notify   rank 0 sends itself the end of rank 1, of another job and of this job, as a server would
 #include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ struct Rank {
   PmixJob job;
   std::FILE* out;
 
-  // What `body` gives, or throws.
+  // Reports the result or the error of `body`.
   void report(const std::function<std::string()>& body) const {
     const int64_t start_ns = now_ns();
     dsc_result_t code = DSC_OK;
@@ -56,7 +57,8 @@ void exchange_all(const Rank& rank) {
   for (uint32_t world = 0; world < 2; ++world)
     rank.report([&] {
       PmixExchange exchange(rank.session, world);
-      const std::string own(1, static_cast<char>(rank.job.rank));  // a byte 0 on rank 0
+      // a value that contains a zero byte on rank 0
+      const std::string own(1, static_cast<char>(rank.job.rank));
       exchange.put("rank", own + "of world " + std::to_string(world), soon());
       std::string all;
       for (int32_t owner = 0; owner < rank.job.size; ++owner) {
@@ -71,14 +73,15 @@ void exchange_all(const Rank& rank) {
 void miss(const Rank& rank) {
   PmixExchange exchange(rank.session, 0);
   rank.report([&] { return exchange.put("there", "x", soon()), ""; });
-  for (const int64_t ms : {300, 2500})  // shorter and longer than the server is asked to wait
+  // one shorter and one longer than the wait that the server is asked for
+  for (const int64_t ms : {300, 2500})
     rank.report([&] { return exchange.get("missing", rank.job.size - 1, Deadline::after_ms(ms)); });
   rank.report([&] { return exchange.get("there", 0, soon()); });
 }
 
 void come_late(const Rank& rank) {
   PmixExchange exchange(rank.session, 0);
-  exchange.put("early", "x", soon());  // so that the server has something of everybody, but not this
+  exchange.put("early", "x", soon());  // gives the server a value of every rank, but not the requested one
   if (rank.job.rank == 0) {
     pause_ms(3000);
     exchange.put("late", "here", soon());
@@ -120,7 +123,7 @@ void silence(const Rank& rank) {
   rank.report([&] { return exchange.get("none", 1, Deadline::after_ms(500)); });
   rank.report([&] { return exchange.put("unheard", "x", Deadline::after_ms(500)), ""; });
   ::kill(server, SIGCONT);
-  pause_ms(300);  // what was given up comes now, and finds nobody
+  pause_ms(300);  // The answer to the request that timed out arrives now, when nothing waits for it.
   rank.report([&] { return exchange.put("over", "well", soon()), ""; });
 }
 
@@ -135,7 +138,7 @@ void lose_server(const Rank& rank) {
   rank.report([] { return pmix_events().empty() ? "none" : std::to_string(pmix_events().at(0).status); });
 }
 
-// The server may tell the same again, also behind a later one.
+// The server may repeat an event, even after a later one.
 void notify(const Rank& rank) {
   using Notify = decltype(PMIx_Notify_event);
   void* library = dlopen(rank.session.library().path.c_str(), RTLD_NOW | RTLD_NOLOAD);

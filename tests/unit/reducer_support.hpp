@@ -1,4 +1,4 @@
-// Checks on threads, and models to reduce, for the tests of the reducer.
+// Checks that work on threads, and models to reduce, for the tests of the reducer.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 #include <stddef.h>
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 using dsc::Comm;
@@ -30,7 +30,8 @@ using dsc::ReducerOptions;
 using dsc::Tensor;
 using Bytes = std::vector<char>;
 
-// cmocka's assertions jump out of the test, which only its own thread may do.
+// cmocka's assertions jump out of the test, which is allowed only on the test's thread. Other threads count
+// their failures here.
 inline std::atomic<int> complaints{0};
 
 inline void check(bool good, const char* what, int line) {
@@ -60,7 +61,7 @@ void check_fails(Body body, dsc_result_t code, std::initializer_list<const char*
 }
 #define CHECK_FAILS(call, code, ...) check_fails([&] { call; }, code, {__VA_ARGS__}, __LINE__)
 
-// Parameters of a model, with one gradient each.
+// The parameters of a model and one gradient for each.
 struct Model {
   std::vector<Tensor> params;
   std::vector<std::string> names;
@@ -87,7 +88,7 @@ struct Model {
   void* gradient(size_t i) { return gradients[i].data(); }
 };
 
-// Numbers of many magnitudes, so that every rounding shows.
+// Fills with numbers of many magnitudes, so that every rounding changes the result.
 inline void fill(int32_t dtype, Bytes& bytes, uint64_t seed) {
   std::mt19937_64 random(seed);
   const size_t count = bytes.size() / dsc::dtype_bytes(dtype);
@@ -120,7 +121,7 @@ inline Bytes combined(int32_t dtype, const reference::Reduction& how, const std:
   return result;
 }
 
-// What each average is defined to be, in rank order.
+// The result that the average is defined to give, computed in rank order.
 inline Bytes expected(int32_t dtype, int32_t average, bool copied, std::vector<Bytes> inputs) {
   const double n = static_cast<double>(inputs.size());
   if (average == DSC_AVERAGE_PRE) return combined(dtype, {DSC_OP_SUM, 1 / n}, inputs);

@@ -1,5 +1,5 @@
-// SIGSTOP as the tests need it: the kernel stops the threads of a process one after another, and on a busy
-// machine some of them run on for a while after kill() has returned.
+// SIGSTOP for the tests. The kernel stops the threads of a process one after another. On a busy machine some
+// threads still run for a while after kill() has returned.
 #pragma once
 
 #include <signal.h>
@@ -21,7 +21,7 @@ inline bool has_stopped(const std::filesystem::path& thread) {
   return name_end != std::string::npos && stat.size() > name_end + 2 && stat[name_end + 2] == 'T';
 }
 
-// Returns once no thread of the process runs any more.
+// Returns when no thread of the process runs any more.
 inline void stop_process(pid_t pid) {
   ::kill(pid, SIGSTOP);
   const std::filesystem::path threads = "/proc/" + std::to_string(pid) + "/task";

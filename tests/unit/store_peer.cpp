@@ -1,8 +1,8 @@
-// One end of a TCP store, as a process of its own; the token comes from the environment.
-//   store_peer serve HOST PORT WORLD_SIZE   prints the port; then its counts for each line of standard input
-//   store_peer ask HOST PORT                prints what came of each line of standard input, which is one of
-//                                           "open" (a new connection, joined and used), "set KEY VALUE",
-//                                           "get KEY TIMEOUT_MS"
+// A server or a client of a TCP store in a separate process. The token is read from the environment.
+//   store_peer serve HOST PORT WORLD_SIZE   prints the port, then its counts for each line of standard input
+//   store_peer ask HOST PORT                prints the outcome of each line of standard input. A line is
+//                                           "open" (joins with a new connection and uses it),
+//                                           "set KEY VALUE" or "get KEY TIMEOUT_MS"
 #include <cstdlib>
 #include <iostream>
 #include <memory>

@@ -1,4 +1,4 @@
-// Connections to a store's server, byte by byte, for tests of what no client would do.
+// Connections to a store's server, byte by byte. Tests send with them what no client would send.
 #pragma once
 
 #include <sys/socket.h>
@@ -32,12 +32,13 @@ inline std::string hear(int fd, size_t bytes) {
   std::string text(bytes, '\0');
   ssize_t got;
   do got = ::recv(fd, text.data(), bytes, MSG_WAITALL);
-  while (got < 0 && errno == EINTR);  // who was stopped hears that, because of the patience
+  // Retried because a stopped process gets EINTR from a receive that has a time limit.
+  while (got < 0 && errno == EINTR);
   text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
   return text;
 }
 
-// Says who it is, as a client does; the connection with its keys.
+// Sends a hello as a client does, and returns the connection with its keys.
 struct Raw {
   UniqueFd fd;
   std::string introduction;

@@ -1,4 +1,4 @@
-// Stores of every kind on this host, and errors as values, for the tests of stores.
+// All kinds of stores on this host, and errors as values, for the tests of stores.
 #pragma once
 
 #include <setjmp.h>
@@ -24,14 +24,14 @@
 #include "store/tcp_store.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace dsc::test {
 
 inline Deadline soon() { return Deadline::after_ms(20'000); }
 
-// On a machine that others keep busy; what is not told at once takes longer.
+// The limit for "immediately" on a busy machine. Waiting for a time-out takes longer.
 inline constexpr int64_t kAtOnceNs = 15 * kNsPerSecond;
 
 struct Outcome {
@@ -58,7 +58,7 @@ inline void check_fails(const std::function<void()>& body, dsc_result_t code,
 }
 #define CHECK_FAILS(call, code, ...) dsc::test::check_fails([&] { call; }, code, {__VA_ARGS__}, __LINE__)
 
-// A folder that goes away with its files.
+// A folder that is removed together with its files.
 class Folder {
  public:
   Folder() {

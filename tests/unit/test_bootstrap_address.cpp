@@ -1,5 +1,5 @@
-// Where the ranks of a job meet: what clouds and Slurm say of it, DeepSpeed's recorded decisions, and the
-// report of all that was found.
+// Where the ranks of a job meet: the variables of clouds and Slurm, DeepSpeed's recorded decisions, and the
+// report of all findings.
 #include <setjmp.h>
 
 #include <cstdarg>
@@ -16,7 +16,7 @@
 #include "bootstrap/launcher.hpp"
 #include "json.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -170,7 +170,7 @@ void test_pmix_takes_the_address_of_the_same_job_only(void**) {
   job.size = 2;
   const AskPmix ask = [&] { return job; };
   assert_address(explain(values, ask), "node1", 29500, "SLURM_STEP_NODELIST");
-  job.size = 4;  // mpirun inside the step
+  job.size = 4;  // as if mpirun ran inside the step
   assert_address(explain(values, ask), "127.0.0.1", 29500, "default");
 }
 
@@ -186,8 +186,7 @@ void test_agent_store(void**) {
   assert_false(explain(values).launch.agent_store);
 }
 
-// ---- what DeepSpeed's own discovery decided
-// ----------------------------------------------------------------
+// ---- decisions of DeepSpeed's discovery ----
 
 const char* vectors_path = nullptr;
 
@@ -197,7 +196,7 @@ Values values_of(const Json& object) {
   return values;
 }
 
-// Where DeepSpeed overwrites a MASTER_PORT that is set, libdsc keeps it: everything else is equal.
+// DeepSpeed overwrites a MASTER_PORT that is set. libdsc keeps it. Everything else must be equal.
 void check_cloud(const Json& vector, const char* source) {
   Values values = values_of(vector["env"]);
   values["AZUREML_EXPERIMENT_ID"] = source == std::string("Azure ML") ? "x" : "";
@@ -218,7 +217,7 @@ void check_cloud(const Json& vector, const char* source) {
                  found.launch.master_addr_from.c_str());
 }
 
-// Which branch is taken. Who sets RANK and WORLD_SIZE is believed by libdsc without LOCAL_RANK too.
+// Checks which launcher is chosen. libdsc trusts RANK and WORLD_SIZE even without LOCAL_RANK.
 void check_route(const Json& vector) {
   Values values = values_of(vector["env"]);
   const std::string branch = values.contains("RANK") ? "env" : vector["branch"].get<std::string>();
@@ -228,7 +227,7 @@ void check_route(const Json& vector) {
   assert_string_equal(explain(values).launch.source.c_str(), sources.at(branch).c_str());
 }
 
-// Rank of one launcher and size of another are not mixed.
+// The rank of one launcher is never combined with the size of another one.
 void check_getters(const Json& vector) {
   const Values values = values_of(vector["env"]);
   const LaunchFindings found = explain(values);
@@ -255,8 +254,7 @@ void test_deepspeed_vectors(void**) {
   assert_int_equal(count, 20);
 }
 
-// ---- the report
-// ----------------------------------------------------------------------------------------------
+// ---- the report ----
 
 Json report(const LaunchFindings& findings) { return Json::parse(launch_report(findings)); }
 
@@ -270,7 +268,7 @@ void test_report_names_every_source(void**) {
   Values values = kSlurm;
   values.insert({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"}, {"PMI_RANK", "x"}});
   const Json found = report(explain(values));
-  assert_int_equal(found["sources"].size(), 15);  // with the options and one process
+  assert_int_equal(found["sources"].size(), 15);  // includes the options and the case of one process
   assert_true(found["error"].is_null());
   assert_true(source_of(found, "options")["state"] == "absent");
   assert_true(source_of(found, "torchrun")["why"] == "TORCHELASTIC_RUN_ID is not set");

@@ -1,4 +1,4 @@
-// Descriptors handed out between processes and threads.
+// File descriptors that one process or thread serves to others.
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include "bootstrap_support.hpp"
 #include "repetitions.h"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -56,7 +56,7 @@ ItemKey key_of(const Nonce& nonce, uint64_t id) {
   return key;
 }
 
-// A file without a name that holds `text`.
+// Returns an unnamed file that contains `text`.
 UniqueFd make_item(const char* text) {
   UniqueFd fd(::memfd_create("item", MFD_CLOEXEC));
   if (::write(fd.get(), text, std::strlen(text)) < 0) fd.reset();
@@ -215,7 +215,7 @@ void test_strangers_and_crowds_do_no_harm(void**) {
   const ItemKey key = key_of(random_nonce(), 7);
   server.endpoint().publish(key, make_item("still here").get());
   std::vector<UniqueFd> crowd;
-  for (int i = 0; i < 700; ++i) {  // more than are kept
+  for (int i = 0; i < 700; ++i) {  // more connections than the endpoint keeps
     int error = 0;
     UniqueFd fd = connect_abstract(server.endpoint().name(), error);
     if (i % 3 == 0 && fd) send_message(fd.get(), "GET /", 5);
@@ -234,7 +234,7 @@ void test_endpoint_without_descriptors_recovers(void**) {
   ::setrlimit(RLIMIT_NOFILE, &low);
   std::vector<UniqueFd> fill;
   for (int fd; (fd = ::dup(0)) >= 0;) fill.emplace_back(fd);
-  fill.pop_back();  // one is left for the client, none for the server
+  fill.pop_back();  // leaves one descriptor for the client and none for the server
   int error = 0;
   const UniqueFd client = connect_abstract(server.endpoint().name(), error);
   const bool told = wait_ready(client.get(), POLLIN, Deadline::after_ms(20'000));
@@ -243,7 +243,8 @@ void test_endpoint_without_descriptors_recovers(void**) {
   fill.clear();
   ::setrlimit(RLIMIT_NOFILE, &old);
   assert_true(told);
-  assert_int_equal(got, sizeof reply);  // sent away, so that it does not wake the server for ever
+  // the server refuses the connection, so that it does not wake up for it again and again
+  assert_int_equal(got, sizeof reply);
   assert_int_equal(reply.code, DSC_ERR_SYSTEM);
   assert_string_equal(fetched(server.endpoint().name(), key, 20'000).text.c_str(), "rare");
 }
@@ -256,7 +257,7 @@ void test_foreign_endpoint(void**) {
   int error = 0;
   UniqueFd connection;
   eventually([&] { return static_cast<bool>(connection = accept_connection(listener.get(), error)); });
-  const ReplyWire lie{kEndpointMagic, kEndpointVersion, DSC_OK};  // without a descriptor
+  const ReplyWire lie{kEndpointMagic, kEndpointVersion, DSC_OK};  // claims success but sends no descriptor
   send_message(connection.get(), &lie, sizeof lie);
   client.join();
   assert_int_equal(outcome.code, DSC_ERR_PROTOCOL);
@@ -283,7 +284,7 @@ void test_nothing_is_left(void**) {
 }  // namespace
 
 int main() {
-  rlimit limit{};  // the crowd needs both ends of 700 connections
+  rlimit limit{};  // the test needs both ends of 700 connections
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4096);
   ::setrlimit(RLIMIT_NOFILE, &limit);

@@ -1,4 +1,4 @@
-// Where rank and world size come from: every launcher of the table, their order, and the errors.
+// The sources of rank and world size: every launcher of the table, their order, and the errors.
 #include <setjmp.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -114,7 +114,7 @@ void test_nothing_set_is_one_process(void**) {
 void test_torchrun(void**) {
   const Launch found = launch(kTorchrun);
   assert_launch(found, 2, 4, 2, 4);
-  assert_string_equal(found.master_addr.c_str(), "node7.cluster");  // all ranks are here: not looked up
+  assert_string_equal(found.master_addr.c_str(), "node7.cluster");  // no look-up: all ranks are on this host
   assert_int_equal(found.master_port, 29400);
   assert_string_equal(found.job_id.c_str(), "run.3");
   assert_true(says(found.report, "chosen: rank 2 of 4 from torchrun"));
@@ -124,7 +124,7 @@ void test_rank_and_size_are_enough_on_one_host(void**) {
   assert_launch(launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), 1, 2, -1, -1);
 }
 
-// Rank 1 of 2 in the words of every launcher.
+// Rank 1 of 2 in the variables of every launcher.
 const struct Row {
   const char* source;
   Variables variables;
@@ -235,7 +235,8 @@ void test_table_of_launchers(void**) {
     assert_launch(found, 1, 2, 1, row.local_size);
     assert_string_equal(found.job_id.c_str(), row.job_id);
   }
-  assert_int_equal(std::size(kRows) + 1, std::size(kLaunchers));  // PMIx has no numbers in the environment
+  // one more launcher, because PMIx has no variables for rank and size
+  assert_int_equal(std::size(kRows) + 1, std::size(kLaunchers));
 }
 
 void test_every_row_comes_in_its_order(void**) {
@@ -246,7 +247,7 @@ void test_every_row_comes_in_its_order(void**) {
   }
 }
 
-// Two variables of one launcher that say different things.
+// Two variables of one launcher that contradict each other.
 void test_variables_that_must_agree(void**) {
   const struct {
     const char* source;
@@ -276,7 +277,7 @@ void test_variables_that_must_agree(void**) {
   assert_refused(refusal(variables), DSC_ERR_CONFIG, {"CROSS_SIZE is 0"});
 }
 
-// Outside a step the names are those of the whole job.
+// Outside a step Slurm's variables describe the whole job.
 void test_a_slurm_step_smaller_than_its_job(void**) {
   Variables variables = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "8"},         {"SLURM_STEP_NUM_TASKS", "2"},
                          {"SLURM_NNODES", "4"}, {"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_ID", "0"}};
@@ -345,7 +346,7 @@ void test_pmix_is_asked(void**) {
   assert_way(launch(kPmix, {}, ask), MeetingWay::kTcp, {"hosts is 2"});
 }
 
-// Who has RANK and WORLD_SIZE does not wait for a server, unless it is asked for by name.
+// A process that has RANK and WORLD_SIZE does not wait for a PMIx server, unless the user names PMIx.
 void test_pmix_is_asked_only_where_it_counts(void**) {
   int asked = 0;
   const AskPmix ask = [&] { return ++asked, PmixJob{}; };
@@ -369,7 +370,7 @@ void test_half_set_launchers(void**) {
                  {"WORLD_SIZE is set, but RANK is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_RANK", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_SIZE is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_SIZE", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_RANK is not"});
-  // A leftover of one launcher does not stop another.
+  // A remaining variable of one launcher does not stop another launcher from being used.
   assert_launch(launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), 0, 2, -1, -1);
 }
 
@@ -416,7 +417,7 @@ void test_several_hosts(void**) {
       DSC_ERR_CONFIG, {"SLURM_NNODES is 2", "set MASTER_ADDR"});
 }
 
-// Where nobody says how many hosts there are.
+// No variable gives the number of hosts here.
 void test_the_address_says_how_ranks_meet(void**) {
   Variables variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
   assert_way(launch(variables), MeetingWay::kOneHost, {"127.0.0.1 is loopback"});
@@ -453,7 +454,7 @@ void test_what_carries_the_address_of_the_store(void**) {
   assert_string_equal(launch(variables, options).told_through.c_str(), "/somewhere");
   options.has_store = true;
   assert_string_equal(launch(variables, options).told_through.c_str(), "the store of the options");
-  // Without an address, but with somebody who carries it.
+  // There is no address, but a launcher that can distribute one.
   const Launch no_address = launch({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}, options);
   assert_way(no_address, MeetingWay::kTcp, {"LOCAL_WORLD_SIZE is 1"});
 }
@@ -534,7 +535,7 @@ void test_local_addresses(void**) {
   for (const char* own : {"localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1"})
     assert_true(location_of(own) == AddressLocation::kLoopback);
   assert_true(location_of(name) == AddressLocation::kThisHost);
-  assert_true(location_of("192.0.2.1") == AddressLocation::kElsewhere);  // set aside for documentation
+  assert_true(location_of("192.0.2.1") == AddressLocation::kElsewhere);  // a range reserved for documentation
   const std::string mine = own_address("", Deadline::after_ms(1000));
   assert_true(mine == "127.0.0.1" || location_of(mine.c_str()) == AddressLocation::kThisHost);
   assert_string_equal(own_address("lo", Deadline::after_ms(1000)).c_str(), "127.0.0.1");
@@ -545,7 +546,7 @@ void test_unresolvable_address_is_an_error_in_time(void**) {
   const int64_t start_ns = now_ns();
   const Outcome outcome = refused_address("no-such-host.invalid", 1000);
   assert_true(now_ns() - start_ns < 3 * kNsPerSecond);
-  // Which of the two depends on whether a name server answers.
+  // The code depends on whether a name server answers.
   assert_true(outcome.code == DSC_ERR_CONFIG || outcome.code == DSC_ERR_TIMEOUT);
   assert_true(says(outcome.text, "no-such-host.invalid"));
 }

@@ -1,4 +1,4 @@
-// Which rank is on which host, in the bytes that every rank of a job gets.
+// The layout of a job says which rank is on which host. Every rank gets it as bytes.
 #include <setjmp.h>
 
 #include <cstdarg>
@@ -8,7 +8,7 @@
 #include "bootstrap/job_layout.hpp"
 #include "bootstrap/meeting_wire.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -17,7 +17,7 @@ namespace {
 
 using namespace dsc;
 
-// Ranks one after another on hosts with these names.
+// Returns a layout whose ranks are on the hosts with these names, in this order.
 JobLayout layout_with(const std::vector<std::string>& host_names) {
   std::vector<Member> members;
   for (const std::string& host_name : host_names)
@@ -56,7 +56,7 @@ void test_a_large_job_fits_into_few_bytes(void**) {
   assert_in_range(encode(layout).size(), 1, 1250 * 4);
 }
 
-// One block of so many hosts with so many ranks each, behind `count` hosts named "h".
+// Returns `count` hosts named "h", then one block of `hosts` hosts with `ranks` ranks each.
 std::string bytes_of_block(uint32_t count, uint32_t hosts, uint32_t ranks, uint32_t first) {
   const auto number = [](uint32_t value) { return std::string(reinterpret_cast<const char*>(&value), 4); };
   std::string bytes = number(count);
@@ -71,7 +71,8 @@ void test_what_cannot_be_is_refused(void**) {
   assert_false(decode_layout(bytes_of_block(2, 2, 0, 0)).has_value());
   assert_false(decode_layout(bytes_of_block(1, 1, kMaxJobRanks + 1, 0)).has_value());
   assert_false(decode_layout(bytes_of_block(2, UINT32_MAX, 1, 1)).has_value());
-  assert_false(decode_layout(std::string("\1\0\0\0\5\1h", 7)).has_value());  // keeps what was not there
+  // The first name cannot keep 5 bytes of a previous name.
+  assert_false(decode_layout(std::string("\1\0\0\0\5\1h", 7)).has_value());
   const std::string whole = bytes_of_block(2, 2, 3, 0);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     assert_false(decode_layout(whole.substr(0, bytes)).has_value());

@@ -1,4 +1,4 @@
-// The meeting of the ranks of one host: who comes together, and what everybody is told when it fails.
+// The meeting of the ranks of one host: which ranks meet, and what every rank is told when the meeting fails.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -21,7 +21,7 @@
 #include "repetitions.h"
 #include "stopped.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -31,11 +31,11 @@ namespace {
 using namespace dsc;
 using namespace dsc::test;
 
-const pid_t test_pid = ::getpid();  // before any fork
+const pid_t test_pid = ::getpid();  // read before any fork
 
-constexpr int64_t kTimeForAllMs = 3000;  // also for a rank that the machine has not run for a while
+constexpr int64_t kTimeForAllMs = 3000;  // long enough for a rank that the machine did not run for a while
 
-// Every test has its own job id, so that tests that run at once never meet.
+// Every test has its own job id, so that tests that run at the same time never meet.
 MeetingSettings settings_of(const char* test, int32_t rank, int32_t world_size, int64_t timeout_ms = 20'000) {
   MeetingSettings settings;
   settings.master_addr = "127.0.0.1";
@@ -51,13 +51,13 @@ MeetingSettings settings_of(const char* test, int32_t rank, int32_t world_size, 
   return settings;
 }
 
-// What rank i is given; a test changes what it is about.
+// Changes the settings of rank i for a test.
 using Change = std::function<void(size_t, MeetingSettings&)>;
 
 struct Job {
   const char* test;
   int32_t world_size;
-  size_t starts;  // how many ranks come, numbered from 0
+  size_t starts;  // how many ranks start, numbered from 0
   int64_t timeout_ms = 20'000;
   Change change = nullptr;
 
@@ -68,7 +68,7 @@ struct Job {
   }
 };
 
-// Lets every rank meet in a thread of this process. The name stays held until all are back.
+// Every rank meets in a thread of this process. The name stays held until all calls have returned.
 void run_threads(const Job& job, Reports& reports) {
   std::vector<MeetingResult> results(job.starts);
   std::vector<std::thread> threads;
@@ -77,7 +77,7 @@ void run_threads(const Job& job, Reports& reports) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The same with forked processes; returns how many of them ended badly.
+// Every rank meets in a forked process. Returns how many of them failed.
 int run_processes(const Job& job, Reports& reports) {
   Children children;
   for (size_t i = 0; i < job.starts; ++i)
@@ -156,7 +156,7 @@ void test_missing_rank_is_named(void**) {
                    0);
   assert_errors(reports, 3, DSC_ERR_TIMEOUT,
                 {"only 3 of 4", "missing: rank 1;", "rank 0 (pid", "rank 3 (pid"});
-  // The first to begin ends it for all.
+  // The time-out of the first rank ends the meeting for all ranks.
   const int64_t longest_ms = std::max({reports[0].elapsed_ms, reports[1].elapsed_ms, reports[2].elapsed_ms});
   assert_in_range(longest_ms, kTimeForAllMs - 200, kTimeForAllMs + kAtOnceMs);
 }
@@ -302,7 +302,7 @@ void test_check_can_give_up(void**) {
   assert_errors(reports, 2, DSC_ERR_STATE, {"stopped by the caller"});
 }
 
-// A connection that says `bytes`, or nothing if there are none.
+// Opens a connection that sends `bytes`, or nothing if `bytes` is empty.
 UniqueFd stranger(const MeetingSettings& settings, const std::string& bytes) {
   int error = 0;
   UniqueFd fd;
@@ -367,7 +367,7 @@ void test_name_held_by_another_user(void**) {
   assert_true(reports[0].elapsed_ms < kAtOnceMs);
 }
 
-// Starts rank 0 and waits until it hosts.
+// Starts rank 0 and waits until it hosts the meeting.
 pid_t start_host(Children& children, const Job& job, Reports& reports) {
   const pid_t pid = children.start([&] {
     meet_and_report(job.settings(0), reports[0]);
@@ -391,7 +391,7 @@ void test_host_dies_and_its_successor_completes_the_world(void**) {
   const pid_t host = start_host(children, job, reports);
   start_rank(children, job, reports, 1);
   start_rank(children, job, reports, 2);
-  ::usleep(100'000);  // they follow
+  ::usleep(100'000);  // gives the other ranks time to join
   children.kill_now(host);
   start_rank(children, job, reports, 3);
   start_rank(children, job, reports, 0);
@@ -441,7 +441,7 @@ void test_follower_that_went_away_is_reported(void**) {
     meet_and_report(job.settings(1), reports[3]);
     return 0;
   });
-  ::usleep(1'500'000);  // it has come by then
+  ::usleep(1'500'000);  // the rank has arrived after this time
   children.kill_now(follower);
   assert_int_equal(children.wait_all(25'000), 0);
   assert_error(reports[0], DSC_ERR_TIMEOUT,
@@ -477,7 +477,7 @@ void test_late_comer_is_told_who_holds_the_name(void**) {
   assert_true(reports[2].elapsed_ms < kAtOnceMs);
 }
 
-// They cannot know of each other; what each says of its user shows why.
+// The ranks cannot see each other. Each error names the rank's user, which explains the failure.
 void test_ranks_of_different_users(void**) {
   if (::geteuid() != 0) skip();  // only root can become another user
   Reports reports;
@@ -489,7 +489,7 @@ void test_ranks_of_different_users(void**) {
   assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of users other than 65534 cannot"});
 }
 
-// Refuses accept4() from now on, as a container's filter of system calls may.
+// Makes accept4() fail from now on, as a container's system call filter may.
 void refuse_accept4() {
   sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_accept4, 0, 1),
@@ -501,7 +501,7 @@ void refuse_accept4() {
     ::_exit(1);
 }
 
-// Others come and are not missing: the host says what hinders it.
+// The other ranks do connect and are not missing, so the host must report why it cannot accept them.
 void test_refused_accept_is_named(void**) {
   Reports reports;
   const Change change = [](size_t, MeetingSettings&) { refuse_accept4(); };
@@ -585,7 +585,7 @@ int main() {
       cmocka_unit_test(test_refused_accept_is_named),
       cmocka_unit_test(test_early_comer_waits_while_the_old_world_ends),
       cmocka_unit_test(test_many_meetings_leave_nothing),
-      cmocka_unit_test(test_log_names_who_is_missing),  // last: starts the log's thread
+      cmocka_unit_test(test_log_names_who_is_missing),  // runs last because it starts the log's thread
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

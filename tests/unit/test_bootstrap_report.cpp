@@ -1,4 +1,4 @@
-// What is said of a start-up before it happens: its report, and the network interface that NCCL should use.
+// What can be reported before a start-up: its findings, and the network interface that NCCL should use.
 #include <setjmp.h>
 
 #include <cstdarg>
@@ -14,7 +14,7 @@
 #include "bootstrap/launcher.hpp"
 #include "engine_nccl/interface_advice.hpp"
 
-// Last, since it defines macros such as fail().
+// Included last because it defines macros such as fail().
 extern "C" {
 #include <cmocka.h>
 }
@@ -62,7 +62,8 @@ void test_nccl_is_told_its_interface(void**) {
       "leads to 10.0.0.1");
   assert_true(
       says(interface_advice(job, lookup(several), {"a", "b"}, ""), "NCCL_SOCKET_IFNAME, an interface that"));
-  // Nothing to choose, somebody has chosen, one host, nobody.
+  // No advice is given if there is one interface, if the variable is set, if all ranks are on one host, or
+  // without a launcher.
   assert_string_equal(interface_advice(job, lookup(several), {"eth0"}, "eth0").c_str(), "");
   Variables set = several;
   set["NCCL_SOCKET_IFNAME"] = "eth1";

@@ -1,5 +1,5 @@
-// Bucket planning against PyTorch's own results, and shard indices against numbers from a reference in
-// another language.
+// Bucket planning against recorded results of PyTorch, and shard indices against results of a Python
+// reference.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include "json.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -101,7 +101,7 @@ Case parsed(const support::Json& json) {
   return c;
 }
 
-// PyTorch leaves the order of its unfilled buckets to a hash map; here it is that of their first tensors.
+// PyTorch orders its unfilled buckets by a hash map. Here they are sorted by their first tensors.
 void sort_unfilled(const Case& c, size_t n_unfilled, Buckets& buckets, std::vector<size_t>& limits) {
   std::vector<size_t> position(c.counts.size());
   for (size_t i = 0; i < c.order.size(); ++i) position[c.order[i]] = i;
@@ -138,7 +138,8 @@ void plans_small_cases(void**) {
   Case mixed = f32({1, 1, 1, 1}, {100});
   mixed.dtypes = {DSC_DTYPE_F64, DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_F32};
   mixed.order = {3, 2, 1, 0};
-  assert_true(plan(mixed).buckets == (Buckets{{3, 1}, {2, 0}}));  // unfilled ones by their first position
+  // unfilled buckets are sorted by their first position
+  assert_true(plan(mixed).buckets == (Buckets{{3, 1}, {2, 0}}));
 }
 
 void expect_refusal(const Case& c, dsc_result_t code, const char* words) {
@@ -161,7 +162,7 @@ void refuses_bad_plans(void**) {
   c.dtypes[1] = DSC_DTYPE_F32;
   c.expect_sparse = {0, 2, 0};
   expect_refusal(c, DSC_ERR_INVALID_ARG, "expect_sparse[1]");
-  assert_true(plan(f32({1}, {})).limits == std::vector<size_t>{1 << 20});  // the reducer's
+  assert_true(plan(f32({1}, {})).limits == std::vector<size_t>{1 << 20});  // the default of the reducer
   expect_refusal(f32({}, {1}), DSC_ERR_INVALID_ARG, "n is 0");
   expect_refusal(f32({SIZE_MAX}, {1}), DSC_ERR_OVERFLOW, "tensor 0");
   expect_refusal(f32({SIZE_MAX / 8, SIZE_MAX / 8, SIZE_MAX / 8}, {SIZE_MAX}), DSC_ERR_OVERFLOW, "tensor 2");
@@ -199,8 +200,9 @@ std::vector<size_t> shard_of(size_t count, size_t shards, size_t shard, int shuf
   return indices;
 }
 
-// The numbers come from the same rules written with Python's unbounded integers: SplitMix64, the upper half
-// of random * n unless the lower half is less than 2^64 modulo n, and Fisher-Yates from the end.
+// A Python script with unbounded integers computed these numbers by the same rules. They are: SplitMix64; the
+// upper half of random * n, unless the lower half is less than 2^64 modulo n; a Fisher-Yates shuffle from the
+// end.
 void shards_are_the_same_everywhere(void**) {
   using Shard = std::vector<size_t>;
   assert_true(shard_of(10, 3, 0, 1, 42, 0) == (Shard{8, 5, 9, 7}));
@@ -227,7 +229,7 @@ void shards_make_up_the_set(void**) {
             assert_int_equal(indices.size(), size);
             for (const size_t index : indices) ++seen.at(index);
           }
-          // Filled up, a sample comes once, or more often where there are fewer samples than places.
+          // With filling every sample occurs once, or more often if there are fewer samples than positions.
           const size_t total = size * shards;
           const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
           assert_int_equal(*least, total / count);
@@ -238,7 +240,7 @@ void shards_make_up_the_set(void**) {
   }
 }
 
-// A global batch is the next samples of the sequence, however many shards there are.
+// A global batch is the next samples of the sequence for any number of shards.
 void batches_do_not_depend_on_shards(void**) {
   const auto sequence = shard_of(96, 1, 0, 1, 3, 0);
   for (const size_t shards : {2, 3, 4}) {

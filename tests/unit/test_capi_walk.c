@@ -100,12 +100,14 @@ void* walk_bad_handle(walk_kind_t kind, size_t index) {
       return &on_stack_of_the_program;
     default:
       if (index < OWN_BAD + FOREIGN) return (void*)foreign[index - OWN_BAD];
-      /* One bit off; the lowest ones may give another live handle, which is a right one. */
+      /* A valid handle with one bit flipped. The lowest bits are not flipped, because they could give another
+       * valid handle. */
       return (void*)((uintptr_t)live(kind) ^ (uintptr_t)1 << (index - OWN_BAD - FOREIGN + FIRST_BIT));
   }
 }
 
-/* ---- the other rank: joins in what rank 0 announces by an all-reduce, until it announces the end ---- */
+/* ---- the other rank: joins each all-reduce by which rank 0 announces a step, until rank 0 announces the end
+ * ---- */
 
 enum { SAY_WORKS = 1, SAY_END = 2 };
 
@@ -167,7 +169,7 @@ static int shard_parameters(dsc_comm_t* alone, dsc_sharded_t** sharded) {
   return dsc_sharded_create(alone, tensors, 2, &options, sharded);
 }
 
-/* What both ranks do together before the walk. */
+/* Both ranks create these objects together before the walk. */
 static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** group,
                         dsc_bucket_reducer_t** second) {
   dsc_bucket_reducer_options_t options;
@@ -395,7 +397,7 @@ static void traces(void** state) {
   walk_all(walk_trace);
 }
 
-/* ---- the headers have no function that is not walked ---- */
+/* ---- every function of the headers is part of the walk ---- */
 
 static bool is_walked(const char* name, size_t length) {
   for (size_t i = 0; i < LISTS; ++i)
@@ -404,7 +406,7 @@ static bool is_walked(const char* name, size_t length) {
   return false;
 }
 
-/* Functions of one header: after DSC_API, the name before the parenthesis. */
+/* Finds the functions of one header: the name between DSC_API and the parenthesis. */
 static int check_header(const char* path) {
   static char text[1 << 17];
   FILE* file = fopen(path, "r");

@@ -1,4 +1,5 @@
-// Two ranks of one thread, whose collectives are moved by hand: every order of their steps can be had.
+// Two ranks in one thread. The test moves their collectives by hand, so that it can try every order of their
+// steps.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@
 #include "engine_host/small.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -61,7 +62,8 @@ dsc::Call call_of(dsc::OpKind kind) {
   return call;
 }
 
-// A thread that drives its rank's operations may take the first step of one before its caller enters it.
+// A thread that drives a rank's operations may take the first step of an operation before the rank's caller
+// enters it.
 void entering_late_is_no_second_arrival(void**) {
   Pair pair;
   for (int turn = 0; turn < 3; ++turn) {
@@ -88,8 +90,8 @@ dsc::Call sum_of(const std::vector<float>& send, std::vector<float>& recv) {
   return call;
 }
 
-// One rank blocks in a small operation, the other one has queued the same: they find each other's data beside
-// the call and, where there is more, in the stage.
+// One rank blocks in a small operation, and the other rank has queued the same operation. Each must find the
+// other's data, which is beside the call or, if it is larger, in the stage.
 void small_meets_queued(void**) {
   Pair pair;
   uint64_t number = 0;
@@ -135,7 +137,7 @@ void small_and_other_mismatch(void**) {
   assert_true(sum_a == std::vector<float>(3, -1.0f) && sum_b == std::vector<float>(4, -1.0f));
 }
 
-// What a rank gives and gets in an operation whose blocks have `count` elements.
+// The input and the output of one rank in an operation whose blocks have `count` elements.
 struct Part {
   std::vector<float> send, recv;
   dsc::Call call;
@@ -159,7 +161,7 @@ struct Part {
 
   static float value(int rank, size_t i) { return static_cast<float>(1000 * rank) + static_cast<float>(i); }
 
-  // Compares what came with the definition of the operation.
+  // Compares the received data with the definition of the operation.
   void expect_result(int rank) const {
     const dsc::Pattern pattern = dsc::pattern_of(call.kind);
     const size_t first = dsc::divides(pattern) ? call.count * static_cast<size_t>(rank) : 0;
@@ -172,7 +174,7 @@ struct Part {
   }
 };
 
-// Steps both operations in turn until each has ended.
+// Steps each of the two operations in turn until both have ended.
 void step_to_the_end(SmallCollective& small, Collective& queued) {
   Progress ends[2] = {Progress::kPending, Progress::kPending};
   dsc::Operation* const operations[2] = {&small, &queued};
@@ -182,7 +184,7 @@ void step_to_the_end(SmallCollective& small, Collective& queued) {
   assert_true(ends[0] == Progress::kDone && ends[1] == Progress::kDone);
 }
 
-// A small operation of one rank meets the queued one of the other, which comes before or after it.
+// A small operation of one rank meets the queued operation of the other rank, which starts earlier or later.
 void expect_they_meet(Pair& pair, uint64_t number, OpKind kind, int root, int small_rank, size_t count,
                       bool small_first) {
   const int queued_rank = 1 - small_rank;
@@ -213,8 +215,8 @@ void small_meets_queued_of(OpKind kind, std::initializer_list<int> roots,
           expect_they_meet(pair, ++number, kind, root, small_rank, count, small_first);
 }
 
-// The roles of root and other rank are those of the small and of the queued operation in turn. 26 elements
-// lie beside the call, 27 in the stage.
+// The root uses first the small operation and then the queued one. 26 elements fit beside the call, 27 need
+// the stage.
 void small_meets_queued_with_a_root(void**) {
   for (const OpKind kind : {OpKind::kReduce, OpKind::kGather, OpKind::kBroadcast, OpKind::kScatter})
     small_meets_queued_of(kind, {0, 1}, {1, 13, 14, 26, 27, 100});
@@ -225,17 +227,17 @@ void small_meets_queued_in_parts(void**) {
     small_meets_queued_of(kind, {-1}, {1, 13, 14, 26, 27, 100});
 }
 
-// Adds, or fails as the context says.
+// Adds, or fails in the given way.
 enum class Ends { kWell, kReturning, kThrowing };
-int32_t add_or_fail(const void* in, void* inout, size_t count, int32_t, void* context) {
-  const Ends how = *static_cast<const Ends*>(context);
+int32_t add_or_fail(const dsc::UserOpCall& call, Ends how) {
   if (how == Ends::kThrowing) throw std::runtime_error("no sum today");
   if (how == Ends::kReturning) return 7;
-  for (size_t i = 0; i < count; ++i) static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
+  for (size_t i = 0; i < call.count; ++i)
+    static_cast<float*>(call.result)[i] += static_cast<const float*>(call.input)[i];
   return 0;
 }
 
-// Drives an operation as its queue does: what a step throws fails the group.
+// Drives an operation as its queue does: an exception of a step fails the group.
 Progress drive(dsc::Operation& operation) {
   Progress progress = Progress::kFailed;
   dsc::capture([&] { progress = operation.step(); },
@@ -245,13 +247,15 @@ Progress drive(dsc::Operation& operation) {
   return progress;
 }
 
-// The rank whose function fails names itself; the other one ends as well, with the sum or with that cause.
+// The error names the rank whose function failed. The operation of the other rank ends as well, with the sum
+// or with that error.
 void expect_named_failure(Ends how, bool small_fails, const char* text) {
   Pair pair;
-  Ends works = Ends::kWell, fails = how;
   const auto op_of = [&](bool is_failing) {
-    return std::make_shared<const dsc::UserOp>(
-        dsc::UserOp{add_or_fail, is_failing ? &fails : &works, 5, true});
+    const auto function = [=](const dsc::UserOpCall& call) {
+      return add_or_fail(call, is_failing ? how : Ends::kWell);
+    };
+    return std::make_shared<const dsc::UserOp>(function, uint64_t{5}, true);
   };
   Part parts[2] = {{OpKind::kAllReduce, -1, 0, 3}, {OpKind::kAllReduce, -1, 1, 3}};
   for (int rank = 0; rank < 2; ++rank) {
@@ -285,7 +289,7 @@ void a_failing_function_is_named(void**) {
   }
 }
 
-// Waits until the time-out of an operation whose other member does not come; then that one comes.
+// An operation whose other member does not arrive times out. The other member arrives after that.
 template <typename Waiting, typename Late>
 void expect_time_out(OpKind kind, int root) {
   Pair pair;
@@ -320,10 +324,10 @@ void a_member_that_never_comes_is_named(void**) {
     for (const int root : {0, 1}) expect_time_out<SmallCollective, Collective>(kind, root);
 }
 
-// What needs other ways is not small.
+// Large operations, and those that need another data path, must not use the path for small operations.
 void not_small(void**) {
   Pair pair;
-  std::vector<float> data(289);  // 1,156 bytes
+  std::vector<float> data(289);  // 1,156 bytes are too many
   assert_false(SmallCollective::suits(*pair.groups[0], sum_of(data, data)));
   data.resize(4);
   dsc::Call call = sum_of(data, data);

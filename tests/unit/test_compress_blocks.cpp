@@ -1,4 +1,4 @@
-// Quantisation in blocks against plain arithmetic, bit for bit.
+// Quantization in blocks, compared with plain arithmetic bit for bit.
 #include <algorithm>
 
 #include "compress/blocks.hpp"
@@ -12,7 +12,7 @@ using support::Kind;
 
 constexpr float kMost = std::numeric_limits<float>::max();
 
-// One block by the rule as it is written, with 2 m in f64, where it does not overflow.
+// One block by the documented rule, with 2 m in f64, where it cannot overflow.
 float expected_scale(int bits, std::span<const float> block) {
   double most = 0;
   for (const float x : block) {
@@ -67,7 +67,8 @@ void check(int bits, size_t block, const Floats& values, const Floats& before) {
       const float out = static_cast<float>(n) * stored, sum = before[i] + out;
       assert_true(support::same({&q.out[i], 1}, {&out, 1}));
       assert_true(support::same({&q.sum[i], 1}, {&sum, 1}));
-      // The largest number is one step below the largest magnitude; all others are rounded.
+      // The largest number may be one step below the largest magnitude. All other numbers are rounded to the
+      // nearest step.
       const double limit = (n == (1 << (bits - 1)) - 1 ? 1.001 : 0.5001) * stored;
       if (!std::isnan(stored)) assert_true(std::fabs(static_cast<double>(out) - values[i]) <= limit);
     }
@@ -88,7 +89,7 @@ void quantises_like_plain_arithmetic(void**) {
   }
 }
 
-// Blocks of more elements than are packed at a time.
+// Blocks that have more elements than are packed in one go.
 void quantises_large_blocks(void**) {
   std::mt19937_64 random(2);
   for (const int bits : {8, 4})
@@ -110,7 +111,7 @@ void keeps_extremes_finite(void**) {
       const Quantised q = quantise(bits, 4, {x, -x, 0, x / 2}, Floats(4));
       for (const float out : q.out) assert_true(std::isfinite(out));
       assert_true(std::fabs(q.out[1] + x) <=
-                  1e-6f * x + 1.5e-39f);  // where the scale is the largest, its step is 2.9e-39
+                  1e-6f * x + 1.5e-39f);  // for the largest scale one step is 2.9e-39
     }
 }
 

@@ -1,4 +1,4 @@
-// What error feedback keeps, against a loop.
+// What error feedback keeps, compared with a plain loop.
 #include "compress/error_feedback.hpp"
 #include "compress_support.hpp"
 
@@ -7,7 +7,7 @@ namespace {
 using support::Floats;
 using support::Kind;
 
-// A helper reads and writes in single vectors, so lengths around them matter.
+// The implementation reads and writes single vectors, so lengths near multiples of a vector matter.
 void keeps_what_was_not_sent(void**) {
   std::mt19937_64 random(1);
   for (int i = 0; i < support::cases(); ++i) {

@@ -1,4 +1,4 @@
-// Scaled 8-bit floats against plain arithmetic, bit for bit.
+// Scaled 8-bit floats, compared with plain arithmetic bit for bit.
 #include <algorithm>
 
 #include "compress/scaled_fp8.hpp"
@@ -75,7 +75,7 @@ void converts_like_plain_arithmetic(void**) {
   }
 }
 
-// Every code, and every border between two neighbours with the numbers beside it.
+// Converts every code, and for each two neighbors the border between them with the numbers beside it.
 void converts_all_codes_and_borders(void**) {
   for (const int32_t dtype : {DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2}) {
     Bytes codes(256);
@@ -125,7 +125,7 @@ void finds_the_largest_magnitude(void**) {
   }
 }
 
-// One element that counts, at every position.
+// One large or non-finite element must be found at every position.
 void finds_it_at_every_position(void**) {
   for (const float x : {3.0f, -3.0f, kInfinity, -kInfinity, kNan, -kNan})
     for (size_t at = 0; at < 150; ++at) {

@@ -1,12 +1,12 @@
-// One-bit compression: rounds of DeepSpeed's compressed all-reduce with all ranks in this process, and each
-// function against plain arithmetic.
+// One-bit compression: recorded rounds of DeepSpeed's compressed all-reduce with all ranks in this process,
+// and each function against plain arithmetic.
 #include <fstream>
 #include <string>
 
 #include "compress/onebit.hpp"
 #include "json.hpp"
 
-#include "compress_support.hpp"  // last: its cmocka defines fail() as a macro
+#include "compress_support.hpp"  // included last because cmocka.h defines a macro fail()
 
 namespace {
 
@@ -16,7 +16,7 @@ using support::Kind;
 
 std::string vectors_path;
 
-// The ranks of one all-reduce, and what they keep from round to round.
+// The ranks of one all-reduce, and the errors that they keep from round to round.
 struct Ranks {
   size_t n, padded;
   std::vector<Floats> worker_errors, server_errors;
@@ -61,7 +61,7 @@ void check_close(const std::vector<Floats>& got, const support::Json& expected) 
 void reduces_like_deepspeed(void**) {
   std::ifstream lines(vectors_path);
   std::string line;
-  std::getline(lines, line);  // what the file is
+  std::getline(lines, line);  // skips the line that describes the file
   int cases = 0;
   for (; std::getline(lines, line); ++cases) {
     const auto json = support::Json::parse(line);
@@ -160,8 +160,8 @@ void spreads_like_plain_arithmetic(void**) {
   }
 }
 
-// What one round loses must come back in later ones: over many rounds the sum of results is near that of
-// inputs.
+// The loss of one round must be returned in later rounds: over many rounds the sum of the results approaches
+// the sum of the inputs.
 void errors_come_back(void**) {
   std::mt19937_64 random(3);
   const std::vector<Floats> inputs{support::random_floats(100, Kind::kNormal, random),

@@ -1,4 +1,4 @@
-// The parts of PowerSGD against plain arithmetic in f64.
+// The parts of PowerSGD, compared with plain arithmetic in f64.
 #include <algorithm>
 #include <bit>
 
@@ -15,7 +15,7 @@ struct Shape {
   size_t rows, columns, rank;
 };
 
-// A product and, for each element, the sum of the magnitudes that went into it.
+// A matrix product and, for each element, the sum of the magnitudes of its terms.
 struct Exact {
   std::vector<double> values, magnitudes;
 
@@ -24,7 +24,7 @@ struct Exact {
     values[at] += static_cast<double>(a) * b;
     magnitudes[at] += std::fabs(static_cast<double>(a) * b);
   }
-  // With whole numbers there is no rounding.
+  // Whole numbers are not rounded, so the result must be exact.
   void check(const Floats& got, bool whole) const {
     for (size_t i = 0; i < got.size(); ++i)
       if (!(std::fabs(got[i] - values[i]) <= (whole ? 0 : 4e-6 * magnitudes[i] + 1e-44)))
@@ -73,7 +73,7 @@ void multiplies_like_plain_arithmetic(void**) {
   }
 }
 
-// Around the borders of the panels.
+// Sizes just below and above the size of a panel.
 void multiplies_in_panels(void**) {
   std::mt19937_64 random(2);
   for (const size_t columns : {2047, 2048, 2049, 2063, 4096, 5001})
@@ -89,7 +89,7 @@ void a_nan_stays_visible(void**) {
   dsc::multiply_transposed(m.data(), p.data(), out.data(), 20, 20, 1);
   for (size_t i = 0; i < 20; ++i) assert_int_equal(std::isnan(out[i]), i == 3);
 
-  // An infinity of one panel does not reach the next one, which is narrower.
+  // An infinity in one panel must not reach the next panel, which is narrower.
   m.assign(2053, 1);
   q.assign(2053, 0);
   q[10] = std::numeric_limits<float>::infinity();
@@ -136,7 +136,7 @@ std::vector<double> plain_orthogonal(const Floats& matrix, size_t rows, size_t c
   return a;
 }
 
-// With four times as many rows as columns, so that no column is nearly a sum of the others.
+// There are four times as many rows as columns, so that no column is nearly a sum of others.
 void orthogonalises_like_plain_arithmetic(void**) {
   std::mt19937_64 random(3);
   for (int i = 0; i < support::cases(); ++i) {
@@ -179,7 +179,7 @@ void special_columns(void**) {
   dsc::orthogonalise(nullptr, 0, 0, 0);
 }
 
-// Numbers of the same formula in Python.
+// The expected numbers are from the same formula in Python.
 void normal_numbers_are_the_same_everywhere(void**) {
   const struct {
     uint64_t seed;
@@ -220,7 +220,8 @@ void normal_numbers_are_normal(void**) {
 void is_worth_it_like_pytorch(void**) {
   assert_true(dsc::is_worth_compressing(100, 100, 1, 2));
   assert_true(dsc::is_worth_compressing(100, 100, 24, 2));
-  assert_false(dsc::is_worth_compressing(100, 100, 25, 2));  // as large is not worth it
+  // not worth it: the compressed size equals the size of the original
+  assert_false(dsc::is_worth_compressing(100, 100, 25, 2));
   assert_false(dsc::is_worth_compressing(1, 1000, 1, 1));
   assert_false(dsc::is_worth_compressing(0, 0, 1, 2));
 }

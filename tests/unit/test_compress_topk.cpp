@@ -1,4 +1,4 @@
-// The largest elements against sorting.
+// Selection of the largest elements, compared with sorting.
 #include <algorithm>
 #include <numeric>
 
@@ -44,7 +44,7 @@ void selects_like_sorting(void**) {
   }
 }
 
-// Values that agree in their high bits, so that every digit of the search decides once.
+// The values agree in their high bits, so that every digit of the search matters.
 void selects_among_close_values(void**) {
   std::mt19937_64 random(2);
   for (const uint32_t range : {1u, 4u, 1u << 10, 1u << 12, 1u << 20, 1u << 22}) {
@@ -58,7 +58,8 @@ void selects_among_close_values(void**) {
   }
 }
 
-// Large arrays, of which samples are looked at first: those that say the truth, and those that mislead.
+// The search samples large arrays first. The arrays include some whose samples are representative and some
+// whose samples mislead.
 void selects_from_many(void**) {
   std::mt19937_64 random(3);
   constexpr size_t kCount = 70000, kSampleStep = kCount / 4096;

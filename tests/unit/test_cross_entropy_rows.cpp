@@ -1,4 +1,4 @@
-// The rows of cross entropy: exponentials, sums of any length, types, instruction sets, and what is beside a
+// The rows of cross entropy: exponentials, sums of any length, types, instruction sets, and memory beside a
 // row.
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,7 @@ using support::Bytes;
 constexpr int32_t kTypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16, DSC_DTYPE_F16};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A row of a type that begins at an odd element, with elements around it that nobody may write.
+// A row that begins at an odd element, with guard elements around it that must not change.
 class Row {
  public:
   Row(int32_t dtype, const std::vector<double>& values)
@@ -49,7 +49,7 @@ void near(long double found, long double expected, long double relative) {
     fail_msg("found %.20Lg, expected %.20Lg, at most %Lg of it away", found, expected, relative);
 }
 
-// The inputs go from 0 to the lowest one whose exponential is not 0, in steps of no round number.
+// The inputs go from 0 to the lowest one whose exponential is not 0. The step is not a round number.
 void exponentials_are_accurate(void**) {
   const auto check = [](int32_t dtype, double lowest, double relative) {
     std::vector<double> values;
@@ -61,7 +61,7 @@ void exponentials_are_accurate(void**) {
         near(out.at(i), std::exp(static_cast<long double>(row.at(i))), relative);
     });
   };
-  check(DSC_DTYPE_F32, -86.9, 0x1p-21);  // up to 126 * 1.9e-9 of it by the reduction
+  check(DSC_DTYPE_F32, -86.9, 0x1p-21);  // the argument reduction alone causes up to 126 * 1.9e-9
   check(DSC_DTYPE_F64, -707.9, 0x1p-51);
 }
 
@@ -75,7 +75,7 @@ void exponentials_at_the_ends(void**) {
     });
 }
 
-// Rounding to bf16 would carry a payload of ones into the sign.
+// When a NaN with a payload of ones is rounded to bf16, a carry could reach its sign.
 void a_factor_with_a_payload_stays_a_nan(void**) {
   const auto payload = std::bit_cast<double>(~uint64_t{0});
   support::on_every_target([&](const char*) {
@@ -98,7 +98,7 @@ void check_sums(int32_t dtype, size_t count, std::mt19937_64& random) {
     sum += row.at(i);
     magnitudes += std::fabs(row.at(i));
   }
-  // Up to 128 numbers are added to a running sum, most of them smaller than its last places.
+  // Up to 128 numbers are added to a running sum. Most of them are smaller than its last bits.
   const long double relative = dtype == DSC_DTYPE_F64 ? 0x1p-48 : 0x1p-19;
   assert_true(sums.max == static_cast<double>(max));
   near(sums.exp_sum, exp_sum, relative);
@@ -118,7 +118,7 @@ void rows_of_all_lengths(void**) {
   });
 }
 
-// Beside a gradient nothing is written, and one in place of the row has the same bits.
+// The gradient writes nothing beside its row. Computed in place of the row it has the same bits.
 void gradients_stay_in_their_row(void**) {
   std::mt19937_64 random(2);
   support::on_every_target([&](const char*) {
@@ -133,7 +133,7 @@ void gradients_stay_in_their_row(void**) {
   });
 }
 
-// Vector instructions give the same bits, whatever the caller's floating-point mode is.
+// Vector instructions give the same bits in every floating-point mode of the caller.
 void the_same_bits_with_all_vectors(void**) {
   std::mt19937_64 random(3);
   for (const int32_t dtype : kTypes) {
@@ -154,7 +154,7 @@ void the_same_bits_with_all_vectors(void**) {
     });
 #if defined(__x86_64__)
     const unsigned before = _mm_getcsr();
-    _mm_setcsr(0xffc0);  // rounds to zero, flushes denormals
+    _mm_setcsr(0xffc0);  // rounds to zero, flushes denormals to zero
     const Bytes other = compute();
     _mm_setcsr(before);
     assert_true(other == expected);
@@ -171,7 +171,7 @@ void masked_and_nonfinite(void**) {
         return dsc::sum_row(dtype, row.data(), row.count(), false);
       };
       assert_true(sums().max == -kInfinity && sums().exp_sum == 0);
-      values[2999] = 2;  // the first block stays masked
+      values[2999] = 2;  // all elements of the first block are still masked
       assert_true(sums().max == 2 && sums().exp_sum == 1);
       values[10] = kInfinity;
       assert_true(sums().max == kInfinity && std::isnan(sums().exp_sum));

@@ -1,4 +1,4 @@
-// The GPU's kernels, on the fake one or a real one, against the host's conversions and sums.
+// The GPU kernels, on the fake GPU or a real one, compared with the host's conversions and sums.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +19,10 @@
 #include "kernels_support.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
-// The fake's names: clang's sanitizer compares the types of functions, and types of others by their names.
+// Types named as in the fake GPU, because clang's sanitizer compares the types of functions by name.
 namespace fake_gpu {
 struct CudaGraph;
 struct CudaGraphExec;
@@ -49,7 +49,7 @@ void fill(int32_t dtype, uint8_t* bytes, uint64_t count, std::mt19937_64& random
   }
 }
 
-// As the host does it: scaled in f32, rounded once.
+// Converts as the host does: scales in f32 and rounds once.
 std::vector<uint8_t> converted(int32_t from, int32_t to, const uint8_t* src, uint64_t count, double scale) {
   std::vector<uint8_t> out(count * dsc::dtype_bytes(to));
   if (from == to) {
@@ -79,7 +79,7 @@ std::vector<std::pair<int32_t, int32_t>> pairs() {
 
 // ---- scalars ------------------------------------------------------------------------------------------
 
-// Every pattern in the upper half with those in the lower half that decide a rounding.
+// Every pattern of the upper half, combined with those of the lower half that decide a rounding.
 std::vector<uint32_t> rounding_cases() {
   std::vector<uint32_t> cases;
   for (uint32_t high = 0; high <= 0xffff; ++high)
@@ -148,7 +148,7 @@ void bytes_are_kept(void**) {
       for (const uint64_t count : kCounts) check_copy(kernels, dtype, dtype, count, skew, 16 - skew, 1);
 }
 
-// A bucket of many tensors, in both directions.
+// A bucket of many tensors, copied in both directions.
 struct Bucket {
   int32_t tensor_dtype, bucket_dtype;
   std::vector<Memory> tensors;
@@ -229,7 +229,7 @@ void check_conversion(const Kernels& kernels, int32_t from, int32_t to, const vo
   assert_memory_equal(target.data(), want.data(), want.size());
 }
 
-// As scalars_are_the_hosts, by the instructions of the GPU.
+// Like scalars_are_the_hosts, with the conversion instructions of the GPU.
 void conversions_are_the_hosts(void**) {
   const Kernels kernels;
   const std::vector<uint32_t> cases = rounding_cases();
@@ -268,7 +268,7 @@ Memory new_norm() {
   return norm;
 }
 
-// Ordinary numbers, with `nonfinite` others among them.
+// Fills the memory with finite numbers and `nonfinite` NaNs or infinities.
 template <typename T>
 long double make_ordinary(Memory& memory, unsigned seed) {
   std::mt19937_64 random(seed);
@@ -386,7 +386,7 @@ void slices_are_joined_and_split(void**) {
   for (size_t skew = 0; skew < 16; ++skew) check_slices(kernels, 4, 33, 96, skew);
 }
 
-// One slice of the last dimension, as the others are somebody else's.
+// Takes one slice of the last dimension. The other slices belong to other ranks.
 void one_slice_is_taken(void**) {
   const Kernels kernels;
   Memory whole(30 * 7 * 12), slice(30 * 12);
@@ -406,7 +406,7 @@ void one_slice_is_taken(void**) {
   assert_true(slice.frame_is_untouched());
 }
 
-// Distances that are multiples of less than rows and addresses are.
+// Strides that are multiples of fewer bytes than the rows and addresses are.
 void strides_of_any_alignment(void**) {
   const Kernels kernels;
   for (const auto& [odd_part, odd_row] :
@@ -511,7 +511,7 @@ void what_the_driver_refuses(void**) {
   expect_error(DSC_ERR_BACKEND, "cuModuleLoadData", [&] { dsc::Kernels(support::watched_cuda(), 1, image); });
 }
 
-// A replay reads what is there then.
+// A replayed graph reads the data of the time of the replay.
 void launches_are_captured(void**) {
   using Graph = fake_gpu::CudaGraph;
   using Runnable = fake_gpu::CudaGraphExec;

@@ -1,4 +1,4 @@
-// What ranks of different hosts ask and answer each other about operations on devices.
+// The questions that ranks of different hosts ask each other about operations on devices, and the answers.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,14 +11,14 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
 
 using namespace dsc;
 
-constexpr size_t kMostAnswer = 512;  // bytes, of JobControl
+constexpr size_t kMostAnswer = 512;  // in bytes; the limit of JobControl
 
 CallThere example() {
   CallThere there;

@@ -1,4 +1,5 @@
-// The kernels that copy, sum and multiply rows by lists, on the fake GPU or a real one, against the host's.
+// The kernels that copy, sum and multiply rows by lists of row numbers, on the fake GPU or a real one,
+// compared with the host's functions.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 #include "kernels_support.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -34,7 +35,7 @@ void fill(int32_t dtype, uint8_t* bytes, uint64_t count, std::mt19937_64& random
   }
 }
 
-// Numbers of rows below `rows`, of which one of five stands for no row.
+// Row numbers below `rows`. One of five means "no row".
 class List {
  public:
   List(size_t count, size_t rows, std::mt19937_64& random) : memory_(count * sizeof(int64_t)) {
@@ -50,7 +51,8 @@ class List {
   Memory memory_;
 };
 
-// All NaNs count as equal: which bits they have is left open where the host keeps those of an input.
+// Compares arrays. All NaNs count as equal, because their bits are not specified where the host keeps those
+// of an input.
 bool are_equal(int32_t dtype, const uint8_t* found, const uint8_t* expected, size_t count) {
   const size_t bytes = dsc::dtype_bytes(dtype);
   const auto& accessors = reference::accessors(dtype);

@@ -1,5 +1,5 @@
-// Element types and kernels: every operation, type, shape and instruction set against a plain reference, bit
-// for bit.
+// Element types and kernels: every operation, type, shape and instruction set, compared with a plain
+// reference bit for bit.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@
 #endif
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -47,8 +47,9 @@ std::string csv_path;
 struct Shape {
   int src_count;
   size_t count;
-  size_t offset_bytes;  // the first source's; each further array lies three bytes further from a line's start
-  bool in_place;        // the second destination is the last source
+  // of the first source from the start of a cache line; each further array has three bytes more
+  size_t offset_bytes;
+  bool in_place;  // the second destination is the last source
 };
 
 std::string describe(const dsc::ReduceSpec& spec, const Shape& shape, const char* target) {
@@ -60,7 +61,8 @@ std::string describe(const dsc::ReduceSpec& spec, const Shape& shape, const char
   return text;
 }
 
-// Two destinations; whole buffers are compared, so that a byte written beside the result is found too.
+// There are two destinations. Whole buffers are compared, so that a byte written beside the result is found
+// too.
 void check_reduce(const dsc::ReduceSpec& spec, const Shape& shape, const Arrays& arrays, const char* target) {
   const size_t bytes = shape.count * dsc::dtype_bytes(spec.dtype);
   std::vector<std::vector<uint8_t>> buffers;
@@ -123,8 +125,8 @@ void scales_and_divides(void**) {
   });
 }
 
-// multiply(), divide() and add() on all 65,536 halves, all 256 smaller floats, and on special numbers of the
-// other types.
+// Tests multiply(), divide() and add() on all 65,536 half-precision floats, all 256 smaller floats, and
+// special numbers of the other types.
 void helpers_match_the_reference(void**) {
   constexpr size_t kCount = 1 << 16;
   on_every_target([](const char* target) {
@@ -158,7 +160,8 @@ void helpers_match_the_reference(void**) {
   });
 }
 
-// Every code to f32, and every number, every tie between two and their neighbours in f32 back.
+// Casts every code to f32. Casts back to the type every number, every tie between two numbers, and the f32
+// neighbors of ties.
 template <typename H>
 void check_casts(int32_t dtype, const char* target) {
   using Code = decltype(H::bits);
@@ -201,7 +204,7 @@ struct Float8Row {
   uint8_t e5m2;
 };
 
-// Codes from the formats' definitions: ends of the ranges, and what lies beyond.
+// Codes from the definitions of the formats: the ends of the ranges, and numbers outside of them.
 void casts_8_bit_floats_as_defined(void**) {
   const Float8Row rows[] = {
       {0.0f, 0x00, 0x00},      {-0.0f, 0x80, 0x80},     {1.0f, 0x38, 0x3c},     {-1.0f, 0xb8, 0xbc},
@@ -218,7 +221,7 @@ void casts_8_bit_floats_as_defined(void**) {
   }
 }
 
-// Any byte but 0 is true; results are 0 and 1.
+// Any byte except 0 is true. Results are 0 or 1.
 void reduces_truth_values(void**) {
   const uint8_t a[] = {0, 0, 1, 1, 0x80, 2, 255}, b[] = {0, 4, 0, 1, 0x40, 0, 1};
   const uint8_t either[] = {0, 1, 1, 1, 1, 1, 1}, both[] = {0, 0, 0, 1, 1, 0, 1},
@@ -239,8 +242,8 @@ void reduces_truth_values(void**) {
   }
 }
 
-// The file has columns f32_bits, f16_bits, bf16_bits, from another implementation, whose NaNs carry other
-// payloads.
+// The file has the columns f32_bits, f16_bits and bf16_bits. They are from another implementation, whose NaNs
+// have other payloads.
 void casts_like_the_vectors(void**) {
   std::ifstream file(csv_path);
   std::string line;
@@ -283,7 +286,7 @@ void copies_bytes(void**) {
     }
 }
 
-// Rounding, denormals and traps as a caller may have set them change no bit and come back.
+// Rounding mode, denormals and traps that the caller has set do not change the result, and they are restored.
 void ignores_and_restores_the_floating_point_mode(void**) {
   for (const int32_t dtype : kFloats)
     for (const int32_t op : {DSC_OP_SUM, DSC_OP_PROD, DSC_OP_AVG}) {
@@ -305,7 +308,8 @@ void ignores_and_restores_the_floating_point_mode(void**) {
 #if defined(__x86_64__)
       const unsigned before = _mm_getcsr();
       for (const unsigned mode :
-           {0x9fc0u, 0xffc0u, 0x1000u}) {  // flush and zero denormals; round to 0; all traps but one
+           // flush denormals to zero and read them as zero; round to zero; all traps except one
+           {0x9fc0u, 0xffc0u, 0x1000u}) {
         got.assign(kMaxCount, 0);
         _mm_setcsr(mode);
         dsc::reduce(spec, srcs, 2, &dst, 1, kMaxCount);
@@ -387,7 +391,8 @@ void refuses_what_it_cannot_do(void**) {
   for (const uint64_t value : dst) assert_int_equal(value, 9);
 }
 
-// A buffer with pages on both sides that may not be touched; it ends, or starts, right beside one.
+// A buffer between two pages that may not be touched. It starts right after one or ends right before the
+// other.
 class Fenced {
  public:
   explicit Fenced(size_t bytes, bool at_end) : bytes_(bytes) {
@@ -403,7 +408,7 @@ class Fenced {
   Fenced& operator=(const Fenced&) = delete;
 
   std::byte* data() const { return data_; }
-  // The rest of the page is as it was.
+  // Returns whether the rest of the page is unchanged.
   bool alone() const {
     const auto untouched = [](std::byte b) { return b == std::byte{0x55}; };
     return std::all_of(base_ + kPage, data_, untouched) &&
@@ -417,7 +422,7 @@ class Fenced {
   std::byte* data_;
 };
 
-// The last elements are fewer than a vector holds.
+// The array's last elements fill less than one vector.
 void touches_nothing_beside_the_arrays(void**) {
   on_every_target([](const char*) {
     for (int32_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)

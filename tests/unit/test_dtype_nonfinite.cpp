@@ -1,4 +1,4 @@
-// The report of NaN and infinity among the inputs of a reduction.
+// The report of NaN and infinity in the inputs of a reduction.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "dtype_support.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -42,7 +42,7 @@ void assert_same(const NonFinite& got, const NonFinite& want, const char* what, 
              got.index, size_t(want.count), want.source, want.index, target);
 }
 
-// Also: the result is the one without a report.
+// Also checks that the result is the same without a report.
 void check_report(const dsc::ReduceSpec& spec, const Sources& sources, size_t count, size_t skew,
                   bool in_place, const char* target) {
   const size_t bytes = count * dsc::dtype_bytes(spec.dtype);
@@ -59,7 +59,7 @@ void check_report(const dsc::ReduceSpec& spec, const Sources& sources, size_t co
   assert_same(report, expected_report(spec.dtype, sources, count, skew), dsc::dtype_name(spec.dtype), target);
 }
 
-// Finite elements only, except where the test puts others.
+// Returns sources with finite elements only. The tests then replace some of them.
 Sources finite(int32_t dtype, size_t src_count, size_t count, size_t skew) {
   const size_t bytes = count * dsc::dtype_bytes(dtype);
   Sources sources(src_count, std::vector<uint8_t>(bytes + kSlack));
@@ -72,7 +72,8 @@ Sources finite(int32_t dtype, size_t src_count, size_t count, size_t skew) {
   return sources;
 }
 
-// Each kind alone, at every place of a short array: nothing is missed, whatever the operation makes of it.
+// Puts each kind of non-finite element alone at every position of a short array. Each must be found for every
+// operation.
 void finds_one_anywhere(void**) {
   on_every_target([](const char* target) {
     for (const int32_t dtype : support::kFloats)
@@ -91,7 +92,8 @@ void finds_one_anywhere(void**) {
   });
 }
 
-// Random bits: many of them, in all sources, and results that overflow without one.
+// Random bits have many non-finite elements in all sources, and some results overflow although their inputs
+// are finite.
 void counts_many_in_any_shape(void**) {
   on_every_target([](const char* target) {
     for (const int32_t dtype : support::kFloats)
@@ -125,20 +127,21 @@ void integers_have_none(void**) {
   }
 }
 
-int32_t keep_first(const void*, void*, size_t, int32_t, void*) { return 0; }
+int32_t keep_first(const dsc::UserOpCall&) { return 0; }
 
 void looks_at_inputs_of_user_operations(void**) {
   Sources sources = finite(DSC_DTYPE_F32, 3, 20000, 0);
   for (const size_t at : {19999, 10000, 12345})
     reference::accessors(DSC_DTYPE_F32).set(sources[2].data(), at, NAN);
   reference::accessors(DSC_DTYPE_F32).set(sources[1].data(), 15000, INFINITY);
-  const dsc::UserOp op{keep_first, nullptr, 1, false};
+  const dsc::UserOp op{keep_first, 1, false};
   dsc::ReduceSpec spec{DSC_DTYPE_F32, 0};
   spec.user = &op;
   check_report(spec, sources, 20000, 0, true, "");
 }
 
-// A report goes on from call to call, and parts of an array are put together.
+// A report continues from call to call, and the reports of the parts of an array add up to the report of the
+// array.
 void reports_add_up(void**) {
   NonFinite whole;
   whole.add({}, 100);

@@ -1,4 +1,4 @@
-// Reduce operations of the caller's: what the function sees, what becomes of its failures.
+// User-defined reduce operations: the arguments of the function, and the handling of its failures.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/fixed_text.hpp"
 #include "base/guard.hpp"
 #include "dtype/user_op.hpp"
 #include "dtype_reference.hpp"
 #include "dtype_support.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -28,21 +29,26 @@ struct Seen {
   size_t elements = 0;
   bool aligned = true;
   int32_t returns = 0;
+  std::string reason;
 };
 
-// inout = inout * 3 + in, byte by byte: neither commutative nor associative.
-int32_t chain(const void* in, void* inout, size_t count, int32_t dtype, void* context) {
-  auto& seen = *static_cast<Seen*>(context);
-  const size_t bytes = dsc::dtype_bytes(dtype);
-  ++seen.calls;
-  seen.elements += count;
-  for (const auto address : {reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(inout)})
-    seen.aligned = seen.aligned && address % bytes == 0;
-  for (size_t i = 0; i < count * bytes; ++i) {
-    auto& byte = static_cast<uint8_t*>(inout)[i];
-    byte = static_cast<uint8_t>(byte * 3 + static_cast<const uint8_t*>(in)[i]);
-  }
-  return seen.returns;
+// Computes result = result * 3 + input, byte by byte, which is neither commutative nor associative.
+dsc::UserOp chain(Seen& seen) {
+  const auto function = [&seen](const dsc::UserOpCall& call) {
+    const size_t bytes = dsc::dtype_bytes(call.dtype);
+    ++seen.calls;
+    seen.elements += call.count;
+    for (const auto address :
+         {reinterpret_cast<uintptr_t>(call.input), reinterpret_cast<uintptr_t>(call.result)})
+      seen.aligned = seen.aligned && address % bytes == 0;
+    for (size_t i = 0; i < call.count * bytes; ++i) {
+      auto& byte = static_cast<uint8_t*>(call.result)[i];
+      byte = static_cast<uint8_t>(byte * 3 + static_cast<const uint8_t*>(call.input)[i]);
+    }
+    dsc::append_text(call.error.data(), call.error.size(), seen.reason);
+    return seen.returns;
+  };
+  return {function, 7, false};
 }
 
 std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
@@ -52,7 +58,7 @@ std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
   return result;
 }
 
-// All destinations, the second of which is a source when `in_place`, from sources that lie `skew` bytes from
+// Checks all destinations. The second one is a source when `in_place`. The sources begin `skew` bytes after
 // an aligned address.
 void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place,
                  bool non_temporal) {
@@ -71,7 +77,7 @@ void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, boo
   void* const targets[] = {dsts[0], dsts[1]};
 
   Seen seen;
-  const dsc::UserOp op{chain, &seen, 7, false};
+  const dsc::UserOp op = chain(seen);
   dsc::ReduceSpec spec{dtype, 0};
   spec.user = &op;
   spec.non_temporal = non_temporal;
@@ -94,8 +100,8 @@ void combines_in_order_in_tiles(void**) {
 }
 
 struct Call {
-  dsc::UserOp op{chain, &seen, 7, false};
   Seen seen;
+  dsc::UserOp op = chain(seen);
   dsc::ReduceSpec spec{DSC_DTYPE_F32, 0};
 
   std::string failure(dsc_result_t expected) {
@@ -122,11 +128,16 @@ void reports_what_the_function_returned(void**) {
   assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), "user operation 7 returned 3");
   call.seen.returns = -1;
   assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), "user operation 7 returned -1");
-  assert_int_equal(call.seen.calls, 2);
+  call.seen.reason = "no bananas";
+  assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), "user operation 7 returned -1: no bananas");
+  call.seen.reason.assign(1000, 'x');
+  const std::string cut = "user operation 7 returned -1: " + std::string(255, 'x');
+  assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), cut.c_str());
+  assert_int_equal(call.seen.calls, 4);
 }
 
-int32_t throws(const void*, void*, size_t, int32_t, void*) { throw std::runtime_error("no bananas"); }
-int32_t throws_a_number(const void*, void*, size_t, int32_t, void*) { throw 5; }
+int32_t throws(const dsc::UserOpCall&) { throw std::runtime_error("no bananas"); }
+int32_t throws_a_number(const dsc::UserOpCall&) { throw 5; }
 
 void reports_what_the_function_threw(void**) {
   Call call;
@@ -148,9 +159,8 @@ void refuses_scales_and_unknown_types(void**) {
   assert_int_equal(call.seen.calls, 0);
 }
 
-// Calls of the library are refused inside it, and it computes in the mode of all kernels.
-int32_t looks_around(const void*, void*, size_t, int32_t, void* context) {
-  auto& seen = *static_cast<Seen*>(context);
+// Inside the function, calls of the library are refused, and the floating-point mode is that of all kernels.
+int32_t looks_around(Seen& seen) {
   volatile float one = 1;
   const bool to_nearest = one + 1e-20f == 1;
   if (dsc::check_entry("test") == DSC_ERR_REENTRANT && to_nearest) ++seen.calls;
@@ -159,7 +169,7 @@ int32_t looks_around(const void*, void*, size_t, int32_t, void* context) {
 
 void runs_as_a_callback_in_the_usual_mode(void**) {
   Call call;
-  call.op.function = looks_around;
+  call.op.function = [&](const dsc::UserOpCall&) { return looks_around(call.seen); };
   std::fesetround(FE_UPWARD);
   call.failure(DSC_OK);
   const int after = std::fegetround();

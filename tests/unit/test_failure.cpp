@@ -1,4 +1,5 @@
-// Records of failures that another process has written: any bytes, of which only bounded ones may be used.
+// Failure records that another process has written. They may contain any bytes, so every field must be
+// bounded before its use.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -73,7 +74,7 @@ void a_list_keeps_the_first_ranks(void**) {
   assert_int_equal(*(ranks.end() - 1), 63);
 }
 
-// A step that fails on a corrupted rank fails on all ranks, with a text that ends.
+// A step that fails on a rank with a corrupted record fails on all ranks, with a terminated text.
 void an_outcome_of_any_bytes_is_a_failure(void**) {
   const auto failure = dsc::first_failure({Failure{}, of_bytes(0x41)});
   assert_true(failure.has_value());

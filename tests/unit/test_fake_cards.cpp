@@ -1,4 +1,4 @@
-// The cards of the fake driver: what tells them apart, and which of them a process sees.
+// The GPUs of the fake driver: how they are identified, and which of them a process sees.
 #include <array>
 #include <set>
 
@@ -119,7 +119,7 @@ void a_visible_device_is_the_same_card(void**) {
   });
 }
 
-// Two processes of one machine, whatever number each knows its card by.
+// Two processes of one machine, each with its own numbering of the GPUs.
 NcclResult as_two(const char* first, const char* second) {
   const NcclUniqueId id = fresh_id();
   std::vector<pid_t> children;

@@ -1,4 +1,4 @@
-// The fake CUDA driver does as the real one does.
+// Checks that the fake CUDA driver behaves like the real driver.
 #include "fake_gpu_support.hpp"
 
 using namespace fake_test;
@@ -22,7 +22,7 @@ CudaStream* make_stream(unsigned flags) {
   return stream;
 }
 
-// They have the prototypes that the library calls them by, or this would not compile.
+// Does not compile unless the fake functions have the prototypes by which the library calls them.
 dsc::CudaFunctions cuda_functions() {
   dsc::CudaFunctions cuda;
   cuda.init = cuInit;
@@ -236,7 +236,7 @@ void streams_keep_their_order(void**) {
     CHECK_CUDA(cuMemsetD8Async(memory.address(), 2, 4, other));
     CHECK(cuEventQuery(event) == kNotReady && cuStreamQuery(other) == kNotReady);
     Gate second(device.stream);
-    CHECK_CUDA(cuEventRecord(event, device.stream));  // who waited before waits for less
+    CHECK_CUDA(cuEventRecord(event, device.stream));  // `other` still waits for the first record
     gate.open();
     CHECK_CUDA(cuStreamSynchronize(other));
     CHECK(memory.holds(2) && cuEventQuery(event) == kNotReady);
@@ -294,7 +294,7 @@ void add(void** params, const unsigned grid[3], const unsigned block[3]) {
   for (unsigned i = 0; i < grid[0] * block[0]; ++i) memory[i] += amount;
 }
 
-// memory += amount, 64 times.
+// Runs memory += amount 64 times.
 CudaResult launch_add(CudaStream* stream, const Array<int>& memory, int amount) {
   const size_t sizes[] = {8, 4};
   fake_cuda_register_kernel("add", add, 2, sizes);
@@ -316,7 +316,8 @@ void kernels_run_with_parameters_of_the_launch(void**) {
     CHECK(cuModuleLoadData(&module, "no image") == kNoImage);
     Gate gate(device.stream);
     CHECK_CUDA(launch_add(device.stream, memory, 4));
-    CHECK(cuMemFree_v2(memory.address()) != kOk && fake_gpu_misuses() == 1);  // the kernel has it
+    // the kernel still uses the memory
+    CHECK(cuMemFree_v2(memory.address()) != kOk && fake_gpu_misuses() == 1);
     gate.open();
     CHECK_CUDA(cuStreamSynchronize(device.stream));
     CHECK(memory.holds(5));
@@ -359,7 +360,7 @@ void a_capture_is_replayed(void**) {
   });
 }
 
-// What spoils a capture fails, and the end of the capture says so.
+// A call that invalidates a capture fails, and the end of the capture fails too.
 void expect_spoiled(CudaCaptureMode mode, CudaResult expected,
                     const std::function<CudaResult(CudaStream*)>& call) {
   in_child({}, [&] {
@@ -525,7 +526,7 @@ void misuse_is_seen(void**) {
 void an_asynchronous_failure_is_for_ever(void**) {
   in_child({{"FAKE_CUDA_STICKY_AT", "3"}}, [] {
     const Device device(0);
-    const Array<int> one(4, 1), other(4, 2);  // two copies
+    const Array<int> one(4, 1), other(4, 2);  // their constructors make two copies
     Gate gate(device.stream);
     CHECK_CUDA(cuMemcpyAsync(one.address(), other.address(), 16, device.stream));
     gate.open();

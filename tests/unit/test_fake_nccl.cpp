@@ -1,4 +1,4 @@
-// The fake NCCL does as the real one does: communicators and operations.
+// Checks that the fake NCCL behaves like the real NCCL: communicators and operations.
 #include <atomic>
 #include <cmath>
 
@@ -18,7 +18,7 @@ void finish(const Rank& self) {
   CHECK(fake_gpu_misuses() == 0);
 }
 
-// As a library does: it waits until a call is through before it goes on.
+// Waits until a call is complete before it goes on, as a library does.
 void finished(const Rank& self, NcclResult result) {
   CHECK(result == kSuccess || result == kInProgress);
   CHECK_NCCL(settled(self.comm));
@@ -35,7 +35,7 @@ void on_ranks(int ranks, const Body& body, const Body& end = finish) {
   as_processes(ranks, {}, whole);
 }
 
-// ---- reductions against one in double, by small whole numbers
+// ---- reductions, compared with reductions of small integers in double
 
 constexpr size_t kCount = 37;
 double number(int rank, size_t i) {
@@ -61,7 +61,7 @@ void check_type(const Rank& self, NcclType type) {
   for (size_t i = 0; i < values.size(); ++i)
     reference::set<T>(values.data(), i, static_cast<float>(number(self.rank, i)));
   const auto same = [&](T got, NcclOp op, size_t i) {
-    T wanted;  // of a whole type without what is behind the point
+    T wanted;  // for an integer type, the fraction is cut off
     const double exact = expected(op, self.ranks, i);
     reference::set<T>(&wanted, 0, static_cast<float>(std::is_integral_v<T> ? std::trunc(exact) : exact));
     return std::memcmp(&got, &wanted, sizeof got) == 0;
@@ -123,7 +123,7 @@ void ranks_scale_their_inputs(void**) {
   on_ranks(3, [](const Rank& self) {
     const Array<float> in(10, 8.0F), out(10), scalar(1, 0.25F);
     NcclOp own{}, on_device{};
-    float half = self.rank == 2 ? 0.5F : 1.0F;  // each rank has its own
+    float half = self.rank == 2 ? 0.5F : 1.0F;  // each rank has a different value
     CHECK_NCCL(ncclRedOpCreatePreMulSum(&own, &half, NcclType::float32,
                                         dsc::NcclScalarResidence::host_immediate, self.comm));
     half = 0;
@@ -141,7 +141,7 @@ void ranks_scale_their_inputs(void**) {
 
 // ---- moving
 
-// Each element says from whom it is, for whom, and its place.
+// Each element encodes its sender, its receiver and its position.
 int mark(int from, int to, size_t i) { return from * 1'000'000 + to * 100'000 + static_cast<int>(i); }
 
 std::vector<int> marks(int from, int to, size_t count) {
@@ -202,7 +202,7 @@ void in_place_is_as_good(void**) {
 
 void sends_and_receives_of_a_group_go_on_together(void**) {
   on_ranks(3, [](const Rank& self) {
-    const size_t count = 100'000;  // more than fits in between
+    const size_t count = 100'000;  // more than the buffer between the ranks can hold
     const int next = (self.rank + 1) % 3, before = (self.rank + 2) % 3;
     const Array<int> to_next(marks(self.rank, next, count)), to_self(marks(self.rank, 9, 5)),
         from_before(count), from_self(5), sum(1, 1);
@@ -221,7 +221,7 @@ void sends_and_receives_of_a_group_go_on_together(void**) {
   });
 }
 
-// As it does over sockets: it is done when its last bytes are under way.
+// As over sockets, a send is complete when its last bytes are in the buffer.
 void a_single_send_waits_only_for_room(void**) {
   in_child(kEight, [] {
     std::atomic<bool> seen{false};
@@ -303,7 +303,7 @@ void splits_are_by_color_and_key(void**) {
     CHECK(ncclCommSplit(part, 0, 0, &again, nullptr) == kInProgress);
     CHECK_NCCL(settled(part));
     CHECK(sum_over(self, again, 1) == ranks);
-    int rank_again = -1;  // keys are the same
+    int rank_again = -1;  // all keys are equal
     CHECK_NCCL(ncclCommUserRank(again, &rank_again));
     CHECK(rank_again == rank);
     CHECK_NCCL(ncclCommDestroy(again));

@@ -1,4 +1,5 @@
-// The fake NCCL fails as the real one does, as it is told to, and says when it is used wrongly.
+// Checks that the fake NCCL fails like the real NCCL, that it injects requested faults, and that it reports
+// wrong use.
 #include <atomic>
 
 #include "fake_gpu_support.hpp"
@@ -15,12 +16,12 @@ NcclResult sum(const Rank& self, const Array<int>& memory) {
 
 void abort(const Rank& self) { CHECK_NCCL(ncclCommAbort(self.comm)); }
 
-// Ranks 0 and 1 as processes, with these faults.
+// Runs ranks 0 and 1 as processes with these faults.
 void with_faults(const char* faults, const Body& body) {
   as_processes(2, {{"FAKE_NCCL_FAULT", faults}}, body);
 }
 
-// ---- what ends what hangs
+// ---- ending a call that hangs
 
 void a_dead_peer_is_not_noticed(void**) {
   as_processes(2, {}, [](const Rank& self) {
@@ -115,7 +116,7 @@ void a_free_waits_for_its_device(void**) {
   in_child(kEight, [] {
     as_threads(2, [&](const Rank& self) {
       CHECK_NCCL(settled(self.comm));
-      if (self.rank == 1) return abort(self);  // of the other device
+      if (self.rank == 1) return abort(self);  // on the other device
       const Array<int> memory(1, 1);
       auto* const other = new Array<int>(1, 1);
       CudaAddress third = 0;
@@ -137,7 +138,7 @@ void a_free_waits_for_its_device(void**) {
   });
 }
 
-// What rank 0 sent, and was done with, as its communicator ended before rank 1 received.
+// Rank 0 has sent its data and ended its communicator before rank 1 receives.
 void expect_arrival(bool arrives, const std::function<void(const Rank&)>& end) {
   in_child(kEight, [&] {
     std::promise<void> promise;
@@ -187,7 +188,7 @@ void a_call_may_take_its_time(void**) {
   });
 }
 
-// ---- faults by script
+// ---- requested faults
 
 void beginnings_fail_as_told(void**) {
   with_faults("init_hang@1", [](const Rank& self) {
@@ -397,7 +398,7 @@ void two_threads_at_once_are_seen(void**) {
   in_child({{"FAKE_NCCL_FAULT", "split_hang"}}, [] {
     const Device device(0);
     NcclComm *comm = nullptr, *part = nullptr;
-    NcclConfig config;  // it blocks
+    NcclConfig config;  // this configuration is blocking
     CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, fresh_id(), 0, &config));
     std::thread hanging([&] { ncclCommSplit(comm, 0, 0, &part, nullptr); });
     CHECK(soon([&] { return state_of(comm) == kInProgress; }));

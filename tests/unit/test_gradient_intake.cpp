@@ -1,5 +1,5 @@
-// The intake knows which gradients of an iteration there are: marks of several threads, sums, marks that are
-// taken back, static graphs.
+// The gradient intake knows which gradients of an iteration exist. Tested: marks from several threads, sums,
+// marks that are taken back, static graphs.
 #include <future>
 #include <stdexcept>
 #include <vector>
@@ -35,7 +35,7 @@ struct Intake {
       const MutexLock lock(gradients.mutex);
       complete = gradients.accept(index, {gradient, 16, nullptr});
     }
-    gradients.scope();  // ends at once
+    gradients.scope();  // the scope ends immediately
     return complete;
   }
   void finish() {
@@ -54,7 +54,7 @@ struct Intake {
   GradientIntake gradients;
 };
 
-// A mark whose gradient could not be moved leaves nothing behind.
+// A mark whose gradient could not be copied leaves no trace.
 void takes_a_mark_back(void**) {
   Intake intake(2);
   intake.begin();
@@ -95,7 +95,7 @@ void counts_a_sum_only_when_it_was_made(void**) {
   assert_int_equal(complaints.exchange(0), 0);
 }
 
-// stop() refuses marks from then on, and accepts them again if one does not come to its end.
+// stop() refuses further marks. If a running mark does not end, stop() gives up and marks are accepted again.
 void stops_when_all_marks_have_ended(void**) {
   Intake intake(2);
   CHECK_FAILS(intake.mark(0), DSC_ERR_STATE, "no iteration runs");
@@ -127,8 +127,8 @@ void stops_when_all_marks_have_ended(void**) {
   assert_int_equal(complaints.exchange(0), 0);
 }
 
-// The first iteration of a static graph counts; afterwards a gradient is complete with its last mark, and
-// what had none is ready with the first gradient.
+// The first iteration of a static graph counts the marks. In later iterations a gradient is complete with its
+// last mark. A parameter without a mark in the first iteration is ready with the first gradient.
 void counts_the_marks_of_a_static_graph(void**) {
   Intake intake(3, true);
   float shared[4] = {};
@@ -156,7 +156,7 @@ void counts_the_marks_of_a_static_graph(void**) {
   assert_int_equal(complaints.exchange(0), 0);
 }
 
-// What a local iteration has collected counts as a gradient in the next one.
+// What a local iteration has accumulated is part of the gradient of the next iteration.
 void carries_sums_of_local_iterations(void**) {
   Intake intake(2);
   intake.begin(true);
@@ -178,7 +178,8 @@ void carries_sums_of_local_iterations(void**) {
   intake.finish();
 }
 
-// Memory in the buckets is refused but for a parameter's own view, which is not named; so are overlaps.
+// A gradient inside the bucket memory is refused unless it is the parameter's own view. Overlapping gradients
+// are refused too.
 void refuses_memory_of_others(void**) {
   Intake intake(2);
   float buckets[16] = {}, own[8] = {};

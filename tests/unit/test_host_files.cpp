@@ -1,4 +1,5 @@
-// Host files and selections against the deepspeed launcher's own results, and what is decided differently.
+// Host files and selections against recorded results of the deepspeed launcher, and the cases that libdsc
+// decides differently.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@
 #include "json.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -25,7 +26,7 @@ using support::Json;
 
 std::string vectors_path;
 
-// By text or selection: what upstream accepts, and what we say instead.
+// By text or selection: inputs that upstream accepts, and libdsc's error for them.
 const std::map<std::string, std::string> kRefused = {
     {"worker-1   slots=2  extra=1", "line 1: expected NAME slots=NUMBER, got 'worker-1   slots=2  extra=1'"},
     {"host slots=2x", "line 1: expected NAME slots=NUMBER, got 'host slots=2x'"},
@@ -33,7 +34,7 @@ const std::map<std::string, std::string> kRefused = {
     {"a:7", "unknown slot '7' of host 'a', expected 0 to 3"},
 };
 
-// A host without slots is the whole host, whichever of upstream's two functions reads it.
+// In libdsc a host without slots means the whole host. Upstream's two functions differ in this.
 const std::map<std::string, Json> kInstead = {
     {"b", Json::parse(R"([["b",[0,1]]])")},
     {"a:1,3@b", Json::parse(R"([["a",[1,3]],["b",[0,1]]])")},
@@ -60,7 +61,7 @@ std::vector<Host> hosts_of(const Json& row) {
   return hosts;
 }
 
-// The result as the vectors write it; an error as its text.
+// Returns the result as the vectors contain it, or an error as its text.
 Json evaluate(const Json& row) {
   try {
     if (row["fn"] == "hostfile")
@@ -76,7 +77,7 @@ void check_row(const Json& row, const std::string& key, std::set<std::string>& d
   const Json got = evaluate(row);
   const bool second_function = row["fn"] == "inclusion_exclusion";
   if (const auto refused = kRefused.find(key); refused != kRefused.end()) {
-    assert_true(row.contains("result"));  // else it is no difference
+    assert_true(row.contains("result"));  // otherwise libdsc agrees with upstream
     assert_string_equal(got.get<std::string>().c_str(), refused->second.c_str());
     differing.insert(key);
   } else if (const auto instead = kInstead.find(key); second_function && instead != kInstead.end()) {
@@ -148,7 +149,7 @@ void errors_of_selections(void**) {
   assert_string_equal(select_error("a:2", "").c_str(), "unknown slot '2' of host 'a', expected 0 to 1");
   assert_string_equal(select_error("a", "b").c_str(), "cannot be given together with --exclude");
   assert_string_equal(select_error("", "a:0@a:0,1@b").c_str(),
-                      "");  // nothing is left, which is no mistake here
+                      "");  // an empty selection is not an error here
 }
 
 void words_of_a_shell(void**) {

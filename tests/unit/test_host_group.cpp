@@ -8,7 +8,8 @@ namespace {
 using namespace dsc;
 using namespace dsc::test;
 
-// Two connections to a store: one that serves it, as rank 0 does, and one that a world of another rank holds.
+// Two connections to a store. One serves it, as rank 0 does; the other one belongs to the world of another
+// rank.
 struct Job {
   std::shared_ptr<JobStore> served = open_job(0, true);
   std::shared_ptr<JobStore> held = open_job(served->target().port, false);
@@ -29,7 +30,8 @@ void a_failure_is_announced_after_an_end(void**) {
   const Job job;
   const auto host = make_world();
   host->hold_name(job.held);
-  host->begin_closing(false);  // as when another process ends; the rank that serves the store announces it
+  // as if another process ended; the rank that serves the store announces the end
+  host->begin_closing(false);
   assert_false(job.is_closing());
   host->begin_closing(true);
   assert_true(job.is_closing());

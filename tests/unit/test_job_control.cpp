@@ -1,4 +1,4 @@
-// Control between hosts, in one process: causes, ends, questions, and records that are none.
+// Control between hosts, in one process: causes of failures, ends of ranks, questions, and invalid records.
 #include <dirent.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -31,7 +31,7 @@ Failure cause_of(const std::string& text) {
   return cause;
 }
 
-// Ranks 0 to n - 1 as objects of this process.
+// Returns ranks 0 to n - 1 as objects of this process.
 std::vector<std::unique_ptr<JobRank>> make_job(int32_t world_size) {
   std::vector<std::unique_ptr<JobRank>> ranks;
   for (int32_t rank = 0; rank < world_size; ++rank)
@@ -76,7 +76,8 @@ void cut_and_changed_records_are_refused(void**) {
     for (size_t n = random() % 4; n > 0 && !bad.empty(); --n)
       bad[random() % bad.size()] = static_cast<char>(random());
     for (const JobEvent& event : decode_events(bad).events)
-      assert_int_equal(decode_events(encode(event)).events.size(), 1);  // what is taken is one of ours
+      // every accepted event can be encoded and decoded again
+      assert_int_equal(decode_events(encode(event)).events.size(), 1);
   }
 }
 
@@ -120,12 +121,12 @@ void who_leaves_a_group_says_so(void**) {
   }
 }
 
-// Its store ends with it, but not before the others know.
+// The store ends with rank 0, but not before the other ranks know that rank 0 left.
 void rank_0_that_leaves_is_not_dead(void**) {
   const int rounds = test_repetitions(50, 5);
   for (int i = 0; i < rounds; ++i) {
     auto ranks = make_job(4);
-    ranks[3].reset();  // nobody waits for it
+    ranks[3].reset();  // no rank waits for rank 3
     ranks[0]->control->leave();
     ranks[0].reset();
     for (size_t other : {1, 2})
@@ -134,7 +135,7 @@ void rank_0_that_leaves_is_not_dead(void**) {
 }
 
 void rank_0_does_not_wait_for_long(void**) {
-  const auto first = std::make_unique<JobRank>(0, 2, uint16_t{0});  // the other one never came
+  const auto first = std::make_unique<JobRank>(0, 2, uint16_t{0});  // the other rank never arrived
   const int64_t start = now_ns();
   first->control->leave();
   const int64_t waited_ms = (now_ns() - start) / kNsPerMs;
@@ -142,7 +143,7 @@ void rank_0_does_not_wait_for_long(void**) {
 }
 
 void rank_0_does_not_wait_beyond_its_deadline(void**) {
-  const auto first = std::make_unique<JobRank>(0, 2, uint16_t{0});  // the other one never came
+  const auto first = std::make_unique<JobRank>(0, 2, uint16_t{0});  // the other rank never arrived
   const int64_t start = now_ns();
   first->control->leave(Deadline::after_ms(100));
   assert_true(now_ns() - start < 2000 * kNsPerMs);
@@ -152,12 +153,12 @@ void without_a_store_causes_are_kept(void**) {
   auto ranks = make_job(2);
   ranks[0]->control->leave();
   ranks[0].reset();
-  const Failure kept = ranks[1]->control->publish(1, cause_of("own"));  // the store is gone
+  const Failure kept = ranks[1]->control->publish(1, cause_of("own"));  // the store no longer exists
   assert_string_equal(kept.text.c_str(), "own");
   assert_int_equal(ranks[1]->listener.calls(), 1);
 }
 
-// Rank 0 of a job as a process of its own, which can be stopped.
+// Runs rank 0 of a job as a separate process, which can be stopped.
 class ServingProcess {
  public:
   ServingProcess() {
@@ -165,7 +166,7 @@ class ServingProcess {
     assert_int_equal(::pipe(ends), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if a check fails
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // kills this process even if a check of the test fails
       ::dup2(ends[1], STDOUT_FILENO);
       ::execl("/proc/self/exe", "test_job_control", "serve", nullptr);
       ::_exit(127);
@@ -205,7 +206,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   const Failure kept = second.control->publish(7, cause_of("own"));
   assert_true(now_ns() - start < kAtOnceNs);
   assert_string_equal(kept.text.c_str(), "own");
-  // What an operation waits for.
+  // This is what a waiting operation calls.
   const Deadline deadline = Deadline::after_ms(500);
   const int64_t asked = now_ns();
   assert_true(second.control->elect("late", 7, 1, deadline));
@@ -217,7 +218,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   assert_string_equal(second.listener.await_failure().c_str(), "own");
 }
 
-// The will of a rank that had not read to the end of the full key.
+// The death of a rank that had not read the full log key to its end is appended to that key.
 void a_death_at_the_change_of_keys_is_told(void**) {
   constexpr size_t kBytes = 3000;
   JobRank first(0, 3, 0, 0, kBytes);
@@ -272,12 +273,12 @@ void who_is_stopped_is_told_by_the_ranks_of_its_host(void**) {
     assert_string_equal(gone.text.c_str(),
                         "rank 2 (pid 5) does not run: nothing was heard from it for 3.1 s");
   }
-  sleep_until(Deadline::after_ms(1500));  // it is looked at again, and told once
+  sleep_until(Deadline::after_ms(1500));  // the server is checked again, but reported only once
   assert_int_equal(first.listener.calls(), 1);
 }
 
-// Rank 1 leads a host with 2 and 3, and stands still after a heartbeat. Of the others rank 3 runs, which
-// calls nothing, and 2 does not. Rank 0 says so of both, though only the leader had to send heartbeats.
+// Rank 1 leads the host of ranks 2 and 3, and is stopped after a heartbeat. Rank 2 is stopped too. Rank 3
+// runs but makes no call. Only the leader had to send heartbeats, but rank 0 reports both stopped ranks.
 void a_host_whose_ranks_are_stopped_is_told(void**) {
   constexpr int64_t kLimitMs = 3000;
   const std::vector<std::vector<int32_t>> hosts = {{0}, {1, 2, 3}};
@@ -294,7 +295,7 @@ void a_host_whose_ranks_are_stopped_is_told(void**) {
   assert_int_equal(first.listener.await_gone(3, 0).code, DSC_OK);
 }
 
-// So whoever leaves because of the failure knows which of its other groups fail, too.
+// A rank that leaves because of the failure must know which of its other groups fail as well.
 void a_failure_is_told_after_the_stopped_ranks_that_caused_it(void**) {
   const int rounds = test_repetitions(50, 5);
   for (int i = 0; i < rounds; ++i) {
@@ -306,7 +307,7 @@ void a_failure_is_told_after_the_stopped_ranks_that_caused_it(void**) {
   }
 }
 
-// An end is one in order then, and a rank that is stopped will not come.
+// Here every end is an orderly one, but a stopped rank will not arrive and must still be reported.
 void whoever_ignores_ends_still_hears_who_is_stopped(void**) {
   auto ranks = make_job(4);
   ranks[0]->control->ignore_ends();
@@ -329,7 +330,8 @@ void ranks_say_what_they_did_last(void**) {
   assert_true(ranks[0]->control->ask(12, {1}, "which", soon()) == about);
 }
 
-// A log of several keys: nothing is lost or told twice, and wills go where the log has come to.
+// A log of several keys: no event is lost or reported twice, and the announcement of a death goes to the
+// current key.
 void a_long_log_goes_on_in_the_next_key(void**) {
   constexpr size_t kBytes = 3000;
   std::vector<std::unique_ptr<JobRank>> ranks;
@@ -366,7 +368,7 @@ void nothing_stays_behind(void**) {
     JobRank second(1, 2, first.port());
     if (i % 2 == 0) second.control->leave();
   };
-  const auto settled = [](size_t most) {  // the server sees the ends a little later
+  const auto settled = [](size_t most) {  // the server sees the closed connections a little later
     for (const Deadline deadline = soon(); entries_of("/proc/self/fd") > most && !deadline.passed();)
       sleep_until(Deadline::after_ms(1));
     return entries_of("/proc/self/fd");

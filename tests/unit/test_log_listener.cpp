@@ -1,4 +1,4 @@
-// Replacing the log's listener while records are made without a pause.
+// Replacing the log listener while other threads log without a pause.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "dsc/types.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -24,12 +24,12 @@ using namespace std::chrono_literals;
 
 constexpr int64_t kQueued = 4;
 constexpr int kReplacements = 40;
-constexpr int64_t kMostCalls = 64;  // leaves the calling thread 100 ms to be scheduled on a busy machine
+constexpr int64_t kMostCalls = 64;  // allows the calling thread 100 ms to be scheduled on a busy machine
 constexpr auto kLimit = 20s;
 
 std::atomic<int64_t> made{0}, received{0};
 
-// What a listener's context points at.
+// The context of a listener.
 struct Program {
   std::atomic<int64_t> calls{0};
   std::atomic<bool> replaced{false};
@@ -46,7 +46,7 @@ void receive(const dsc::LogListener& listener, const dsc::LogRecord&) {
 
 void listen(Program& program) { dsc::set_log_listener({receive, nullptr, &program, DSC_LOG_LEVEL_WARN}); }
 
-// Keeps some records queued, so that one delivery follows the other.
+// Keeps some records queued, so that deliveries follow each other without a gap.
 void log_steadily(const std::atomic<bool>& stop) {
   for (const auto end = Clock::now() + kLimit; !stop && Clock::now() < end;)
     if (made - received < kQueued) {
@@ -57,7 +57,8 @@ void log_steadily(const std::atomic<bool>& stop) {
     }
 }
 
-// The old listener gets the records made before, and those that are delivered until the calling thread runs.
+// The old listener gets the records logged before it was replaced, and those delivered before the calling
+// thread runs.
 void a_listener_is_replaced_under_steady_logging(void**) {
   std::array<Program, kReplacements + 1> programs;
   std::atomic<bool> stop{false};

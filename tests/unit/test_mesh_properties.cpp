@@ -1,4 +1,5 @@
-// Meshes: properties of any mesh against a plain count, what is derived from groups, and refusals in words.
+// Meshes: properties of random meshes compared with plain counting, what is derived from groups, and error
+// messages.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -15,8 +16,8 @@ namespace {
 
 struct Made {
   Axes axes;
-  std::vector<size_t> order;  // fastest first
-  std::string text;           // of the order; empty: the last axis is fastest
+  std::vector<size_t> order;  // fastest axis first
+  std::string text;           // the order as a text; if empty, the last axis is the fastest
   int32_t first_rank = 0;
   int32_t size = 1;
 };
@@ -36,7 +37,7 @@ Made any_mesh(std::mt19937& random) {
   return made;
 }
 
-// Coordinates by counting up, rank by rank.
+// The coordinates of all ranks, found by counting.
 std::vector<Ranks> counted(const Made& made) {
   std::vector<Ranks> all;
   Ranks now(made.axes.size(), 0);
@@ -50,7 +51,7 @@ std::vector<Ranks> counted(const Made& made) {
   return all;
 }
 
-// A group is opened by its first rank.
+// Collects the groups. The first rank of each group opens it.
 Lists gathered(const Made& made, const std::vector<Ranks>& coords, const std::vector<bool>& inside) {
   Lists lists;
   std::vector<Ranks> keys;
@@ -189,7 +190,7 @@ void experts_keep_the_pipeline(void** state) {
   assert_true(experts.groups("pp") == dense.groups("pp"));
 }
 
-// ---- what Megatron-LM's own tests say ----
+// ---- examples of Megatron-LM's tests ----
 
 void groups_of_its_documents(void** state) {
   (void)state;
@@ -217,7 +218,7 @@ void ends_and_neighbours_of_pipelines(void** state) {
   }
 }
 
-// Where pp stands in the order says nothing as long as dp or pp is 1.
+// The position of pp in the order does not matter if dp or pp is 1.
 void orders_that_say_the_same(void** state) {
   (void)state;
   const int32_t same[][3] = {{1, 8, 1}, {2, 4, 1}, {4, 2, 1}, {8, 1, 1},
@@ -237,7 +238,7 @@ void orders_that_say_the_same(void** state) {
   }
 }
 
-// The hybrid and hierarchical groups stand behind the groups that they are cut from.
+// The hybrid and hierarchical groups follow the groups that they divide.
 void plans_place_parts_behind_their_whole(void** state) {
   (void)state;
   const TestMesh mesh({{"cp", 4}, {"dp", 2}}, "cp-dp");
@@ -267,7 +268,7 @@ void plans_place_parts_behind_their_whole(void** state) {
                                                                   {"cp", {4, 5, 6, 7}}}));
 }
 
-// The groups of one rank are those of all that hold it, in the same order.
+// The groups of one rank are those groups of the whole plan that contain the rank, in the same order.
 void plans_of_one_rank_are_parts_of_all(void** state) {
   (void)state;
   const TestMesh dense({{"tp", 2}, {"cp", 2}, {"ep", 1}, {"dp", 4}, {"pp", 2}}, "tp-cp-ep-dp-pp", 32, 5);
@@ -284,7 +285,7 @@ void plans_of_one_rank_are_parts_of_all(void** state) {
   }
 }
 
-// Seconds are asserted, milliseconds are wanted: docs/mesh.md.
+// The test allows seconds. The goal is milliseconds; see docs/mesh.md.
 void a_hundred_thousand_ranks_take_no_time(void** state) {
   (void)state;
   const auto begin = std::chrono::steady_clock::now();

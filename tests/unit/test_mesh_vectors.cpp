@@ -1,4 +1,4 @@
-// Meshes through the public interface, against the lists of DeepSpeed and Megatron-LM.
+// Meshes through the public interface, compared with lists recorded from DeepSpeed and Megatron-LM.
 #include <sodium.h>
 #include <algorithm>
 #include <fstream>
@@ -14,7 +14,7 @@ using support::Json;
 
 std::string vectors_folder;
 
-// Calls `body` for every line of a file that is a case; gives their number.
+// Calls `body` for every case of a file and returns the number of cases.
 template <typename Body>
 size_t for_each_case(const char* file_name, Body body) {
   std::ifstream file(vectors_folder + "/" + file_name);
@@ -78,7 +78,7 @@ void topologies_are_deepspeeds(void** state) {
   assert_true(for_each_case("ds_topology.jsonl", check_topology) > 20);
 }
 
-// All groups, and those of one rank.
+// Checks the plan of all groups, and the plan of one rank.
 void check_creation(const TestMesh& mesh, const Json& row, int32_t rank) {
   dsc_mesh_plan_options_t options = plan_options("deepspeed");
   Lists created;
@@ -141,7 +141,7 @@ void check_generator(const Json& row) {
     return;
   }
   const TestMesh mesh(generator_axes(row), order.c_str(), row["world_size"], row["rank_offset"]);
-  // Where the order leaves out several axes of size 1, where they stand among themselves says nothing.
+  // If the order omits several axes of size 1, their order among each other does not matter.
   std::set<std::string> names, expected;
   const auto tokens = [](std::string text, std::set<std::string>& set) {
     for (size_t at = 0; (at = text.find('-')) != std::string::npos; text.erase(0, at + 1))
@@ -195,7 +195,7 @@ void large_meshes_are_megatrons(void** state) {
 
 // ---- Megatron-LM's initialize_model_parallel() ----
 
-// Ours for the names of its process groups.
+// libdsc's names for the process groups of Megatron-LM.
 const std::map<std::string, std::string>& plan_names() {
   static const std::map<std::string, std::string> names{
       {"GTP_WEIGHT_REMAT_GROUP", "gtp"},
@@ -233,7 +233,7 @@ const std::string& ours(const std::string& name) {
   return at->second;
 }
 
-// Sets that Megatron-LM knows by more names than it makes groups for.
+// Megatron-LM has several names for some sets of ranks, but creates one group for them.
 std::string of_variable(std::string name) {
   static const std::map<std::string, std::string> others{{"EMBEDDING", "embd"},
                                                          {"POSITION_EMBEDDING", "pos_embd"},
@@ -248,7 +248,7 @@ std::string of_variable(std::string name) {
   name.erase(0, 1);  // '_'
   for (const char* ending : {"_GLOBAL_RANKS", "_RANKS"})
     if (name.ends_with(ending)) return others.at(name.substr(0, name.size() - std::string(ending).size()));
-  // With gtp 1 the same groups as without it.
+  // With gtp 1 the groups are the same as without gtp.
   const size_t gtp = name.find("_WITH_GTP_REMAT");
   if (gtp != std::string::npos) name.erase(gtp);
   return ours(name);
@@ -261,9 +261,9 @@ void check_members(const std::vector<TestMesh::NamedGroup>& own, const Json& kno
     const auto at = groups.find(of_variable(name));
     if (at != groups.end()) {
       same(at->second, ranks, name);
-    } else if (name.find("INTRA_PARTIAL") != std::string::npos) {  // with one instance parts are the whole
+    } else if (name.find("INTRA_PARTIAL") != std::string::npos) {  // with one instance a part is the whole
       same(groups.at(name.find("EXPERT") != std::string::npos ? "ep_dp" : "dp_cp"), ranks, name);
-    } else {  // a rank in the middle of the pipeline is told the ranks, but makes no group
+    } else {  // embedding ranks that a rank outside of them also gets, although it has no such group
       assert_true(name.find("EMBEDDING") != std::string::npos);
       const Ranks told = ranks.is_null() ? Ranks() : ranks.get<Ranks>();
       assert_true(std::ranges::find(told, rank) == told.end());
@@ -291,7 +291,7 @@ Axes dense_axes(const State& state) {
   return {{"tp", state.tp}, {"cp", state.cp}, {"ep", 1}, {"dp", -1}, {"pp", state.pp}};
 }
 
-// One of the three steps refuses.
+// One of these three steps must refuse.
 void check_refusal(const Json& row) {
   const State state = state_of(row["kwargs"]);
   dsc_mesh_t *dense = nullptr, *experts = nullptr;

@@ -1,4 +1,4 @@
-// The declarations that the library makes itself, compared with those of NVIDIA's headers.
+// Compares libdsc's declarations of CUDA and NCCL with those of NVIDIA's headers.
 #include <cuda.h>
 #include <nccl.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@ extern "C" {
 
 namespace {
 
-// Their types in our names.
+// NVIDIA's types, translated to libdsc's types.
 template <typename T>
 struct Translated {
   using type = T;

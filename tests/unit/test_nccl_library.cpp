@@ -1,4 +1,5 @@
-// Fake libraries are loaded, or refused with the reason. Each in a process of its own: none can be unloaded.
+// Loads fake libraries, or checks the reason why one is refused. A library cannot be unloaded, so each case
+// runs in a separate process.
 #include "engine_nccl/nccl_library.hpp"
 
 #include <dlfcn.h>
@@ -19,7 +20,8 @@ using namespace dsc::test;
 
 namespace {
 
-// The body's outcome in a child, with more environment; code 1 if the child came to no end.
+// Returns the outcome of the body in a child that has additional variables. The code is 1 if the child did
+// not finish.
 Outcome apart(const Variables& variables, const std::function<std::string()>& body) {
   int ends[2];
   assert_int_equal(::pipe(ends), 0);
@@ -46,7 +48,7 @@ Outcome apart(const Variables& variables, const std::function<std::string()>& bo
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-// "NAME VERSION [FEATURE...] WARNING"
+// Returns the library as "NAME VERSION [FEATURE...] WARNING".
 std::string shown(const NcclLibrary& nccl) {
   std::string text = file_name(nccl.path) + " " + nccl.version + " [";
   for (const char* feature : nccl.features)
@@ -64,7 +66,7 @@ Outcome load_version(const char* version) {
   return load({{"DSC_NCCL_LIBRARY", FAKE_WHOLE}}, {{"FAKE_NCCL_VERSION", version}});
 }
 
-// With files already in the process, as a framework has them.
+// Loads NCCL when the process already has these libraries, as a framework has them.
 Outcome load_beside(std::initializer_list<const char*> files, const Variables& variables) {
   return apart({}, [&] {
     for (const char* file : files)
@@ -97,7 +99,7 @@ void a_whole_library_has_all(void**) {
              "fake NCCL: no error, fake NCCL");
 }
 
-// Every function is in the place of its name.
+// Every function pointer has the function of its name.
 void each_symbol_has_its_place(void**) {
   CHECK_TEXT(apart({},
                    [] {

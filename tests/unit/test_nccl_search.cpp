@@ -1,4 +1,4 @@
-// Where a library is looked for and in which order, with a loader and folders that the test makes up.
+// Where a library is searched for, and in which order. The loader and the folders are made up by the test.
 #include "device/search.hpp"
 
 #include <algorithm>
@@ -19,13 +19,13 @@ constexpr WantedLibrary kWanted{.name = "NCCL",
                                 .only_one = "ncclGetVersion",
                                 .wheel_folder = "nvidia/nccl/lib"};
 
-// Files by their path; a path may be another name of a file. What is opened is loaded from then on.
+// Files by their paths. A path may be a link to another file. An opened file counts as loaded from then on.
 struct MadeUpSystem {
-  std::map<std::string, std::string> files;  // path or name -> the file behind it
+  std::map<std::string, std::string> files;  // path or name -> the file that it leads to
   std::map<std::string, std::vector<std::string>> folders;
   std::set<std::string> broken;
   std::vector<std::string> loaded;
-  std::vector<std::string> opened;  // in order, tries included
+  std::vector<std::string> opened;  // in this order, including failed attempts
 
   void* open(const std::string& name, OpenMode mode, std::string& why) {
     if (mode == OpenMode::load) opened.push_back(name);
@@ -60,7 +60,7 @@ struct MadeUpSystem {
   }
 };
 
-// With a copy in every place but the process.
+// A system that has a copy of the library in every place, but none loaded in the process.
 MadeUpSystem full_system() {
   MadeUpSystem system;
   for (const char* path : {"/given.so", "/variable.so", "/conda/lib/libnccl.so.2", "/system/libnccl.so.2"})

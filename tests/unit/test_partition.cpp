@@ -1,5 +1,5 @@
-// Partitions of layers: DeepSpeed's own results, every partition of small lists, and properties of large
-// ones.
+// Partitions of layers: recorded results of DeepSpeed, every partition of small lists, and properties of
+// large lists.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -84,7 +84,7 @@ Weights heaviest_first(const Weights& weights, const Boundaries& boundaries) {
   return parts;
 }
 
-// ---- results of others ----
+// ---- recorded results ----
 
 void is_as_deepspeed(void**) {
   std::ifstream file(vectors_path);
@@ -140,7 +140,7 @@ void takes_zeros_as_deepspeed_does(void**) {
   expect(boundaries("bottleneck", Weights(5, 0.0), 2), {0, 4, 5});
 }
 
-// The steps of the old search vanish beside such numbers; it must end all the same.
+// The steps of the old search vanish in rounding beside such large weights. The search must still end.
 void the_old_search_ends(void**) {
   for (const double unit : {1e-6, 1.0, 1e9, 1e17, 1e30, 1e300}) {
     const Boundaries found = boundaries("deepspeed_balanced_v0", {unit, 2 * unit, 3 * unit, 4 * unit}, 2);
@@ -268,7 +268,7 @@ bool fits_below(const Weights& weights, size_t parts, double bottleneck) {
   return used <= parts;
 }
 
-// Limits that differ take another way through the search.
+// With limits that differ by part, the search uses another algorithm.
 Limits loose_limits(size_t layers, size_t parts) {
   Limits limits{Bytes(layers, 1), Bytes(parts, layers)};
   limits.parts[0] = layers + 1;
@@ -325,7 +325,7 @@ void large_lists_are_cut_fast(void**) {
   }
 }
 
-// ---- what is refused ----
+// ---- errors ----
 
 void expect_refusal(const Result& result, dsc_result_t code, const char* words) {
   assert_int_equal(result.code, code);
@@ -373,14 +373,14 @@ void says_which_part_cannot_hold_its_layers(void**) {
 
 // ---- tied layers ----
 
-// Against a search through all layers of all stages.
+// Compares the result with a search through all layers of all stages.
 void stages_of_keys_are_found(void**) {
   Random random;
   static const char* const names[] = {"norm", "embed", "Embed", "a", "zz"};
   const int rounds = test_repetitions(300, 30);
   for (int round = 0; round < rounds; ++round) {
     const size_t n = 1 + random.below(30);
-    const size_t parts = 1 + random.below(8);  // more than layers, too
+    const size_t parts = 1 + random.below(8);  // sometimes more parts than layers
     const Boundaries cut = boundaries("deepspeed_balanced", random.weights(n, 5), parts);
     std::map<std::string, std::set<size_t>> layers;
     for (size_t i = random.below(2 * n); i-- > 0;) layers[names[random.below(5)]].insert(random.below(n));
@@ -399,7 +399,7 @@ void stages_of_keys_are_found(void**) {
                      DSC_OK);
     assert_int_equal(n_keys, layers.size());
     size_t k = 0;
-    for (const auto& [name, of_name] : layers) {  // in the order of the names
+    for (const auto& [name, of_name] : layers) {  // in alphabetical order
       assert_string_equal(keys[entries[k]], name.c_str());
       std::vector<int32_t> expected;
       for (size_t p = 0; p < parts; ++p)
@@ -422,7 +422,7 @@ uint64_t layer_seed(uint64_t seed, uint64_t layer) {
 }
 
 void seeds_of_layers_are_the_same_everywhere(void**) {
-  // From an implementation of the documented rule in Python, with integers of any size.
+  // The expected seeds are from a Python implementation of the documented rule, with unbounded integers.
   assert_true(layer_seed(0, 0) == 0xa706dd2f4d197e6fu);
   assert_true(layer_seed(0, 1) == 0xb382a305f4414f5eu);
   assert_true(layer_seed(1234, 0) == 0x9e17e35f6d9238edu);

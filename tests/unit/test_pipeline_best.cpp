@@ -1,5 +1,5 @@
-// The best order for given costs: never worse than what has a name, within limits, and for small pipelines
-// the best of all.
+// The best order for given costs: it is never worse than a named schedule, respects the limits, and is
+// optimal for small pipelines.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -96,7 +96,7 @@ void limits_are_kept(void**) {
   }
 }
 
-// With the memory of 1F1B zero bubble is out of reach; with twice of it, it is not.
+// Zero bubble is impossible with the memory of 1F1B, but possible with twice that memory.
 void known_results(void**) {
   const auto small = best(4, 12, 1, costs_of(1, 1, 1), {.activations = 4});
   assert_true(small.report.makespan <= 3 * 12 + 3);
@@ -106,7 +106,7 @@ void known_results(void**) {
   assert_true(one.report.makespan == 30 && one.is_optimal);
 }
 
-// Passes that run at once take less than their sum, and no order undercuts the bound even so.
+// Passes that overlap take less time than their sum. Even then no order is better than the bound.
 void pairs_keep_to_the_bound(void**) {
   for (const double overlap : {1.2, 1.0, 0.9, 0.6, 0.3, 0.0}) {
     PipelineCosts costs = costs_of(1, 1, 1);
@@ -117,14 +117,14 @@ void pairs_keep_to_the_bound(void**) {
   }
 }
 
-// What meets the bound ends the search, and is what a longer one would have found.
+// A result that equals the bound ends the search. A longer search would have found nothing better.
 void a_met_bound_is_the_answer(void**) {
   const auto found = best(64, 500, 1, costs_of(1, 1, 1));
   assert_true(found.report.makespan == 3 * 500 + 63 && found.bound == found.report.makespan);
   assert_true(found.is_optimal && found.best_named == "zb_h1" && found.origin == "zb_h1");
 }
 
-// No order of two stages is better than the one that is found, by trying them all.
+// Tries all orders of two stages: none is better than the found one.
 void small_ones_are_optimal(void**) {
   std::mt19937 random(5);
   const int cases = test_repetitions(12, 4);
@@ -137,7 +137,7 @@ void small_ones_are_optimal(void**) {
     assert_true(found.is_optimal);
     const dsc::PipelinePlan shape({.name = "all", .stages = 2, .micro_batches = 3, .chunks = 1}, nullptr,
                                   dsc::PlacementShape::kLoop);
-    const auto all = exact_order(shape, costs, limits, 1e9);  // without anything known
+    const auto all = exact_order(shape, costs, limits, 1e9);  // searched without a known bound
     assert_true(all.is_complete && all.order);
     auto plan = shape;
     plan.order = all.order;

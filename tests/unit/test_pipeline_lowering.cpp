@@ -1,5 +1,5 @@
-// The lowering pass with orders of every shape: several chunks per stage, stages that hold neighbouring
-// parts, split backward passes, random orders; and orders that cannot be run.
+// The lowering pass with many kinds of orders: several chunks per stage, stages that hold adjacent parts,
+// split backward passes, random orders. Also orders that cannot be run.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -64,8 +64,8 @@ Case interleaved(int32_t stages, int32_t micro_batches, int32_t chunks) {
   return it;
 }
 
-// One chunk after the other; `falling` runs the backward passes from the last micro-batch on, as PyTorch
-// does.
+// Runs one chunk after the other. With `falling` the backward passes start with the last micro-batch, as in
+// PyTorch.
 Case looped_bfs(int32_t stages, int32_t micro_batches, int32_t chunks, bool falling) {
   Case it{falling ? "looped_bfs, falling" : "looped_bfs",
           stages,
@@ -99,7 +99,8 @@ Case zb_h1(int32_t stages, int32_t micro_batches) {
   return it;
 }
 
-// Writes one stage's order of ZB-V: the next micro-batch of an operation, as long as there is one.
+// Writes the order of one stage in ZB-V. Each call adds an operation for the next micro-batch while there is
+// one.
 class ZigZagWriter {
  public:
   ZigZagWriter(StageOrder& order, int32_t micro_batches) : order_(order), micro_batches_(micro_batches) {}
@@ -151,7 +152,7 @@ Case zb_v(int32_t stages, int32_t micro_batches) {
   return it;
 }
 
-// ---- what holds for all of them ----
+// ---- properties of all orders ----
 
 dsc::PipelinePlan plan_of(const Case& it) {
   return {{.name = it.name, .stages = it.stages, .micro_batches = it.micro_batches, .chunks = it.chunks},
@@ -171,7 +172,7 @@ StageOrder computes(const List& list) {
   return order;
 }
 
-// The same without pairs and what is idle.
+// The plan's order without pairs and idle steps.
 StageOrder order_of(const dsc::PipelinePlan& plan, int32_t stage) {
   StageOrder order;
   for (int64_t k = 0; k < plan.order->size(stage); ++k) {
@@ -182,7 +183,7 @@ StageOrder order_of(const dsc::PipelinePlan& plan, int32_t stage) {
   return order;
 }
 
-// Gives the makespan.
+// Checks a plan and returns its makespan.
 int64_t check_plan(const dsc::PipelinePlan& plan) {
   const std::string what = plan.spec.name + ", " + std::to_string(plan.spec.stages) + " stages, " +
                            std::to_string(plan.spec.micro_batches) + " micro-batches, " +
@@ -213,7 +214,8 @@ void several_chunks(void**) {
         const int64_t formula = 3 * (int64_t{micro_batches} * chunks + stages - 1);
         assert_int_equal(check(looped_bfs(stages, micro_batches, chunks, false)), formula);
         assert_int_equal(check(looped_bfs(stages, micro_batches, chunks, true)), formula);
-        // Forward and backward passes of neighbours do not end together here, so that one end waits.
+        // Here a forward pass and a neighbor's backward pass end at different times, so that one stage waits
+        // for the other.
         const int64_t blocking = check(interleaved(stages, micro_batches, chunks));
         assert_true(blocking >= formula && blocking * 5 <= formula * 6);
       }
@@ -229,7 +231,7 @@ void split_backward_passes(void**) {
     }
 }
 
-// ---- all schedules by name, of many sizes ----
+// ---- all named schedules, in many sizes ----
 
 void check_named(const char* name, int32_t stages, int32_t micro_batches, int32_t chunks,
                  dsc::PipeMessages messages) {
@@ -290,7 +292,7 @@ void generators_equal_what_is_written_here(void**) {
 
 // ---- random orders ----
 
-// What was computed so far, of every part and micro-batch.
+// The operations computed so far, for every part and micro-batch.
 class Progress {
  public:
   Progress(const Placement& placement, int32_t micro_batches)
@@ -298,7 +300,7 @@ class Progress {
         micro_batches_(micro_batches),
         done_(static_cast<size_t>(placement.parts()) * static_cast<size_t>(micro_batches)) {}
 
-  // The next operations that have their input now; none when all is done.
+  // Returns the next operations whose inputs are available. The list is empty when everything is done.
   std::vector<std::pair<int32_t, PipeOp>> ready(int32_t m, bool split) const {
     std::vector<std::pair<int32_t, PipeOp>> found;
     for (int32_t part = 0; part < placement_.parts(); ++part) {
@@ -324,7 +326,7 @@ class Progress {
   std::vector<int> done_;
 };
 
-// Operations in any order that could happen, written down by the stage that runs them.
+// Puts the operations into a random possible order. Each is added to the list of the stage that runs it.
 Case random_case(std::mt19937& random) {
   const auto up_to = [&](int32_t most) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(most));

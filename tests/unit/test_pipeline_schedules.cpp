@@ -1,5 +1,5 @@
-// What holds for every schedule by name: it completes under blocking sends, keeps its buffers apart, takes
-// the time that its formula says; sizes from one to huge; errors.
+// Properties of every named schedule: it completes under blocking sends, does not mix up its buffers, and
+// takes the time of its formula. Also sizes from one to very large, and errors.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "pipeline_support.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -84,7 +84,7 @@ void completes_under_blocking_sends(void**) {
     });
 }
 
-// Its stages do not talk: each is a pipeline by itself.
+// The stages do not communicate. Each stage is a separate pipeline.
 void data_parallel_stages_are_alone(void**) {
   for_each_size([](int32_t stages, int32_t micro_batches) {
     const Placement alone(1, 1, PlacementShape::kLoop);
@@ -95,7 +95,7 @@ void data_parallel_stages_are_alone(void**) {
   });
 }
 
-// Both formulas of the literature, with equal stages and messages that take no time.
+// The formulas of the literature, with equal stages and messages that take no time.
 void takes_the_time_of_the_formula(void**) {
   for (const Costs costs : {Costs{1, 1, 1}, Costs{2, 1, 1}, Costs{1, 2, 2}})
     for (const char* name : {"gpipe", "1f1b"})
@@ -131,7 +131,7 @@ void buffers_are_not_overwritten(void**) {
     });
 }
 
-// The peaks that the two are known for.
+// Checks the known peaks of the number of buffers for both schedules.
 void as_many_buffers_as_the_order_needs(void**) {
   for_each_size([](int32_t stages, int32_t micro_batches) {
     const Pipeline gpipe = pipeline("gpipe", stages, micro_batches);
@@ -160,7 +160,7 @@ void steps_never_fall_and_reset_starts_again(void**) {
     });
 }
 
-// A send stands in the step after its operation, what ends a batch in the last one.
+// A send is in the step after its operation. The instructions that end a batch are in the last step.
 void a_step_of_a_lowered_schedule(void**) {
   const auto schedule = make_schedule({"gpipe", 2, 0, 2, 1});
   const List expected{{0, PipeOp::kLoadMicroBatch, 0, 0, 0, -1},
@@ -194,7 +194,8 @@ void one_stage_sends_nothing(void**) {
   }
 }
 
-// Too long to be walked through: its beginning, and what its steps compute at the end.
+// The schedule is too long to visit all steps. The test checks its beginning, and the operations of its last
+// steps.
 void a_huge_closed_form(void**) {
   constexpr int32_t kStages = 1024;
   constexpr int32_t kMicroBatches = 1 << 30;
@@ -216,7 +217,8 @@ void a_huge_closed_form(void**) {
   assert_int_equal(make_schedule({"data_parallel", kStages, 0, INT32_MAX, 1})->steps(), INT32_MAX);
 }
 
-// Two thousand million stages are almost all idle; walking through one of them takes no time.
+// Almost all steps of two billion stages are idle. Visiting the steps of one stage must take no noticeable
+// time.
 void idle_steps_are_skipped(void**) {
   constexpr int32_t kStage = 1 << 30;
   const auto train = make_schedule({"deepspeed_train", INT32_MAX, kStage, 2, 1});
@@ -275,7 +277,7 @@ void too_large_to_be_lowered(void**) {
     check_fails({name, 2, 0, (1 << 25) + 1, 1}, DSC_ERR_OVERFLOW, {"2 stages", "33554433", "67108864"});
     check_fails({name, INT32_MAX, 0, INT32_MAX, 1}, DSC_ERR_OVERFLOW, {"stages is 2147483647", "262144"});
   }
-  const auto large = make_schedule({"1f1b", 1024, 512, 1 << 14, 1});  // as large as may be
+  const auto large = make_schedule({"1f1b", 1024, 512, 1 << 14, 1});  // the largest allowed size
   assert_int_equal(large->buffers(), 512);
 }
 

@@ -1,4 +1,4 @@
-// What schedules cost: published tables, formulas for random sizes, and another way to compute the same.
+// The costs of schedules: published tables, formulas for random sizes, and a second implementation.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -67,7 +67,7 @@ struct Row {
   const char* name;
   int32_t stages, micro_batches, chunks;
   double latency;
-  double makespan, idle, own_idle;  // own_idle below 0: not given
+  double makespan, idle, own_idle;  // own_idle is not given if it is below 0
   std::vector<int64_t> peaks;
 };
 
@@ -220,7 +220,7 @@ void bubbles_of_v_shapes(void**) {
   }
 }
 
-// Of DualPipeV; exact when w <= d <= f and max(f, b) <= o <= f + b.
+// The formula of DualPipeV, which is exact if w <= d <= f and max(f, b) <= o <= f + b.
 void closed_form_of_dualpipe_v(void**) {
   Draw draw;
   int exact = 0;
@@ -254,7 +254,7 @@ void peaks_of_the_others(void**) {
     }
 }
 
-// ---- another way to the same times: what an operation needs, asked from the end ----
+// ---- a second implementation: asks recursively for the inputs of an operation, from the end ----
 
 class Reference {
  public:
@@ -348,7 +348,7 @@ void another_way(void**) {
   }
 }
 
-// ---- what else a report says ----
+// ---- other parts of a report ----
 
 void a_timeline_and_its_critical_path(void**) {
   Draw draw;
@@ -379,10 +379,11 @@ void a_timeline_and_its_critical_path(void**) {
 void messages_take_their_link(void**) {
   PipelineCosts costs = costs_of(1, 1, 1);
   costs.message_bytes = {30};
-  costs.bytes_per_time = 10;  // three units a message: twice as long as what makes it
+  // a message takes three units, which is twice as long as the operation that makes it
+  costs.bytes_per_time = 10;
   const auto report = simulate(*plan_of("gpipe", 2, 4), costs);
-  // The last of four messages arrives at 1 + 4 x 3, then F and 4 x B; the first of four gradients leaves
-  // at 16.
+  // The last of four messages arrives at 1 + 4 x 3. One F and four B follow. The first of four gradients
+  // leaves at 16.
   near("gpipe", report.stages[1].end, 13 + 1 + 8);
   near("gpipe", report.makespan, 16 + 4 * 3 + 2);
 }
@@ -398,12 +399,13 @@ void memory_and_reductions(void**) {
   const auto report = simulate(*plan_of("1f1b", 2, 4), costs);
   near("stage 0", report.stages[0].peak_bytes, 100 + 2 * 10);
   near("stage 1", report.stages[1].peak_bytes, 100 + 20);
-  // Stage 0 ends at 15; half of its gradients are there a unit before.
+  // Stage 0 ends at 15. Half of its gradients are ready one unit earlier.
   near("reduced", report.stages[0].reduced, 14 + 2 * 2.5);
   near("makespan", report.makespan, 19);
 }
 
-// A reduction that ends last begins with the operation since which its network has been busy.
+// If a reduction ends last, the critical path ends with the operation after which the reduction's network was
+// always busy.
 void a_critical_path_through_reductions(void**) {
   PipelineCosts costs = costs_of(1, 1, 1);
   costs.gradient_bytes = {0, 100};

@@ -1,4 +1,4 @@
-// Schedules as text: the files of others, round trips, and what is wrong in a text.
+// Schedules as text: files of other projects, round trips, and errors in a text.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "pipeline/text.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -49,7 +49,7 @@ std::string name_of(const Json& json) {
          json["microbatches"].dump() + " " + json["local_stages"].dump();
 }
 
-// Without the cells in which nothing is computed.
+// Returns the text without the cells in which nothing is computed.
 std::string without_idle(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -88,7 +88,7 @@ void generators_like_pytorch(void**) {
   size_t equal = 0;
   for_each_case("pt_sched_multi.jsonl", [&](const Json& json) {
     const std::string kind = json["schedule"];
-    if (kind == "InterleavedZeroBubble") return;  // not among ours; it can be read
+    if (kind == "InterleavedZeroBubble") return;  // libdsc has no schedule of this name, but can read it
     const char* name = kind == "LoopedBFS"       ? "looped_bfs"
                        : kind == "ZBVZeroBubble" ? "zb_v"
                                                  : "interleaved_1f1b";
@@ -124,7 +124,8 @@ void dualpipe_v_like_pytorch(void**) {
   assert_true(cases >= 8);
 }
 
-// What Megatron's fused calls send, in order, as micro-batch and chunk; and how much they receive.
+// Checks the sends of Megatron-LM's fused calls, in order, as micro-batch and chunk, and the number of
+// receives.
 void check_messages(const PipelinePlan& plan, const Json& json) {
   Json sent = Json::parse("[[], []]"), received = Json::parse("[0, 0]");
   const auto list = instructions_of(plan, json["rank"]);
@@ -218,7 +219,7 @@ void round_trips(void**) {
           round_trip(*plan, static_cast<PipeFormat>(format));
           ++trips[format];
         }
-  assert_int_equal(trips[1], 12 * 4 + 10 * 4);  // all but data_parallel
+  assert_int_equal(trips[1], 12 * 4 + 10 * 4);  // all schedules except data_parallel
   assert_int_equal(trips[2], 12 * 4 + 10 * 4);
   assert_true(trips[3] >= 20 && trips[4] >= 20);
   assert_int_equal(trips[5], 13 * 4 + 10 * 4);
@@ -334,7 +335,7 @@ void wrong_others(void**) {
   changed("\"loop\"", "\"circle\"", "placement is \"circle\"");
 }
 
-// What a hostile reader has tried.
+// Texts that an attack on the parser would try.
 void traps(void**) {
   const auto deepspeed = [](const char* line, const char* words) {
     refused(std::string("stage 0\n") + line, PipeFormat::kDeepSpeedSteps, words);
@@ -374,7 +375,7 @@ void traps(void**) {
   assert_int_equal(blank->spec.stages, 2);
 }
 
-// What takes few words and would take much memory, or a deep stack.
+// Short texts that would need much memory or a deep stack.
 void small_texts_for_much(void**) {
   const auto json = [](const std::string& text, const char* words) {
     refused(text.c_str(), PipeFormat::kJson, words);

@@ -1,4 +1,5 @@
-// Schedules through the public interface, against the lists of DeepSpeed, Megatron-LM and PyTorch.
+// Schedules through the public interface, compared with lists recorded from DeepSpeed, Megatron-LM and
+// PyTorch.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 #include "json.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -62,7 +63,7 @@ class Schedule {
   dsc_pipe_schedule_t* handle_ = nullptr;
 };
 
-// Calls `body` for every line of a file that is a case; gives their number.
+// Calls `body` for every case of a file and returns the number of cases.
 template <typename Body>
 size_t for_each_case(const char* file_name, Body body) {
   std::ifstream file(vectors_folder + "/" + file_name);
@@ -97,7 +98,7 @@ const char* deepspeed_name(int32_t op) {
   return names.at(op);
 }
 
-// The schedule as DeepSpeed prints it: a list of instructions per step.
+// Returns the schedule as DeepSpeed prints it: a list of instructions per step.
 Json deepspeed_steps(const Schedule& schedule) {
   std::vector<Json> steps(static_cast<size_t>(schedule.steps()), Json::array());
   dsc_pipe_instruction_t it{};
@@ -109,9 +110,10 @@ Json deepspeed_steps(const Schedule& schedule) {
   return steps;
 }
 
-// The micro-batch of every instruction is the one its buffer holds, which the step's number tells.
+// The micro-batch of every instruction must be the one in its buffer, which follows from the number of the
+// step.
 void micro_batches_fit(const Schedule& schedule, const Json& of) {
-  std::map<int32_t, int32_t> held;  // by buffer
+  std::map<int32_t, int32_t> held;  // the micro-batch in each buffer
   dsc_pipe_instruction_t it{};
   while (schedule.next(it)) {
     if (it.buffer < 0) continue;
@@ -159,7 +161,7 @@ Json compute_order(const Schedule& schedule) {
   return order;
 }
 
-// The same, from the step view.
+// Returns the compute order from the step view.
 Json steps_order(const Schedule& schedule) {
   Json order = Json::array();
   for (int64_t step = 0; step < schedule.steps(); ++step) {
@@ -180,7 +182,7 @@ void check_order(const char* name, const Json& json) {
 void one_f_one_b_like_megatron(void**) {
   const size_t cases = for_each_case("mg_sched_1f1b.jsonl", [](const Json& json) {
     check_order("1f1b", json);
-    check_order("deepspeed_train", json);  // other steps, same order
+    check_order("deepspeed_train", json);  // the steps differ from DeepSpeed's, the order is the same
   });
   assert_int_equal(cases, 279);
 }

@@ -1,5 +1,5 @@
-// The flight recorder of one group: what it keeps, what a reader sees while others write, and what it is
-// written with.
+// The flight recorder of one group: what it keeps, what a reader sees while other threads write, and its
+// output as JSON.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@
 #include "json.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -37,7 +37,7 @@ using dsc::RecordedCall;
 using dsc::RecordedOperation;
 using dsc::Recorder;
 
-// A call all of whose fields follow from its number.
+// Returns a call whose fields are all computed from its number.
 RecordedCall call_of(uint64_t number, dsc::OpKind kind = dsc::OpKind::kAllReduce) {
   RecordedCall call;
   call.kind = kind;
@@ -60,7 +60,7 @@ void run_to_its_end(Recorder& recorder, uint64_t number) {
   record.end(time + 4, DSC_OK);
 }
 
-// Whether an operation that was read is one that run_to_its_end() wrote, at some moment of its life.
+// Returns whether run_to_its_end() can have written the operation that was read, at any moment of its run.
 bool is_whole(const RecordedOperation& operation) {
   const RecordedCall& call = operation.call;
   const RecordedCall expected = call_of(call.sequence);
@@ -115,7 +115,8 @@ void shows_how_far_an_operation_is(void**) {
   assert_true(operation.ended == 400 && operation.result == DSC_ERR_TIMEOUT);
 }
 
-// Processors that read their counters ahead give another thread a time that lies a little before.
+// Processors that read their counters early can give another thread a time slightly in the past. The recorded
+// times must still be in order.
 void times_stand_in_their_order(void**) {
   Recorder recorder(4);
   Record record = recorder.open(call_of(7), 100);
@@ -140,12 +141,13 @@ void counts_collectives_and_not_messages(void**) {
   assert_int_equal(recorder.progress().completed, 0);
   first.end(7, DSC_OK);
   second.start(8);
-  second.end(9, DSC_ERR_PEER_DEAD);  // started, and never completed
+  second.end(9, DSC_ERR_PEER_DEAD);  // this operation was started and never completed
   assert_int_equal(recorder.progress().started, 2);
   assert_int_equal(recorder.progress().completed, 1);
 }
 
-// The one that is stuck is the one that matters.
+// A record of an operation that still runs is never reused, because the stuck operation is the interesting
+// one.
 void never_gives_up_one_that_runs(void**) {
   Recorder recorder(4);
   Record stuck = recorder.open(call_of(1), 11);
@@ -157,7 +159,7 @@ void never_gives_up_one_that_runs(void**) {
   std::vector<Record> running;
   for (uint64_t number = 51; number <= 53; ++number) running.push_back(recorder.open(call_of(number), 1));
   assert_int_equal(recorder.omitted(), 0);
-  Record without = recorder.open(call_of(54), 1);  // no place is left
+  Record without = recorder.open(call_of(54), 1);  // no entry is free
   without.start(2);
   without.end(3, DSC_OK);
   assert_int_equal(recorder.omitted(), 1);
@@ -174,7 +176,8 @@ RecordedCall device_call_of(uint64_t number) {
   return call;
 }
 
-// They share the room, and whoever finds none is counted where it belongs.
+// Host and device operations share the entries. An operation without an entry is counted as omitted for its
+// own kind.
 void omits_on_devices_apart(void**) {
   Recorder recorder(2);
   recorder.open(call_of(1), 1);
@@ -186,14 +189,15 @@ void omits_on_devices_apart(void**) {
   assert_int_equal(recorder.omitted(), 1);
 }
 
-// Nobody will see its end: it is never called completed, and is the first to give up its place.
+// The end of a detached operation is not observed. It is never reported as completed, and its entry is the
+// first to be reused.
 void lets_go_of_what_nobody_follows(void**) {
   Recorder recorder(4);
   for (uint64_t number = 1; number <= 9; ++number) {
     Record record = recorder.open(device_call_of(number), 10);
     record.start(20);
     record.detach(number == 8 ? dsc::Detached::kCaptured : dsc::Detached::kLaunched);
-    record.end(30, DSC_OK);  // says no more
+    record.end(30, DSC_OK);  // ending a detached record changes nothing
   }
   const std::vector<RecordedOperation> operations = recorder.read();
   assert_int_equal(operations.size(), 4);
@@ -215,7 +219,7 @@ void counts_devices_apart(void**) {
   Record first = recorder.open(device_call_of(5), 3), second = recorder.open(device_call_of(6), 4);
   first.start(5);
   second.start(6);
-  second.end(7, DSC_OK);  // its end may be seen first
+  second.end(7, DSC_OK);  // the end of the later one may be seen first
   first.end(8, DSC_OK);
   const dsc::RecordedProgress on_host = recorder.progress(), on_device = recorder.progress(true);
   assert_true(on_host.enqueued == 2 && on_host.started == 2 && on_host.completed == 0);
@@ -237,14 +241,14 @@ void knows_later_what_has_failed(void**) {
   assert_int_equal(operations.size(), 6);
   for (const RecordedOperation& operation : operations) {
     const bool failed = operation.call.sequence == 2 || operation.call.sequence == 3;
-    assert_int_equal(operation.ended, failed ? 20 : 0);  // not before it started
+    assert_int_equal(operation.ended, failed ? 20 : 0);  // an end is never before the start, here 20
     const dsc_result_t behind = failed ? DSC_ERR_REVOKED : DSC_OK;
     assert_int_equal(operation.result, operation.call.sequence == 2 ? DSC_ERR_TIMEOUT : behind);
   }
   assert_int_equal(recorder.progress(true).completed, 0);
 }
 
-// Something before it, whose end is seen, is what the failure struck.
+// The failure happened in an earlier operation whose end is observed, so these later operations are revoked.
 void what_stands_behind_a_followed_one_is_revoked(void**) {
   Recorder recorder(8);
   for (uint64_t number = 3; number <= 4; ++number)
@@ -286,7 +290,7 @@ void read_all_the_time(Crowd& crowd) {
   }
 }
 
-// Four lanes write a small ring as fast as they can, so that entries change hands while they are read.
+// Four threads write to a small ring as fast as they can, so that entries are reused while they are read.
 void nobody_reads_half_an_operation(void**) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   constexpr uint64_t kOperations = 100'000;
@@ -301,12 +305,12 @@ void nobody_reads_half_an_operation(void**) {
   assert_int_equal(crowd.torn.load(), 0);
   assert_true(crowd.read.load() > 0);
   const std::vector<RecordedOperation> operations = crowd.recorder.read();
-  assert_true(operations.size() >= 60);  // a thread that was held up may have come too late for its place
+  assert_true(operations.size() >= 60);  // a delayed thread may have been too late to get an entry
   for (const RecordedOperation& operation : operations)
     assert_true(is_whole(operation) && operation.ended != 0);
 }
 
-// Ticks of now and of the past lie between the readings of the clock around them.
+// Converted ticks of the present and of the past are between the clock readings around them.
 void ticks_become_times(void**) {
   constexpr int64_t kTolerance = 50'000;
   const int64_t before = dsc::now_ns();
@@ -351,7 +355,7 @@ void json_is_what_was_meant(void**) {
   assert_true(parsed.at("last").get<int64_t>() == INT64_MAX);
 }
 
-// Every sequence of up to three bytes is either a character or replaced.
+// Every sequence of up to three bytes is either a valid character or is replaced.
 void json_is_always_utf8(void**) {
   for (unsigned first = 0; first < 256; ++first)
     for (unsigned second = 0; second < 256; second += second < 0x7f ? 25 : 1)
@@ -385,7 +389,8 @@ void a_file_is_replaced_as_a_whole(void**) {
   dsc::replace_file(path, std::string(100'000, 'x'));
   std::string word;
   old >> word;
-  assert_string_equal(word.c_str(), "first");  // who had it open still reads what there was
+  // a reader that had the old file open still reads the old content
+  assert_string_equal(word.c_str(), "first");
   assert_int_equal(content(path).size(), 100'000);
   dsc_result_t code = DSC_OK;
   std::string text;
@@ -408,11 +413,11 @@ void a_file_is_replaced_as_a_whole(void**) {
     assert_int_equal(lstat(special.c_str(), &after), 0);
     assert_true(before.st_ino == after.st_ino && before.st_mode == after.st_mode);
   }
-  assert_int_equal(content(path).size(), 100'000);  // nothing went through the link
+  assert_int_equal(content(path).size(), 100'000);  // nothing was written through the link
   assert_int_equal(unlink(link.c_str()), 0);
   assert_int_equal(unlink(fifo.c_str()), 0);
   assert_int_equal(unlink(path.c_str()), 0);
-  assert_int_equal(rmdir(inner.c_str()), 0);  // nothing else is left in it
+  assert_int_equal(rmdir(inner.c_str()), 0);  // fails if the folder is not empty
   assert_int_equal(rmdir((std::string(folder) + "/a").c_str()), 0);
   assert_int_equal(rmdir(folder), 0);
 }

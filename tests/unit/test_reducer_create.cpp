@@ -1,4 +1,4 @@
-// What the reducer is made of: agreement between ranks, buckets, the broadcast, and the ranges of memory.
+// Creation of the reducer: agreement between ranks, buckets, the broadcast, and the ranges of memory.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -34,7 +34,7 @@ void plans_buckets(void**) {
     options.bucket_bytes = 80;
     const auto planned = Reducer::create(comm, model.params, options);
     CHECK(buckets(*planned) == (Buckets{{5}, {3, 4}, {1, 2}, {0}}));
-    // Packed inside a bucket; every bucket at a multiple of 128 bytes.
+    // Gradients are packed inside a bucket. Every bucket begins at a multiple of 128 bytes.
     const auto* first = static_cast<char*>(planned->grad_view(3));
     CHECK(static_cast<char*>(planned->grad_view(4)) == first + 40);
     CHECK(reinterpret_cast<uintptr_t>(first) % 128 == 0);
@@ -67,7 +67,7 @@ void refuses_explicit_buckets(void**) {
     CHECK_FAILS(create({0, 3, 1}, {0, 2, 3}), DSC_ERR_INVALID_ARG, "parameter 3");
     CHECK_FAILS(create({0, 1, 2}, {1, 3}), DSC_ERR_INVALID_ARG, "bucket_starts[0]");
     CHECK_FAILS(create({0, 1, 2}, {0, 2, 1}), DSC_ERR_INVALID_ARG, "bucket_starts[2]");
-    create({0, 2, 1}, {0, 2, 3});  // and the communicator still works
+    create({0, 2, 1}, {0, 2, 3});  // the communicator still works after the error
   });
 }
 
@@ -177,7 +177,8 @@ void broadcasts_coalesced(void**) {
   }
 }
 
-// Equal sums of counts must not hide different tensors; the root's are not taken for the others'.
+// Different tensors must be noticed even if the sums of their counts are equal. The other ranks must not use
+// the root's tensors instead.
 void notices_different_tensors_in_broadcast(void**) {
   on_ranks(2, [](Comm& comm) {
     Model model(comm.rank() == 0 ? std::vector<size_t>{2, 4} : std::vector<size_t>{4, 2}, {DSC_DTYPE_F32});
@@ -202,7 +203,7 @@ void copies_parameters_at_creation(void**) {
   });
 }
 
-// Against the plain rule, on a strip of memory small enough for everything to be in the way of everything.
+// Compares with the plain rule. The memory is small enough that many ranges overlap.
 void finds_overlapping_gradients(void**) {
   constexpr size_t kOwners = 12;
   std::mt19937 random(1);

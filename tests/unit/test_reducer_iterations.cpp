@@ -1,5 +1,5 @@
-// Iterations of the reducer on ranks that are threads: sums bit for bit, and every way in which one can go
-// wrong.
+// Iterations of the reducer on ranks that are threads: sums bit for bit, and every way in which an iteration
+// can fail.
 #include <algorithm>
 #include <barrier>
 #include <cstring>
@@ -17,7 +17,7 @@ enum class How { kCopied, kView, kNull, kAccumulated, kAccumulatedThenMore, kUnu
 constexpr How kHows[] = {How::kCopied, How::kView, How::kNull, How::kAccumulated, How::kAccumulatedThenMore,
                          How::kUnused};
 
-// How a parameter's gradient comes; the same on all ranks but for the unused ones.
+// How a parameter's gradient is passed. It is the same on all ranks, except for unused parameters.
 How how_of(size_t index, int rank, int step) {
   const How how = kHows[(index + static_cast<size_t>(step)) % std::size(kHows)];
   return how == How::kUnused && rank % 2 == 0 ? How::kCopied : how;
@@ -25,7 +25,7 @@ How how_of(size_t index, int rank, int step) {
 
 bool is_copied(How how) { return how == How::kCopied || how == How::kAccumulatedThenMore; }
 
-// What a rank contributes, by plain arithmetic.
+// Returns what a rank contributes, computed by plain arithmetic.
 Bytes contribution(const Tensor& param, int rank, size_t index, int step) {
   const How how = how_of(index, rank, step);
   Bytes last = gradient_of(param.dtype, param.count, rank, index, step);
@@ -57,7 +57,7 @@ void check_results(Reducer& reducer, Model& model, Comm& comm, int32_t average, 
   for (size_t i = 0; i < model.size(); ++i) {
     std::vector<Bytes> inputs;
     for (int rank = 0; rank < comm.size(); ++rank) inputs.push_back(contribution(model[i], rank, i, step));
-    // The rule for copies concerns the rank that copies; zeros are the same by either.
+    // The rule for copies is applied by the rank that copies. Zeros are the same under either rule.
     const bool copied = is_copied(how_of(i, 0, step));
     const Bytes result = expected(model[i].dtype, average, copied, inputs);
     CHECK(result.empty() || std::memcmp(reducer.grad_view(i), result.data(), result.size()) == 0);
@@ -65,7 +65,7 @@ void check_results(Reducer& reducer, Model& model, Comm& comm, int32_t average, 
   }
 }
 
-// Every rank marks in an order of its own, from as many threads as asked for.
+// Every rank marks in a different order, from the given number of threads.
 void iterate(Reducer& reducer, Model& model, Comm& comm, int32_t average, int step, size_t threads) {
   std::vector<size_t> order(model.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -157,14 +157,14 @@ void refuses_wrong_calls(void**) {
   });
 }
 
-// All ranks miss gradients at the same bucket: the iteration ends alike, nothing is written, and the next one
-// works.
+// All ranks miss gradients of the same bucket. The iteration then ends in the same way on all ranks, nothing
+// is written, and the next iteration works.
 void ends_incomplete_everywhere(void**) {
   on_ranks(3, [](Comm& comm) {
     Model model({4, 4, 4}, {DSC_DTYPE_F32});
     ReducerOptions options;
     options.bucket_bytes = options.first_bucket_bytes = 16;
-    const auto reducer = Reducer::create(comm, model.params, options);  // buckets c, b, a
+    const auto reducer = Reducer::create(comm, model.params, options);  // the buckets are c, b, a
     for (int round = 0; round < 3; ++round) {
       reducer->begin();
       for (size_t i = 0; i < 3; ++i)
@@ -200,7 +200,7 @@ void names_the_rank_that_misses_one(void**) {
     reducer->mark_ready(2, model.gradient(2));
     if (comm.rank() != 1) {
       reducer->mark_ready(1, model.gradient(1));
-      // Its reduction may have failed by now, which this call would be the first to see.
+      // The reduction may have failed already. Then this call is the first to report it.
       try {
         reducer->mark_ready(0, model.gradient(0));
       } catch (const dsc::Error& error) {
@@ -261,7 +261,7 @@ void starts_again_what_could_not_start(void**) {
   });
 }
 
-// A rank that gives up ends the reduction for all, also while it is inside finish.
+// A rank that closes its reducer ends the reduction for all ranks, even for one that is inside finish().
 void closes_while_reducing(void**) {
   std::barrier begun(3);
   on_ranks(3, [&begun](Comm& comm) {
@@ -269,12 +269,13 @@ void closes_while_reducing(void**) {
     const auto reducer = Reducer::create(comm, model.params, {});
     reducer->begin();
     begun.arrive_and_wait();
-    if (comm.rank() == 0) return;  // destroyed here
+    if (comm.rank() == 0) return;  // the reducer is destroyed here
     for (size_t i = 0; i < 2; ++i) {
       try {
         reducer->mark_ready(i, model.gradient(i));
       } catch (const dsc::Error& error) {
-        CHECK(error.code() == DSC_ERR_PEER_LEFT || error.code() == DSC_ERR_REVOKED);  // the first, the second
+        // the first operation or the second one
+        CHECK(error.code() == DSC_ERR_PEER_LEFT || error.code() == DSC_ERR_REVOKED);
       }
     }
     std::thread closer([&] {
@@ -291,7 +292,8 @@ void closes_while_reducing(void**) {
   });
 }
 
-// Bucket order is kept whatever the order of the marks, so ranks never meet in different buckets.
+// Buckets are reduced in their order for any order of the marks, so that ranks never reduce different buckets
+// together.
 void many_threads_mark_many_parameters(void**) {
   on_ranks(4, [](Comm& comm) {
     std::vector<size_t> counts(26, 3);

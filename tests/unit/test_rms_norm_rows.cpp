@@ -1,4 +1,4 @@
-// The rows of RMSNorm: lengths, types, instruction sets, places, and what is beside a row.
+// The rows of RMSNorm: lengths, types, instruction sets, in-place use, and memory beside a row.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ using support::Bytes;
 
 constexpr int32_t kTypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16, DSC_DTYPE_F16};
 
-// A row of a type that begins at an odd element, with elements around it that nobody may write.
+// A row that begins at an odd element, with guard elements around it that must not change.
 struct Row {
   Row(int32_t dtype_in, size_t count_in, uint64_t seed)
       : dtype(dtype_in), count(count_in), bytes((count_in + 2) * dsc::dtype_bytes(dtype_in), 0xa5) {
@@ -34,7 +34,7 @@ struct Row {
   Bytes bytes;
 };
 
-// All arrays of one row; `form` says which are there, and which are one.
+// All arrays of one row. `form` selects which arrays are given, and which share memory.
 struct Case {
   Case(int32_t dtype, size_t count)
       : sum(dtype, count, 1),
@@ -50,7 +50,7 @@ struct Case {
   dsc::RmsNorm norm;
 };
 
-// Half a unit in the last place of a number of the type, relative to it.
+// Returns half a unit in the last place of a number of the type, relative to the number.
 double rounding(int32_t dtype) {
   return dtype == DSC_DTYPE_F64    ? 0x1p-53
          : dtype == DSC_DTYPE_F32  ? 0x1p-24
@@ -87,7 +87,7 @@ void rows_of_all_lengths(void**) {
   });
 }
 
-// The places that a caller may name twice give the same bits.
+// Where a caller may pass the same array twice, the result has the same bits.
 void rows_in_place(void**) {
   support::on_every_target([&](const char*) {
     for (const int32_t dtype : kTypes)
@@ -105,7 +105,7 @@ void rows_in_place(void**) {
   });
 }
 
-// Vector instructions give the same bits, whatever the caller's floating-point mode is.
+// Vector instructions give the same bits in every floating-point mode of the caller.
 void the_same_bits_with_all_vectors(void**) {
   for (const int32_t dtype : kTypes) {
     const auto compute = [&] {
@@ -125,7 +125,7 @@ void the_same_bits_with_all_vectors(void**) {
     Case plain = given(), other = given();
     plain.run();
     const unsigned before = _mm_getcsr();
-    _mm_setcsr(0xffc0);  // rounds to zero, flushes denormals
+    _mm_setcsr(0xffc0);  // rounds to zero, flushes denormals to zero
     other.run();
     _mm_setcsr(before);
     assert_true(plain.kept.bytes == other.kept.bytes && plain.out.bytes == other.out.bytes);

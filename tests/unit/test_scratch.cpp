@@ -1,4 +1,4 @@
-// Memory that calls borrow one after another.
+// Temporary memory that one call after another borrows.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,14 +11,14 @@
 #include "comm/scratch.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
 
 using Memory = std::shared_ptr<std::byte>;
 
-// All of it can be written, at any size.
+// Takes memory of any size and writes all of it.
 Memory taken(dsc::Scratch& scratch, size_t bytes) {
   Memory memory = scratch.take(bytes);
   assert_non_null(memory.get());
@@ -44,7 +44,7 @@ void what_is_in_use_is_not_given_again(void**) {
   assert_int_equal(different.size(), all.size());
 }
 
-// The largest blocks are kept, and the smallest one that is large enough is given.
+// The largest blocks are kept, and the smallest block that is large enough is handed out.
 void a_few_blocks_are_kept(void**) {
   const auto scratch = std::make_shared<dsc::Scratch>();
   std::vector<Memory> all;

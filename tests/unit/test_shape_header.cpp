@@ -1,4 +1,4 @@
-// The header that goes before activations with variable shapes, and the shapes of a buffer.
+// The header that is sent before activations with variable shapes, and the shapes of a buffer.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "repetitions.h"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -60,7 +60,7 @@ void sizes_arrive(void**) {
   assert_true(receiver.one == sender.one && receiver.third == sender.third);
 }
 
-// Every byte that is not a size is looked at, and nothing is taken over then.
+// Every byte that is not part of a size is checked, and a refused message changes nothing.
 void any_other_message_is_refused(void**) {
   Message sender;
   const auto bytes = write_shape_header(sender.header, sender.tensors);
@@ -97,7 +97,7 @@ void what_differs_is_said(void**) {
                       "the header of an activation has bytes 71, expected 72");
 }
 
-// No product of sizes is too small to be right, or wraps around into something that fits.
+// The product of the sizes must neither be refused wrongly nor wrap around to a value that fits.
 void shapes_fit_or_are_refused(void**) {
   std::vector<int64_t> largest{4, 6};
   EndShapes shapes({tensor_of(largest, DSC_DTYPE_F32)}, 2, true);
@@ -116,14 +116,15 @@ void shapes_fit_or_are_refused(void**) {
     shapes.sizes()[0][1] = columns;
     bool is_refused = false;
     capture([&] { shapes.take(slot, "output"); }, [&](dsc_result_t, const char*) { is_refused = true; });
-    const long double elements = static_cast<long double>(rows) * columns;  // never wraps
+    // long double does not wrap around
+    const long double elements = static_cast<long double>(rows) * columns;
     const bool fits = rows >= 0 && columns >= 0 && elements <= 24;
     if (is_refused == fits)
       fail_msg("%lld x %lld: refused %d", static_cast<long long>(rows), static_cast<long long>(columns),
                is_refused);
     assert_int_equal(shapes.row(slot)[0].count, fits ? static_cast<size_t>(elements) : 24);
     assert_int_equal(shapes.row(slot)[0].shape[0], fits ? rows : 4);
-    shapes.sizes()[0][0] = 99;  // too late to mean anything
+    shapes.sizes()[0][0] = 99;  // too late to have an effect
     assert_int_equal(shapes.row(slot)[0].shape[0], fits ? rows : 4);
   }
 }

@@ -1,5 +1,5 @@
-// Shared segments: whoever holds one can neither shrink nor grow it, and one that could be changed is not
-// taken.
+// Shared memory segments: no holder can shrink or grow one, and a segment that could still be changed is
+// refused.
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,14 +16,14 @@
 #include "control/shared_memory.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
 
 constexpr size_t kBytes = size_t{64} << 10;
 
-// What mapping it gives, and with which words.
+// Returns the result of mapping the segment, and the message.
 dsc_result_t map(int fd, size_t bytes, std::string& text) {
   dsc_result_t result = DSC_OK;
   dsc::capture([&] { dsc::map_segment(fd, bytes, dsc::OnFork::kGone)->data()[bytes - 1] = std::byte{1}; },
@@ -39,7 +39,7 @@ dsc::UniqueFd foreign_segment(size_t bytes, int seals) {
   return fd;
 }
 
-// A peer holds the same descriptor: it may write, and no more.
+// A peer has the same descriptor: it may write to the segment, but not change its size.
 void nobody_changes_its_size(void**) {
   const dsc::UniqueFd fd = dsc::create_segment("test", kBytes, 1);
   for (const size_t bytes : {size_t{0}, kBytes - 1, kBytes + 1}) {
@@ -68,7 +68,7 @@ void one_that_may_change_is_refused(void**) {
   assert_int_equal(map(foreign_segment(kBytes, kAll).get(), kBytes, text), DSC_OK);
 }
 
-// Or its end would be a SIGBUS.
+// Access beyond the end of the segment would raise SIGBUS.
 void one_that_is_too_small_is_refused(void**) {
   const dsc::UniqueFd small = dsc::create_segment("test", kBytes / 2, 1);
   std::string text;

@@ -1,4 +1,4 @@
-// What every store does, on each kind of store: the rules of PyTorch 2.7's, its limits and its waiting.
+// Rules for all stores, tested on each kind of store: the rules of PyTorch 2.7's stores, limits and waiting.
 #include <atomic>
 #include <climits>
 
@@ -10,7 +10,7 @@ namespace {
 using namespace dsc;
 using namespace dsc::test;
 
-// The same table through two handles, as two ranks have it.
+// The same store through two handles, as two ranks have it.
 struct Pair {
   std::unique_ptr<StoreServer> server;
   std::shared_ptr<Store> a;
@@ -93,7 +93,7 @@ void adds(void**) {
 
 void compares_and_sets(void**) {
   on_every_kind([](Store& a, Store& b) {
-    assert_text(a.compare_set("k", "old", "new", soon()), "old");  // missing: nothing is stored
+    assert_text(a.compare_set("k", "old", "new", soon()), "old");  // the key is missing, so nothing is stored
     assert_int_equal(b.count(soon()), 0);
     assert_text(a.compare_set("k", "", "first", soon()), "first");
     assert_text(b.compare_set("k", "", "second", soon()), "first");
@@ -163,7 +163,7 @@ void waits_no_longer_than_asked(void**) {
     const std::string keys[] = {"here", "gone", "lost"};
     CHECK_FAILS(a.wait(keys, Deadline::after_ms(50)), DSC_ERR_TIMEOUT, "gone\"", "lost\"");
     assert_true(now_ns() - start < kAtOnceNs);
-    b.set("never", "now", soon());  // the store works on
+    b.set("never", "now", soon());  // the store still works
     assert_text(a.get("never", soon()), "now");
   });
 }
@@ -255,7 +255,7 @@ void requests_travel_as_bytes(void**) {
               back->expected.empty() && back->number == LLONG_MIN);
   for (size_t length = 0; length < bytes.size(); ++length) {
     const auto part = decode_request(bytes.substr(0, length));
-    // Without its last text it is a request without a key, which a table refuses.
+    // Without its last text this is a request without a key. The store refuses such a request.
     if (part) assert_true(part->keys.empty());
   }
   for (const int op : {0, 12, 255}) {

@@ -1,4 +1,5 @@
-// The store in a file: what processes that died leave behind, what is no such file, and what does not fit.
+// The store in a file: leftovers of processes that died, files that are not stores, and values that do not
+// fit.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -18,7 +19,7 @@ namespace {
 using namespace dsc;
 using namespace dsc::test;
 
-// Ends with 0 if `body` returns true; killed after 90 s.
+// Starts a child that exits with 0 if `body` returns true. The child is killed after 90 s.
 pid_t in_child(const std::function<bool()>& body) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
@@ -66,12 +67,12 @@ void what_the_dead_left_is_gone(void**) {
     FileStore beside(path, "job", soon());
     beside.wait(ready, soon());
     kill_now(dead);
-    assert_string_equal(beside.get("address", soon()).c_str(), "old");  // its job goes on
+    assert_string_equal(beside.get("address", soon()).c_str(), "old");  // the job of this store goes on
   }
   const pid_t another = in_child([&] {
     FileStore store(path, "job", soon());
     store.set("address", "old", soon());
-    if (::fork() == 0) {  // a child of the job's that lives on does not keep the file in use
+    if (::fork() == 0) {  // a child process that outlives the job does not keep the file in use
       ::alarm(2);
       ::pause();
     }
@@ -99,7 +100,7 @@ void the_last_one_removes_it(void**) {
   assert_false(exists(path));
 }
 
-// Writers die at any moment; what the others have written stays whole.
+// Writers may die at any moment. What the others have written stays intact.
 void writers_may_die(void**) {
   Folder folder;
   const std::string path = folder.file("store");
@@ -170,7 +171,8 @@ void leaves_other_files_alone(void**) {
   CHECK_FAILS(FileStore(fifo, "job", soon()), DSC_ERR_INVALID_ARG, "not a regular file");
 }
 
-// What could not be opened leaves no mark on the number that its descriptor had.
+// After a failed open the number of its descriptor may be used for something else, which a child must keep
+// open.
 void a_child_keeps_what_is_not_ours(void**) {
   Folder folder;
   const std::string foreign = folder.file("foreign");
@@ -194,7 +196,7 @@ void jobs_do_not_mix(void**) {
     ::usleep(50000);
     ours.reset();
   });
-  FileStore theirs(path, "theirs", soon());  // as soon as the last one of the others is gone
+  FileStore theirs(path, "theirs", soon());  // works when the last of the other stores is closed
   leaver.join();
 }
 
@@ -209,7 +211,8 @@ void one_who_keeps_the_lock_is_no_reason_to_hang(void**) {
   store.set("k", "v", soon());
 }
 
-// A file system that is full, as a limit of the process: reading goes on, and what did not fit is not there.
+// A limit of the process simulates a full file system: reading still works, and a value that did not fit is
+// not stored.
 void a_full_file_system_is_an_error(void**) {
   Folder folder;
   const std::string path = folder.file("store");

@@ -1,5 +1,5 @@
-// What members of a store can make its server hold: large requests that stop in the middle, and waits for
-// many keys.
+// How much memory the members of a store can make its server use: large requests that stop in the middle, and
+// waits for many keys.
 #include <atomic>
 #include <cstdio>
 #include <span>
@@ -15,7 +15,7 @@ using namespace dsc::test;
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr uint64_t kMostRoom = 16 * kMiB;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMeasuresMemory = false;  // it would be the sanitizer's
+constexpr bool kMeasuresMemory = false;  // it would measure the memory of the sanitizer
 #else
 constexpr bool kMeasuresMemory = true;
 #endif
@@ -28,7 +28,7 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// As long as the sockets take it: what is not read stays there.
+// Sends until the socket takes no more, because the other end does not read.
 size_t push(int fd, std::string_view bytes) {
   size_t pushed = 0;
   while (pushed < bytes.size()) {
@@ -57,14 +57,15 @@ bool ended_already(int fd) {
   return ::recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
 }
 
-// Whether the answer of a store that says yes has come.
+// Returns whether the store's answer that grants room has arrived.
 bool has_room(int fd) {
   char reply[kFrameHeadBytes + 12 + kFrameCodeBytes];
   return ::recv(fd, reply, sizeof reply, MSG_DONTWAIT) == sizeof reply;
 }
 
-// Many members begin a large request and stop before its last byte. They take no more than the room there is,
-// small requests pass by, and other large ones get in once those are given up.
+// Many members begin a large request and stop before its last byte. Together they use no more than the limit
+// of memory. Small requests are still served, and other large requests are accepted when the unfinished ones
+// are given up.
 void unfinished_requests_are_bounded(void**) {
   constexpr size_t kMembers = 60;
   StoreServer::Options options = server_options();
@@ -75,7 +76,7 @@ void unfinished_requests_are_bounded(void**) {
   std::vector<Raw> members;
   for (size_t i = 0; i < kMembers; ++i) members.push_back(introduce(server, {}));
   for (Raw& member : members) ask_for_room(member, large_set().size());
-  // All that comes before the code is the same for all.
+  // All bytes before the code are the same for all members.
   FrameCounter counter(*token_of('1'));
   counter.seal(FrameType::kRoom, "");
   const std::string frame = counter.seal(FrameType::kRequest, large_set());
@@ -107,7 +108,8 @@ void unfinished_requests_are_bounded(void**) {
   assert_int_equal(server.counts().incoming, 0);
 }
 
-// Who does not ask, sends more than he asked for, or asks for what nobody needs, is sent away.
+// A client is disconnected if it does not ask for room, sends more than it asked for, or asks for an amount
+// that no request needs.
 void room_is_asked_for(void**) {
   const StoreServer server(server_options());
   const auto ends = [&](size_t asked, size_t value_bytes) {
@@ -133,7 +135,7 @@ void room_is_asked_for(void**) {
   assert_int_equal(server.counts().incoming, 0);
 }
 
-// A deadline that passes in the line is a time-out, and the connection stays of use.
+// A deadline that passes while a client waits for room gives a time-out. The connection can still be used.
 void who_waits_for_room_keeps_his_deadline(void**) {
   const StoreServer server(server_options());
   std::vector<Raw> members;
@@ -152,7 +154,7 @@ void who_waits_for_room_keeps_his_deadline(void**) {
   store.set("k", value, Deadline::after_ms(30000));
 }
 
-// With more clients at a time than there is room for, each gets its turn.
+// When more clients send than there is room for, they take turns.
 void large_requests_take_turns(void**) {
   const StoreServer server(server_options());
   std::atomic<int> right{0};
@@ -170,9 +172,10 @@ void large_requests_take_turns(void**) {
   assert_int_equal(server.counts().incoming, 0);
 }
 
-// Waits keep nobody out, not even those who set what is waited for; and they are bounded by themselves.
+// Waits do not block other clients, in particular not those that set the awaited keys. The waits have their
+// own limit.
 void waits_for_many_keys_are_bounded(void**) {
-  constexpr size_t kKeys = 2000;  // 2 MiB of them
+  constexpr size_t kKeys = 2000;  // in total these keys have 2 MiB
   constexpr int kWaiters = 40;
   const StoreServer server(server_options());
   std::vector<std::string> keys(kKeys);
@@ -204,7 +207,7 @@ void waits_for_many_keys_are_bounded(void**) {
   assert_int_equal(server.counts().waiting, 0);
 }
 
-// Keys without a byte cost their sender four, and the server a string each.
+// An empty key costs its sender four bytes, but the server a whole string.
 void keys_of_one_request_are_bounded(void**) {
   const StoreServer server(server_options());
   TcpStore store(target_of(server), soon());

@@ -1,5 +1,5 @@
-// A connection that is shed in favour of others at every step of its handshake. The server is driven by hand,
-// one handler at a time.
+// A connection is closed in favor of others at every step of its handshake. The test drives the server by
+// hand, one handler at a time.
 #include <sys/socket.h>
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace {
 using namespace dsc;
 using namespace dsc::test;
 
-constexpr int kSteps = 12;      // of a handshake, and some more
-constexpr int kStrangers = 80;  // more than a server of one rank lets wait
+constexpr int kSteps = 12;      // the steps of a handshake and a few more
+constexpr int kStrangers = 80;  // more than the connections that a server of one rank lets wait
 
 Token some_token() { return parse_token(std::string(64, '7'), "the token"); }
 
@@ -40,7 +40,7 @@ void say_who(int fd) {
   say(fd, text + std::string(bytes_of(keys.client_proof())));
 }
 
-// The connections once all is quiet.
+// Returns the connections after all handlers have run.
 StoreServer::Counts shed_after(int steps) {
   ServerCore core(options());
   const UniqueFd first = admit(core);
@@ -53,7 +53,7 @@ StoreServer::Counts shed_after(int steps) {
   return core.counts();
 }
 
-// It is a member or it is not, and nobody else's place is touched.
+// The connection either became a member or it did not. The counts of the other connections are unchanged.
 void a_handshake_may_be_shed_at_any_step(void**) {
   const StoreServer::Counts never = shed_after(0), done = shed_after(kSteps);
   assert_int_equal(never.members, 0);

@@ -1,4 +1,5 @@
-// The TCP store among unauthenticated: tokens, foreign services, floods, broken frames, ends of processes.
+// The TCP store and unauthenticated clients: tokens, other services, floods, broken frames, ends of
+// processes.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -76,10 +77,10 @@ void frames_show_every_change(void**) {
     assert_false(accepts(receiver, changed));
   }
   FrameCounter receiver(key);
-  assert_false(accepts(receiver, second));  // one is left out
+  assert_false(accepts(receiver, second));  // a frame is missing
   assert_true(accepts(receiver, first));
   assert_true(payload_of(first) == "payload");
-  assert_false(accepts(receiver, first));  // repeated
+  assert_false(accepts(receiver, first));  // the same frame again
   assert_true(accepts(receiver, second));
   FrameCounter other(*token_of('2'));
   assert_false(accepts(other, first));
@@ -92,7 +93,8 @@ void tokens_have_64_digits(void**) {
   CHECK_FAILS(parse_token("secret", "DSC_TOKEN"), DSC_ERR_CONFIG, "DSC_TOKEN has 6 characters", "64");
   const Outcome outcome = outcome_of([] { parse_token(std::string(63, 'a') + "g", "DSC_TOKEN"); });
   assert_non_null(std::strstr(outcome.text.c_str(), "position 64"));
-  assert_null(std::strstr(outcome.text.c_str(), "aaaa"));  // it is a secret all the same
+  // a refused token is still a secret, so the message must not contain it
+  assert_null(std::strstr(outcome.text.c_str(), "aaaa"));
   assert_true(parse_token(random_token(), "x") != parse_token(random_token(), "x"));
 }
 
@@ -171,7 +173,7 @@ void speaks_the_sixth_version_of_ip_too(void**) {
   assert_int_equal(outcome.code, DSC_OK);
 }
 
-// A listener that does with every connection what it is told.
+// A listener that treats every connection as the test says.
 class Foreign {
  public:
   explicit Foreign(std::function<void(int)> talk) : talk_(std::move(talk)) {
@@ -257,7 +259,7 @@ void waits_for_a_server_that_is_late(void**) {
   TcpStore store(target, soon());
   starter.join();
   store.set("k", "v", soon());
-  // Another server at the same place knows nothing of what was set.
+  // A new server at the same address does not have the values of the old one.
   late.reset();
   CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "gone", "refused");
   StoreServer::Options options = server_options();
@@ -278,7 +280,7 @@ void a_broken_frame_ends_one_connection(void**) {
     assert_true(ended(raw.fd.get()));
     store.set("k", "v", soon());
   };
-  ends_with([](FrameCounter&) { return std::string(kFrameHeadBytes, '\xff'); });  // 4 GiB
+  ends_with([](FrameCounter&) { return std::string(kFrameHeadBytes, '\xff'); });  // claims 4 GiB
   ends_with([](FrameCounter& counter) {
     std::string frame =
         counter.seal(FrameType::kRequest, encode(StoreRequest{StoreOp::kCount, {}, "", "", 0}));
@@ -287,26 +289,26 @@ void a_broken_frame_ends_one_connection(void**) {
   });
   ends_with([](FrameCounter& counter) { return counter.seal(FrameType::kRequest, "no request"); });
   ends_with([](FrameCounter& counter) { return counter.seal(FrameType::kReply, ""); });
-  ends_with([](FrameCounter& counter) {  // two at a time
+  ends_with([](FrameCounter& counter) {  // two frames in one
     const std::string wait = encode(StoreRequest{StoreOp::kGet, {"never"}, "", "", 0});
     return counter.seal(FrameType::kRequest, wait) + counter.seal(FrameType::kRequest, wait);
   });
   const std::string add = encode(StoreRequest{StoreOp::kAdd, {"n"}, "", "", 1});
-  ends_with([&](FrameCounter& counter) {  // repeated
+  ends_with([&](FrameCounter& counter) {  // the same frame twice
     const std::string frame = counter.seal(FrameType::kRequest, add);
     return frame + frame;
   });
   assert_int_equal(store.add("n", 0, soon()), 1);
-  ends_with([&](FrameCounter& counter) {  // the second one first
+  ends_with([&](FrameCounter& counter) {  // the second frame first
     const std::string frame = counter.seal(FrameType::kRequest, add);
     return counter.seal(FrameType::kRequest, add) + frame;
   });
-  ends_with([&](FrameCounter& counter) {  // a later one in the place of the end
+  ends_with([&](FrameCounter& counter) {  // a later frame instead of the last one
     const std::string frame = counter.seal(FrameType::kRequest, add);
     return frame.substr(0, frame.size() - 8) + counter.seal(FrameType::kRequest, add);
   });
   assert_int_equal(store.add("n", 0, soon()), 1);
-  // What one client said is of no use to another.
+  // Another client cannot reuse what one client has sent.
   const UniqueFd thief = connect_to(server.port());
   assert_int_equal(hear(thief.get(), kServerHelloBytes).size(), kServerHelloBytes);
   say(thief.get(), recorded);
@@ -349,7 +351,8 @@ void strangers_hold_up_nobody(void**) {
   assert_int_equal(server.counts().authenticated, 8);
 }
 
-// Whoever is sent away to make room for others comes again; he is not told that his token is wrong.
+// A client that is disconnected in favor of others connects again. It must not get the error of a wrong
+// token.
 void a_flood_is_no_wrong_token(void**) {
   const Token token = token_of('1');
   const StoreServer server(server_options(token));
@@ -372,11 +375,11 @@ void a_flood_is_no_wrong_token(void**) {
   assert_int_equal(joined, 100);
 }
 
-// A name may have several addresses, and the first may be one where nobody answers at all.
+// A name may have several addresses, and nothing may answer at the first one.
 void goes_on_to_the_next_address(void**) {
   const StoreServer server(server_options());
   StoreTarget target = target_of(server);
-  // A listener whose queue is full takes no more.
+  // A listener whose queue is full accepts no further connection.
   const UniqueFd full(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -393,14 +396,14 @@ void goes_on_to_the_next_address(void**) {
 int sockets_of(pid_t pid) {
   int sockets = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
-    std::error_code gone;  // the folder itself was open while it was read
+    std::error_code gone;  // fails for the descriptor of this directory listing, which is closed by then
     const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
     sockets += target.starts_with("socket:");
   }
   return sockets;
 }
 
-// A program that this process starts keeps neither the listener nor the connections.
+// A program that this process starts inherits neither the listener nor the connections.
 void programs_inherit_nothing(void**) {
   const int before = sockets_of(::getpid());
   const StoreServer server(server_options());
@@ -416,7 +419,7 @@ void programs_inherit_nothing(void**) {
   assert_int_equal(inherited, before);
 }
 
-// Deadlines that pass while the answer is on its way leave the connection in step.
+// If a deadline passes while the answer is on its way, the following requests still get their own answers.
 void cancels_in_step(void**) {
   const StoreServer server(server_options());
   TcpStore store(target_of(server), soon());
@@ -429,7 +432,7 @@ void cancels_in_step(void**) {
     }
   });
   int came = 0;
-  for (int i = 0; i < 300 || (came == 0 && i < 2000); ++i) {  // longer where everything takes longer
+  for (int i = 0; i < 300 || (came == 0 && i < 2000); ++i) {  // more rounds where everything takes longer
     const int64_t patience_ns = i < 300 ? i * 1000 : i * 50'000;
     const Outcome outcome = outcome_of([&] { store.get("k", Deadline{now_ns() + patience_ns}); });
     assert_true(outcome.code == DSC_OK || outcome.code == DSC_ERR_TIMEOUT);
@@ -459,7 +462,7 @@ void many_wait_for_one_key(void**) {
   assert_int_equal(right, 50);
 }
 
-// The server's process is killed while a child that it forked lives on.
+// The process of the server is killed while a child that it forked still runs.
 void a_dead_server_is_noticed_at_once(void**) {
   int channel[2];
   assert_int_equal(::pipe(channel), 0);
@@ -496,7 +499,8 @@ void a_dead_server_is_noticed_at_once(void**) {
   CHECK_FAILS(store.get("never", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "store at 127.0.0.1", "gone");
   assert_true(now_ns() - start < kAtOnceNs);
   killer.join();
-  ::waitpid(parent, nullptr, 0);  // before that, its listening socket may still accept and then reset
+  // until then its listening socket may still accept a connection and then reset it
+  ::waitpid(parent, nullptr, 0);
   CHECK_FAILS(store.set("k", "v", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "refused");
   ::kill(static_cast<pid_t>(news[1]), SIGKILL);
   ::close(channel[0]);
@@ -527,7 +531,7 @@ void a_will_is_carried_out(void**) {
   leave_will(*first, encode(append_to("gone", "first")));
   leave_will(*second, encode(append_to("gone", "second")));
   CHECK_FAILS(store.follow("gone", 0, Deadline::after_ms(50)), DSC_ERR_TIMEOUT, "gone");
-  leave_will(*second, {});  // another thought
+  leave_will(*second, {});  // withdraws the announcement of its death
   second.reset();
   first.reset();
   assert_true(store.follow("gone", 0, soon()) == "first");

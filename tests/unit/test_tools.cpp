@@ -1,4 +1,4 @@
-// What the command lines share: numbers with units, and latency and bandwidth from measured times.
+// What the command-line tools share: numbers with units, and latency and bandwidth from measured times.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "dscctl/bench/fit.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -44,7 +44,7 @@ void exact_data_are_found_again(void**) {
     }
 }
 
-// Small messages that take longer than large ones would make a bandwidth below 0.
+// Small messages that take longer than large ones would give a negative bandwidth.
 void neither_is_below_zero(void**) {
   const Fit falling = fit_line({{4, 10}, {1000, 5}});
   assert_near(falling.us_per_byte, 0);
@@ -55,7 +55,7 @@ void neither_is_below_zero(void**) {
   assert_near(steep.largest_error, 1 - 200 * steep.us_per_byte / 4);
 }
 
-// Whatever is changed a little makes the sum of squares larger.
+// Every small change of the result makes the sum of squares larger.
 void no_neighbour_is_better(void**) {
   const std::vector<Measured> points{{4, 3}, {1000, 3.4}, {50000, 9}, {1000000, 80}};
   const Fit best = fit_line(points);

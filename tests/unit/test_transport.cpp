@@ -1,4 +1,4 @@
-// Operations between hosts: every one at many sizes, against what they are said to give.
+// Operations between hosts: each operation at many sizes, compared with its defined result.
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -11,7 +11,7 @@ using namespace dsc::test;
 
 namespace {
 
-// Memory with room before and after that must stay as it is.
+// Memory with guard bytes before and after it that must not change.
 class Guarded {
  public:
   explicit Guarded(size_t bytes) : bytes_(bytes), all_(bytes + 2 * kRoom, kCanary) {}
@@ -30,7 +30,7 @@ class Guarded {
   std::vector<std::byte> all_;
 };
 
-// Numbers whose sums depend on their order.
+// Numbers whose sums depend on the order of addition.
 template <typename T>
 T number(int32_t host, size_t index) {
   const auto mixed = static_cast<uint32_t>((index + 1) * 2654435761u + static_cast<uint32_t>(host) * 40503u);
@@ -48,7 +48,7 @@ void fill(std::byte* out, int32_t host, size_t count) {
   }
 }
 
-// The sum over hosts, in their order.
+// The sum over hosts, in the order of the hosts.
 template <typename T>
 std::vector<T> sums(int32_t hosts, size_t count) {
   std::vector<T> sum(count);
@@ -77,7 +77,7 @@ void sum_at_size(Hosts& hosts, size_t count, int32_t dtype) {
     wire.reduce(data.data(), data.data(), count, spec, root, soon());
     if (wire.rank() == root) assert_memory_equal(data.data(), expected.data(), count * sizeof(T));
     data.check();
-    // Elsewhere than in place what is sent stays as it was.
+    // An operation that is not in place must not change its input.
     const std::vector<T> before = [&] {
       std::vector<T> mine(count);
       fill<T>(reinterpret_cast<std::byte*>(mine.data()), wire.rank(), count);
@@ -94,7 +94,7 @@ void sum_at_size(Hosts& hosts, size_t count, int32_t dtype) {
       data.check();
     }
   });
-  std::vector<size_t> counts;  // uneven, and nothing for the last one when there are several
+  std::vector<size_t> counts;  // uneven counts; with several hosts the last one gets nothing
   for (size_t left = count, host = 0; host < static_cast<size_t>(hosts.size()); ++host) {
     const bool before_last = host + 2 >= static_cast<size_t>(hosts.size());
     counts.push_back(before_last ? left : left / 3);
@@ -134,7 +134,8 @@ void sums_of_one_host_are_divided_and_scaled(void**) {
   assert_true(data[0] == 6 && data[1] == 10);
 }
 
-// Once, whatever travels: large and small data, one host and several, those that send and those that receive.
+// The work given for the waiting time is done exactly once: with large and small data, with one host and
+// several, for senders and receivers.
 void what_is_given_to_do_meanwhile_is_done_once(void**) {
   for (const int32_t count : {1, 2, 3}) {
     Hosts hosts(count);
@@ -205,7 +206,7 @@ void gathers_blocks_of_any_length(void**) {
   }
 }
 
-// Host i sends (i + 1) / (j + 1) of the size to j, or nothing.
+// Host i sends (i + 1) / (j + 1) of the size to host j, or nothing.
 size_t length_between(int32_t from, int32_t to, size_t bytes) {
   return (from + to) % 4 == 1 ? 0 : bytes * static_cast<size_t>(from + 1) / static_cast<size_t>(to + 1);
 }
@@ -259,7 +260,8 @@ void meets_with_different_lengths(void**) {
   }
 }
 
-// In place: host i has a block for every host, and takes what the others have for it into its own memory.
+// In place: host i has one block for every host, and receives the other hosts' blocks for it into the same
+// memory.
 void little_data_goes_along_with_a_meeting(void**) {
   for (const int32_t count : {1, 2, 3}) {
     Hosts hosts(count);
@@ -306,7 +308,7 @@ void what_may_not_go_along_ends_nothing(void**) {
       count(headers);
       throw Error(DSC_ERR_MISMATCH, "not what was expected");
     };
-    for (int i = 0; i < 20; ++i)  // more than there are slots
+    for (int i = 0; i < 20; ++i)  // more messages than there are slots
       CHECK_FAILS(wire.exchange_headers("most", most, refuse, soon()), DSC_ERR_MISMATCH,
                   "not what was expected");
     assert_int_equal(taken, 20);

@@ -1,4 +1,4 @@
-// What goes wrong between hosts: each has its error, at once or by the deadline, and nothing stays behind.
+// Failures between hosts: each gives its error, immediately or at the deadline, and leaves nothing behind.
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -53,7 +53,7 @@ std::vector<TransportBlock> same_blocks(TransportGroup& wire, std::vector<float>
   return blocks;
 }
 
-// With host 2 as the root of those that have one: all but it wait for it.
+// In operations that have a root, host 2 is the root, and all other hosts wait for it.
 const Operation kOperations[] = {
     {"header exchange",
      [](TransportGroup& wire, std::vector<float>&, Deadline deadline) {
@@ -86,8 +86,8 @@ const Operation kOperations[] = {
      }},
 };
 
-// Hosts 0 and 1 are inside, host 2 stays away; then `overlap` happens. Host 2 leaves only when both have
-// failed.
+// Hosts 0 and 1 are inside the operation, host 2 is not. Then `overlap` runs. Host 2 leaves only after both
+// have failed.
 void both_fail(const Operation& operation, dsc_result_t code, const char* word, int64_t limit_ms,
                const std::function<void(Hosts&)>& overlap) {
   Hosts hosts(3);
@@ -144,7 +144,7 @@ void who_never_connects_is_named(void**) {
   MemoryStore store;
   const std::shared_ptr<Transport> transport = loopback_transport();
   TransportGroup wire(transport, 1, {5, 6, 7, 8});
-  // Host 0 is known to the store and does not connect; 2 and 3 are not there at all.
+  // Host 0 is registered in the store but does not connect. Hosts 2 and 3 are not registered.
   TransportGroup silent(transport, 0, {5, 6, 7, 8});
   CHECK_FAILS(silent.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "rank 6");
   CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "rank 7", "rank 8");
@@ -153,7 +153,7 @@ void who_never_connects_is_named(void**) {
   CHECK_FAILS(other.connect(store, "wire/9", soon()), DSC_ERR_PROTOCOL, "9 bytes", "rank 5");
 }
 
-// As a store that has no room for what many hosts say.
+// Fails like a store that has no room for a large value.
 class FullStore : public Exchange {
  public:
   explicit FullStore(Exchange& store) : store_(store) {}
@@ -170,7 +170,7 @@ class FullStore : public Exchange {
   Exchange& store_;
 };
 
-// Its own error is everybody's, at once.
+// The error of that host is reported on all hosts immediately.
 void a_host_that_cannot_take_part_says_why(void**) {
   MemoryStore store;
   FullStore full(store);
@@ -227,7 +227,8 @@ void bytes_that_are_no_hello_are_refused(void**) {
               "host 1: no memory");
 }
 
-// The port differs from peer to peer: what hosts tell grows with the square of their number.
+// The port differs for each peer, so the size of the exchanged data grows with the square of the number of
+// hosts.
 void many_hosts_tell_little_of_each(void**) {
   constexpr int32_t kHosts = 40;
   MemoryStore store;
@@ -238,7 +239,7 @@ void many_hosts_tell_little_of_each(void**) {
   assert_true(told.size() < 200 + 8 * kHosts);
 }
 
-// What a name leads to may differ from host to host.
+// One name may resolve to different kinds of addresses on different hosts.
 void two_families_of_addresses_are_told(void**) {
   const TransportLibrary library = load_transport(process_environment());
   MemoryStore store;
@@ -253,7 +254,7 @@ void two_families_of_addresses_are_told(void**) {
   assert_non_null(std::strstr(there.text.c_str(), "host 0 (rank 5)"));
 }
 
-// Gloo's table, but a message with bytes is not passed on before one without has gone, or for a while.
+// A copy of Gloo's table. A message with bytes is delayed until one without bytes was sent, or for a while.
 namespace slow {
 
 const dsc_transport_table* gloo;
@@ -279,7 +280,7 @@ void await(const std::function<bool()>& condition) {
     assert_false(patience.passed());
 }
 
-// abort() comes from any thread, and must not take its farewell for sent because something else is.
+// abort() may be called by any thread. It must wait until its own message is sent, not just any message.
 void a_farewell_beside_another_message_is_waited_for(void**) {
   const TransportLibrary library = load_transport(process_environment());
   slow::gloo = library.table;
@@ -308,7 +309,7 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
   await([&] { return here.all_sent() && there.abort_cause() != nullptr; });
 }
 
-// A transport that can drop what it should send, as to hosts that have gone from the network.
+// A transport that can drop its messages, as if the other hosts had gone from the network.
 namespace lossy {
 
 const dsc_transport_table* gloo;
@@ -321,7 +322,7 @@ int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t byte
 
 }  // namespace lossy
 
-// Each group alone would wait until its abort message is given up.
+// Each group alone would wait until its abort message times out.
 void many_groups_abort_within_one_deadline(void**) {
   constexpr size_t kGroups = 6;
   const TransportLibrary library = load_transport(process_environment());
@@ -344,14 +345,14 @@ void many_groups_abort_within_one_deadline(void**) {
   for (TransportGroup* group : groups) CHECK_FAILS(group->barrier(soon()), DSC_ERR_REVOKED, "aborted");
 }
 
-// Who dies before all have connected is no end of an operation.
+// A death before all hosts have connected would not be the failure of an operation.
 void await_all_connected(FileStore& store) {
   store.add("connected", 1, soon());
   for (const Deadline patience = soon(); store.add("connected", 0, soon()) < 3 && !patience.passed();)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-// A process that is killed in the middle of a large operation, and one between two.
+// A process is killed in the middle of a large operation, or between two operations.
 [[noreturn]] void die_among(const std::string& path, int32_t rank, bool inside) {
   FileStore store(path, "job", soon());
   TransportGroup wire(loopback_transport(), rank, {0, 1, 2});
@@ -369,7 +370,7 @@ void await_all_connected(FileStore& store) {
   for (;;) wire.all_reduce(data.data(), data.data(), data.size(), kSum, soon());
 }
 
-// Children first, before there are threads.
+// The children are forked before this process has threads.
 void the_killed_are_named_at_once(void**) {
   for (const bool inside : {true, false}) {
     Folder folder;
@@ -394,7 +395,7 @@ void the_killed_are_named_at_once(void**) {
     int status = 0;
     ::waitpid(child, &status, 0);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    // Whoever hears of it second may hear it from the first.
+    // The host that notices the death later may learn of it from the other host.
     assert_int_equal(outcomes[0].code, DSC_ERR_PEER_DEAD);
     assert_int_equal(outcomes[2].code, DSC_ERR_PEER_DEAD);
     assert_true(outcomes[0].text.find("rank 1") != std::string::npos ||
@@ -402,7 +403,7 @@ void the_killed_are_named_at_once(void**) {
   }
 }
 
-// Also when this process does not ignore SIGPIPE, which Gloo's way of writing raises.
+// Gloo's writes raise SIGPIPE. The error must work even if this process does not ignore SIGPIPE.
 void a_broken_pipe_is_an_error_and_no_signal(void**) {
   assert_true(::signal(SIGPIPE, SIG_DFL) != SIG_ERR);
   for (int round = 0; round < 5; ++round) {
@@ -417,7 +418,7 @@ void a_broken_pipe_is_an_error_and_no_signal(void**) {
   assert_false(::sigismember(&pending, SIGPIPE));
 }
 
-// Somebody else's bytes end that connection; they do not end the process.
+// Invalid bytes end the connection that sent them, but not the process.
 void garbage_at_the_port_is_an_error(void**) {
   const std::shared_ptr<Transport> transport = loopback_transport();
   for (const uint64_t opcode : {0, 1, 2, 3, 77}) {
@@ -428,7 +429,7 @@ void garbage_at_the_port_is_an_error(void**) {
     const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM, 0));
     assert_int_equal(
         ::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)), 0);
-    // A message to the ring that is longer than the ring, in Gloo's form.
+    // A message in Gloo's format to the ring. It is longer than the ring.
     const uint64_t message[6] = {48 + (1ull << 40), opcode, 1, 0, 1ull << 40, 0};
     assert_int_equal(::send(stranger.get(), message, sizeof message, MSG_NOSIGNAL), sizeof message);
     const Deadline deadline = soon();
@@ -440,8 +441,8 @@ void garbage_at_the_port_is_an_error(void**) {
   }
 }
 
-// Before the ring, by a sum that wraps; behind it; into a slot that is nobody's; of a length that does not
-// fit.
+// Messages that would write before the ring by a wrapping sum, behind the ring, into an unused slot, or with
+// a wrong length.
 void nobody_writes_beside_the_ring(void**) {
   const uint64_t before = ~uint64_t{0} - 4095;
   const uint64_t messages[][6] = {
@@ -478,7 +479,7 @@ void many_wires_leave_nothing(void**) {
   const std::shared_ptr<Transport> transport = loopback_transport();
   const int rounds = test_repetitions(100, 10);
   for (int round = 0; round < rounds; ++round) once();
-  assert_int_equal(entries_of("/proc/self/task"), threads + 1);  // the transport's
+  assert_int_equal(entries_of("/proc/self/task"), threads + 1);  // the thread of the transport
   assert_int_equal(entries_of("/proc/self/fd"), files + 1);
 }
 
@@ -494,7 +495,7 @@ void modules_that_do_not_fit_are_refused(void**) {
     });
   };
   CHECK_FAILS(named("glo"), DSC_ERR_CONFIG, "DSC_TRANSPORT is \"glo\"", "expected one of: gloo");
-  // Beside this program there is none; whether there is one in the system is up to LD_LIBRARY_PATH.
+  // There is no module beside this program. LD_LIBRARY_PATH decides whether the system has one.
   const Outcome found = outcome_of([&] { load(nullptr); });
   if (found.code != DSC_OK)
     CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "unit/libdsc_gloo.so", "unit/libdsc/libdsc_gloo.so",

@@ -1,4 +1,4 @@
-// Texts that are cut end between two characters.
+// A text that is cut ends between two characters.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "base/utf8.hpp"
 
 extern "C" {
-#include <cmocka.h>  // last: it defines fail() as a macro
+#include <cmocka.h>  // included last because it defines a macro fail()
 }
 
 namespace {
@@ -30,8 +30,8 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-// The first and the last characters of each length, and what lies beside them: too long forms, halves of
-// UTF-16 pairs, numbers above U+10FFFF (RFC 3629, section 4).
+// The first and the last characters of each length, and invalid neighbors: overlong forms, surrogates of
+// UTF-16, numbers above U+10FFFF (RFC 3629, section 4).
 void the_bounds_are_those_of_unicode(void**) {
   for (const char* good : {"\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
                            "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
@@ -55,10 +55,10 @@ void every_cut_is_mended(void**) {
 void other_bytes_stay(void**) {
   assert_int_equal(utf8_whole("\x80\x80\x80\x80"), 4);
   assert_int_equal(utf8_whole("a\x80"), 2);
-  assert_int_equal(utf8_whole("a\xff"), 1);  // would begin a character
+  assert_int_equal(utf8_whole("a\xff"), 1);  // the last byte would begin another character
 }
 
-// A text of `most` bytes or a little less, of which only the last character may be missing.
+// Checks a cut text of at most `most` bytes. Only the last character may be missing.
 void check_cut(std::string_view text, size_t most) {
   assert_true(is_utf8(text));
   assert_true(text.size() <= most && text.size() + kLongest > most);

@@ -1,4 +1,4 @@
-// Hosts as threads of this process, over loopback and a real Gloo.
+// Hosts that are threads of this process, connected over loopback by a real Gloo.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ inline std::shared_ptr<Transport> loopback_transport() {
   return std::make_shared<Transport>(library, "127.0.0.1");
 }
 
-// Some hosts with a wire between them.
+// Several hosts, connected to each other.
 class Hosts {
  public:
   explicit Hosts(int32_t count, std::shared_ptr<Transport> transport = loopback_transport())
@@ -30,7 +30,7 @@ class Hosts {
     each([this](TransportGroup& wire) { wire.connect(store_, "wire", soon()); });
   }
 
-  // Runs the body on all hosts at once and gives what each one threw, by host.
+  // Runs the body on all hosts at the same time. Returns the error of each host, in the order of hosts.
   std::vector<Outcome> outcomes(const std::function<void(TransportGroup&)>& body) {
     std::vector<Outcome> outcomes(wires_.size());
     std::vector<std::thread> threads;
@@ -40,7 +40,7 @@ class Hosts {
     return outcomes;
   }
 
-  // All must succeed.
+  // Runs the body on all hosts. All must succeed.
   void each(const std::function<void(TransportGroup&)>& body) {
     for (const Outcome& outcome : outcomes(body)) {
       if (outcome.code != DSC_OK) print_error("%s: %s\n", result_name(outcome.code), outcome.text.c_str());

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Puts the parts of a page together as C++: embed.py PAGE.html OUT.cpp SUBCOMMAND
+"""Assembles a page and writes it as C++: embed.py PAGE.html OUT.cpp SUBCOMMAND
 
-`{{include FILE}}` is replaced by a file beside the page; the page is cut at `{{data}}`, where what it shows goes.
-dscctl/SUBCOMMAND/page.hpp declares both halves, in namespace dscctl::SUBCOMMAND.
+`{{include FILE}}` is replaced by a file in the page's folder. The page is split at `{{data}}`, where the program
+inserts its data. dscctl/SUBCOMMAND/page.hpp declares both halves, in namespace dscctl::SUBCOMMAND.
 """
 
 import pathlib

@@ -7,7 +7,7 @@
 namespace tools {
 namespace {
 
-// Letters to insert, drop or exchange to make one word of the other.
+// Returns how many letters must be inserted, deleted or replaced to change one word into the other.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

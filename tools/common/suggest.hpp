@@ -1,4 +1,4 @@
-// What to say about a word of the command line that nobody knows.
+// Explains unknown words of the command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,14 +7,14 @@
 
 namespace tools {
 
-// "; did you mean 'merge'?", or nothing when no known word is near.
+// Returns text such as "; did you mean 'merge'?", or an empty text if no known word is similar.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
-// Subcommands, and long options with their dashes.
+// Returns subcommands, and long options with their dashes.
 std::vector<std::string> known_words(const CLI::App& app);
 
-// "there is no 'marge'; did you mean 'merge'?", or the parser's own words when no unknown word was left over;
-// and on a second line whose help to ask.
+// Returns text such as "there is no 'marge'; did you mean 'merge'?", or the parser's own message if there was
+// no unknown word. A second line says which command shows the help.
 std::string explain(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace tools

@@ -8,7 +8,7 @@
 namespace tools {
 namespace {
 
-// The limit holds for what is not a regular file, because its end is not known before it is read.
+// The limit applies to inputs that are not regular files, because their size is unknown before they are read.
 constexpr size_t kMostBytes = size_t{256} << 20;
 
 std::string text_of(std::istream& stream, size_t most) {

@@ -21,7 +21,7 @@ std::string lowered(std::string text) {
   return text;
 }
 
-// Of "", "b", "kb", "kib", "k" and so on.
+// Returns the factor of a unit such as "", "b", "kb", "kib" or "k".
 std::optional<double> factor_of(const std::string& unit) {
   constexpr std::string_view kPrefixes = " kmgt";
   if (unit.empty() || unit == "b") return 1;
@@ -33,7 +33,7 @@ std::optional<double> factor_of(const std::string& unit) {
   return {};
 }
 
-// The number that a text begins with; what follows it goes to `rest`.
+// Returns the number at the start of a text, and writes the text after it to `rest`.
 std::optional<double> leading_number(const std::string& text, std::string& rest) {
   if (text.empty() || (std::isdigit(static_cast<unsigned char>(text[0])) == 0 && text[0] != '.')) return {};
   double value = 0;
@@ -73,13 +73,13 @@ std::optional<double> parse_bytes(const std::string& text) {
   return *value * *factor;
 }
 
-// A unit without B or b could be either.
+// A unit without "B" or "b" could mean bytes or bits, so it is refused.
 std::optional<double> parse_rate(const std::string& text) {
   constexpr double kBitsOfByte = 8;
   if (!lowered(text).ends_with("/s")) return {};
   std::string amount = text.substr(0, text.size() - 2);
   const bool is_word = lowered(amount).ends_with("bit");
-  if (is_word) amount.resize(amount.size() - 2);  // "Gb"
+  if (is_word) amount.resize(amount.size() - 2);  // "Gbit" becomes "Gb"
   if (!lowered(amount).ends_with("b")) return parse_number(amount);
   const auto bytes = parse_bytes(amount);
   if (!bytes || (!is_word && amount.ends_with("B"))) return bytes;

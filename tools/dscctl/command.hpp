@@ -1,11 +1,11 @@
-// What a subcommand of dscctl is to main().
+// The interface of dscctl's subcommands for main().
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace dscctl {
 
-// Its options, and what they came to.
+// A subcommand: its options and their values.
 class Command {
  public:
   virtual ~Command() = default;
@@ -13,7 +13,7 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   bool chosen() const { return app_.parsed(); }
-  virtual int run() const = 0;  // the exit code
+  virtual int run() const = 0;  // returns the exit code
 
  protected:
   explicit Command(CLI::App& app) : app_(app) {}

@@ -43,7 +43,7 @@ bool has_feature(const std::string& name) {
   return dsc_feature(name.c_str(), &available) == DSC_OK && available == 1;
 }
 
-// Every engine and library is a feature.
+// Every engine and every library is a feature of the library.
 Json feature_info(const Json& engines) {
   Json info;
   for (const auto& [name, engine] : engines.items()) info[name] = has_feature(name);
@@ -141,7 +141,7 @@ std::string format_list(const Json& words) {
   return text;
 }
 
-// "/path/libnccl.so.2 (2.28.9; split mem_alloc; warning: ...)"
+// Returns text such as "/path/libnccl.so.2 (2.28.9; split mem_alloc; warning: ...)".
 std::string format_found(const Json& engine) {
   std::string text = engine["path"].get<std::string>() + " (" + engine["version"].get<std::string>();
   if (engine.contains("devices")) text += "; devices: " + engine["devices"].dump();

@@ -1,4 +1,4 @@
-// What the library is, what it can use, and what this host offers.
+// Reports the library's version and features, what it finds on this host, and what the host offers.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@ using Json = nlohmann::ordered_json;
 
 Json collect_info();
 
-// The same facts for people, one per line.
+// Returns the same facts as text, one per line.
 std::string format_info(const Json& info);
 
 }  // namespace dscctl

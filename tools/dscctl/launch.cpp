@@ -10,7 +10,7 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
 }
 
-// Of the source that counts; Json's null without one.
+// Returns the variables of the chosen source; JSON's null if no source was chosen.
 Json chosen_variables(const Json& sources) {
   for (const Json& source : sources)
     if (source["state"] == "chosen") return source["variables"];
@@ -23,14 +23,14 @@ std::string format_source(const Json& source, const Json& chosen) {
                      (source["why"].is_null() ? "" : source["why"].get<std::string>());
   text.erase(text.find_last_not_of(' ') + 1);
   text += "\n";
-  if (state == "absent") return text;  // what it has in common with others stands there
+  if (state == "absent") return text;  // variables that it shares with other sources are shown there
   std::string missing;
   for (const auto& [name, value] : source["variables"].items()) {
     if (value.is_string() && (state == "chosen" || !chosen.contains(name)))
       text += "      " + name + " = " + value.get<std::string>() + "\n";
     if (value.is_null()) missing += (missing.empty() ? "" : ", ") + name;
   }
-  // Nobody wants to read what a launcher that is not there did not set.
+  // For a launcher that was not used, the variables that are not set are not interesting.
   if (!missing.empty() && state == "chosen") text += "      not set: " + missing + "\n";
   return text;
 }

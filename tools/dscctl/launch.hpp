@@ -1,4 +1,4 @@
-// What start-up finds in this environment, and what it would do.
+// Reports what start-up finds in this environment, and what dsc_init() would do.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,8 @@ using Json = nlohmann::ordered_json;
 
 Json collect_launch();
 
-// The same for people: one line per source and per variable that is set, then what init would do.
+// Returns the same as text: one line per source and per variable that is set, and then what dsc_init() would
+// do.
 std::string format_launch(const Json& launch);
 
 }  // namespace dscctl

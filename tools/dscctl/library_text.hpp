@@ -1,4 +1,4 @@
-// Texts of the library, of whatever length.
+// Reads texts of any length from the library.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 namespace dscctl {
 
-// What give(text, capacity, &bytes) gives.
+// Returns the text that give(text, capacity, &bytes) writes.
 template <typename Give>
 std::string library_text(const Give& give) {
   std::string text;
@@ -16,7 +16,7 @@ std::string library_text(const Give& give) {
     text.resize(bytes);
     if (give(text.data(), text.size(), &bytes) != DSC_OK) throw std::runtime_error(dsc_last_error_message());
     if (bytes <= text.size()) {
-      text.resize(bytes - 1);  // without the zero at its end
+      text.resize(bytes - 1);  // without the terminating zero
       return text;
     }
   }

@@ -1,4 +1,4 @@
-// dscctl: looks into libdsc from the command line.
+// dscctl: inspects libdsc from the command line.
 #include <CLI/CLI.hpp>
 #include <iostream>
 

@@ -85,7 +85,7 @@ NetworkFile network_in(const std::string& text) {
   try {
     json = NetworkJson::parse(text);
   } catch (const NetworkJson::parse_error& error) {
-    const std::string words = error.what();  // "[...] parse error at line 1, column 5: ..."
+    const std::string words = error.what();  // such as "[...] parse error at line 1, column 5: ..."
     const size_t line = words.find("line ");
     throw std::invalid_argument(line == std::string::npos ? words : words.substr(line));
   }

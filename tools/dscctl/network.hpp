@@ -1,4 +1,5 @@
-// What messages and all-reduces cost here: written by `dscctl bench`, read by `dscctl schedule` and `plan`.
+// The costs of messages and all-reduces: written by `dscctl bench`, read by `dscctl schedule` and `dscctl
+// plan`.
 #pragma once
 
 #include <string>
@@ -8,29 +9,29 @@
 
 namespace dscctl {
 
-// time = latency + bytes / bandwidth, with so many ranks.
+// time = latency + bytes / bandwidth, with this number of ranks.
 struct NetworkLine {
   int ranks = 0;
   double latency_us = 0;
   double bytes_per_us = 0;   // 0: unlimited
-  double largest_error = 0;  // of the fit, relative
+  double largest_error = 0;  // relative error of the fit
   std::vector<bench::Measured> measured;
 };
 
 struct NetworkFile {
-  std::vector<NetworkLine> messages;     // between two neighbours
-  std::vector<NetworkLine> all_reduces;  // bytes are those of a rank's buffer
+  std::vector<NetworkLine> messages;     // between two neighboring ranks
+  std::vector<NetworkLine> all_reduces;  // `bytes` is the size of one rank's buffer
 };
 
 NetworkLine line_of(int ranks, const std::vector<bench::Measured>& measured);
 
-// Measured with a number of ranks nearest to this one, by their ratio; of two the larger. There is one or
-// more.
+// Returns the line whose number of ranks is nearest to `ranks` by their ratio; the larger of two equally near
+// ones. `lines` must not be empty.
 const NetworkLine& nearest(const std::vector<NetworkLine>& lines, int ranks);
 
 std::string network_text(const NetworkFile& network);
 void write_network(const NetworkFile& network, const std::string& path);
-// Both throw std::invalid_argument with the file and what is wrong.
+// Throws std::invalid_argument with the file's name and the error.
 NetworkFile read_network(const std::string& path);
 
 }  // namespace dscctl

@@ -17,8 +17,8 @@
 namespace dscrun {
 namespace {
 
-// The parent is the second field behind the name, which ends with the last ')' and may itself contain any
-// byte.
+// Returns the parent of a process. It is the second field after the name. The name ends with the last ')' and
+// may contain any byte.
 pid_t parent_of(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
@@ -43,7 +43,7 @@ std::vector<pid_t> list_children() {
   return children;
 }
 
-// Reaps what has ended; false if no child is left.
+// Reaps processes that have ended. Returns false if no child remains.
 bool reap_some() {
   pid_t pid = 0;
   do pid = waitpid(-1, nullptr, WNOHANG);
@@ -71,7 +71,7 @@ std::string describe_end(int wait_status) {
   if (WIFEXITED(wait_status)) return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
-  // Such as of a parameter that was used while it was released.
+  // For example, the program may have used a sharded parameter that was released.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
   const std::string advice =
       may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";

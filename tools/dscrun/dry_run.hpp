@@ -1,4 +1,4 @@
-// What would be started where.
+// Prints what dscrun would start on which host.
 #pragma once
 
 #include <string>

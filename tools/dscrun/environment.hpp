@@ -1,4 +1,4 @@
-// Environments of processes to start: lists of NAME=VALUE.
+// Environments of processes that dscrun starts, as lists of NAME=VALUE.
 #pragma once
 
 #include <initializer_list>
@@ -10,13 +10,13 @@ namespace dscrun {
 
 std::vector<std::string> own_environment();
 
-// In the place of the variable that has this name, if there is one.
+// Replaces the variable that has this name; adds it if there is none.
 void set_variable(std::vector<std::string>& environment, const std::string& assignment);
 
-// Those that start with one of these texts: "NAME=" or the begin of names.
+// Removes variables that start with one of these texts: "NAME=", or the beginning of a name.
 void drop_variables(std::vector<std::string>& environment, std::initializer_list<std::string_view> starts);
 
-// Sorted, each once: what may be shown, for values may be secrets.
+// Returns the names, sorted and each once. Only names may be shown, because values may be secrets.
 std::vector<std::string> variable_names(const std::vector<std::string>& environment);
 
 }  // namespace dscrun

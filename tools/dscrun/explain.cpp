@@ -32,7 +32,7 @@ std::string list_hosts(const Plan& plan, bool with_slots) {
   return plan.nodes.front().host.empty() ? "" : text;
 }
 
-// Where the ranks meet; on one host only the port matters.
+// Returns the address at which the ranks meet. On one host only the port matters.
 Words meeting_variables(const Plan& plan) {
   return {"MASTER_ADDR=" + plan.master_addr, "MASTER_PORT=" + std::to_string(plan.port)};
 }
@@ -70,7 +70,7 @@ std::string srun_command(const Options& options, const Plan& plan) {
   return shell_join(words);
 }
 
-// torchrun runs Python files and modules by itself, anything else with --no_python.
+// torchrun starts Python files and modules with Python, and anything else only with --no_python.
 Words torchrun_program(const Words& command) {
   const std::string_view program = std::string_view(command.front()).substr(command.front().rfind('/') + 1);
   const bool python = program == "python" || program == "python3";
@@ -103,7 +103,7 @@ std::string torchrun_commands(const Options& options, const Plan& plan) {
   return text;
 }
 
-// What an option asks for and a launcher cannot do; null where it can.
+// An option of dscrun, and for each launcher what it lacks; null if it lacks nothing.
 struct Gap {
   bool wanted;
   const char* option;
@@ -143,7 +143,8 @@ std::string lacks(const std::vector<Gap>& gaps, const char* Gap::*launcher) {
   return text;
 }
 
-// All three take the variables from where they are started; on a command line everybody would see the values.
+// All three launchers take the variables from their own environment. On a command line, other users could
+// read the values.
 std::string needed_variables(const Options& options) {
   std::string text;
   for (const std::string& name : variable_names(options.extra_env)) text += " " + name;

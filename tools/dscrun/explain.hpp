@@ -1,4 +1,4 @@
-// The commands of other launchers that do what the arguments of dscrun ask for.
+// Shows the commands of other launchers that correspond to the arguments of dscrun.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace dscrun {
 
-// Lines for a shell: a command of mpirun, of srun and of torchrun, and comments that say what each lacks.
+// Returns lines for a shell: commands of mpirun, srun and torchrun, and comments with what each command
+// lacks.
 std::string explain(const Options& options, const Plan& plan);
 
 }  // namespace dscrun

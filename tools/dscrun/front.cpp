@@ -34,7 +34,7 @@ bool is_ignored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// What the user had ignored (nohup, shell background) stays ignored.
+// Signals that the user has ignored (nohup, shell background) stay ignored.
 sigset_t block_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -42,18 +42,20 @@ sigset_t block_signals() {
   for (const int number : kForwarded) {
     if (!is_ignored(number)) sigaddset(&set, number);
   }
-  signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would reap our children
+  signal(SIGCHLD, SIG_DFL);  // with an inherited SIG_IGN, the kernel would reap the children
   sigprocmask(SIG_SETMASK, &set, nullptr);
   return set;
 }
 
-// The group rank 0 joins so that it can read from the terminal, or 0 if there is no terminal to read from.
+// Returns the process group that rank 0 joins so that it can read from the terminal. Returns 0 if it cannot
+// read from a terminal.
 pid_t terminal_group() {
   const bool in_foreground = isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
   return in_foreground ? getpgrp() : 0;
 }
 
-// False if somebody asks for the end of the job, or is gone who could.
+// Returns false if a signal asks for the end of the job, or if the front process, which passes signals on, is
+// gone.
 bool wait_until(Supervisor::Clock::time_point time, int control) {
   constexpr std::array kEnding = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
   for (;;) {
@@ -69,7 +71,8 @@ bool wait_until(Supervisor::Clock::time_point time, int control) {
   }
 }
 
-// What can no longer be seen has ended before the job starts again. False if it shall not.
+// Waits until ranks behind a lost connection have surely ended, before the job is started again. Returns
+// false if it must not be started again.
 bool outlive_the_lost(const Outcome& outcome, Supervisor::Clock::time_point time_limit, int control) {
   const auto left = std::chrono::ceil<std::chrono::seconds>(outcome.lost_end - Supervisor::Clock::now());
   if (left.count() <= 0) return true;
@@ -83,7 +86,7 @@ bool outlive_the_lost(const Outcome& outcome, Supervisor::Clock::time_point time
   return wait_until(outcome.lost_end, control);
 }
 
-// Starts the job, and again after a failure as often as the user allows.
+// Starts the job. After a failure, starts it again as often as the user allows.
 int run_job(const Options& options, const WorkOfStart& work_of_start, int control, pid_t front_group) {
   auto time_limit = Supervisor::Clock::time_point::max();
   if (options.timeout) time_limit = Supervisor::Clock::now() + *options.timeout;
@@ -100,9 +103,9 @@ int run_keeper(const Options& options, const WorkOfStart& work_of_start, const U
                pid_t front_group) try {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  prctl(PR_SET_NAME, "dsckeeper");  // killall dscrun means the front process
-  signal(SIGPIPE, SIG_IGN);         // a reader that goes away is seen by write()
-  signal(SIGTTOU, SIG_IGN);         // we write to the terminal from the background
+  prctl(PR_SET_NAME, "dsckeeper");  // so that `killall dscrun` kills only the front process
+  signal(SIGPIPE, SIG_IGN);         // write() reports that a reader is gone
+  signal(SIGTTOU, SIG_IGN);         // this process writes to the terminal from the background
   return run_job(options, work_of_start, control.get(), front_group);
 } catch (const std::exception& error) {
   std::cerr << "dscrun: " << error.what() << "\n";
@@ -111,13 +114,13 @@ int run_keeper(const Options& options, const WorkOfStart& work_of_start, const U
 
 void pass_on(const siginfo_t& info, int control) {
   const ControlMessage message = {info.si_signo, info.si_code == SI_KERNEL};
-  // The pipe holds hundreds of messages; when a keeper that does not read has filled it, one more changes
-  // nothing.
+  // The pipe holds hundreds of messages. If a keeper that does not read has filled it, losing one more
+  // message changes nothing.
   if (write(control, &message, sizeof message) < 0) return;
   if (info.si_signo == SIGTSTP) raise(SIGSTOP);
 }
 
-// True when the keeper has ended.
+// Returns true if the keeper has ended.
 bool reap(pid_t keeper, int& wait_status) {
   int status = 0;
   pid_t pid = 0;

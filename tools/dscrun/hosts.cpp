@@ -34,10 +34,10 @@ std::optional<int> parse_number(std::string_view text) {
 
 std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
 
-// A name must not be taken for an option by the command that reaches the host.
+// Parses one host. Its name must not look like an option to the command that connects to the host.
 Host parse_line(std::string_view line) {
-  // DeepSpeed reads "slots=2x", "slots=2 extra=1" and "slots=0" as 2, 2 and 0; here they are errors, because
-  // a line that is not understood must not be half obeyed.
+  // DeepSpeed reads "slots=2x", "slots=2 extra=1" and "slots=0" as 2, 2 and 0. Here they are errors, because
+  // a line must not be followed only in part.
   constexpr std::string_view kSlots = "slots=";
   const std::string_view name = line.substr(0, line.find_first_of(kBlanks));
   const std::string_view rest = strip(line.substr(name.size()));
@@ -58,7 +58,7 @@ Host& find_host(std::vector<Host>& hosts, std::string_view name) {
   throw HostError("unknown host " + in_quotes(name) + ", expected one of: " + known);
 }
 
-// The slots that are named behind the colon, each checked against the host's.
+// Parses the slots after the colon. Each of them must exist on the host.
 std::vector<int> parse_slots(const Host& host, std::string_view text) {
   std::vector<int> slots;
   for (const std::string_view part : split(text, ',')) {
@@ -73,7 +73,7 @@ std::vector<int> parse_slots(const Host& host, std::string_view text) {
   return slots;
 }
 
-// The last word about a host counts.
+// If a host is named several times, the last one counts.
 void include_part(const Host& known, Host& chosen, std::string_view slots, bool whole) {
   chosen.slots = whole ? known.slots : parse_slots(known, slots);
   chosen.selected = !whole;

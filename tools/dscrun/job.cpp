@@ -26,7 +26,7 @@ std::string version() {
          std::to_string(DSC_VERSION_PATCH);
 }
 
-// One list of the fields, for both directions.
+// Visits all fields, so that encoding and decoding use the same list.
 template <typename Job, typename Visitor>
 void visit(Job& job, Visitor&& field) {
   field(job.node_rank), field(job.node_count), field(job.first_rank), field(job.ranks);
@@ -36,7 +36,7 @@ void visit(Job& job, Visitor&& field) {
   field(job.environment), field(job.command);
 }
 
-// "LENGTH:BYTES" for every text; lists have their size in front.
+// Writes every text as "LENGTH:BYTES", and every list with its size first.
 struct Writer {
   std::string text;
   void operator()(const std::string& value) { text += std::to_string(value.size()) + ":" + value; }
@@ -73,7 +73,7 @@ struct Reader {
   }
 };
 
-// Not one byte more than asked for: what follows is for somebody else.
+// Reads exactly this number of bytes, because the bytes after them are for another reader.
 std::string read_exactly(int fd, size_t size) {
   std::string data(size, '\0');
   for (size_t got = 0; got < size;) {
@@ -98,7 +98,7 @@ int whole_ms(Millis time) { return static_cast<int>(std::min<int64_t>(time.count
 
 bool travels(std::string_view entry) {
   constexpr std::array<std::string_view, 3> kStarts = {"DSC_", "NCCL_", "PYTHONPATH="};
-  // Of this host alone, of this process alone, or sent apart.
+  // These variables apply only to this host or this process, or are sent separately.
   constexpr std::array<std::string_view, 4> kStays = {"DSC_HOST_ID=", "DSC_TOKEN",
                                                       "DSC_JOB_ID=", "DSC_RESTART_COUNT="};
   bool result = false;
@@ -136,7 +136,7 @@ NodeJob make_job(const Options& options, const Plan& plan, size_t node, int rest
               .devices = own.devices,
               .environment = {},
               .command = options.command};
-  // A rank of an earlier start must find nobody under its name.
+  // A restart gets another job id, so that a rank of an earlier start cannot find the new ranks.
   if (restart_count > 0) job.job_id += "." + std::to_string(restart_count);
   if (!own.is_here && plan.way == Way::kSsh) {
     std::array<char, 4096> directory{};

@@ -1,4 +1,4 @@
-// What the ranks of one host need to know, and how it travels to the dscrun there.
+// The data that the ranks of one host need, and how it is sent to the dscrun on that host.
 #pragma once
 
 #include <optional>
@@ -20,20 +20,20 @@ struct NodeJob {
   int restart_count = 0;
   int grace_ms = 0;
   int lost_after_ms = 0;
-  bool foreign = false;  // another launcher started this dscrun: the ranks must not take its word for theirs
+  bool foreign = false;  // another launcher started this dscrun, so its variables must not apply to the ranks
   std::string master_addr, job_id, token, directory;
-  std::string devices;                   // for CUDA_VISIBLE_DEVICES; empty: as it is
-  std::vector<std::string> environment;  // NAME=VALUE, added to what is there
+  std::string devices;                   // for CUDA_VISIBLE_DEVICES; empty: unchanged
+  std::vector<std::string> environment;  // NAME=VALUE, added to the environment
   std::vector<std::string> command;
 };
 
 NodeJob make_job(const Options& options, const Plan& plan, size_t node, int restart_count,
                  const std::string& token);
 
-// Variables of this process that also hold on other hosts, as NAME=VALUE.
+// Returns variables of this process that other hosts should also have, as NAME=VALUE.
 std::vector<std::string> forwarded_environment();
 
-// A first line with dscrun's version and the number of bytes that follow.
+// The first line contains dscrun's version and the number of bytes that follow.
 std::string encode_job(const NodeJob& job);
 
 // Reads exactly one job. Throws std::runtime_error.

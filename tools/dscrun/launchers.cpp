@@ -34,7 +34,7 @@ std::string seconds(Millis time) {
   return text;
 }
 
-// The words that make a dscrun the one of its host.
+// Returns the arguments with which a dscrun runs the ranks of its own host.
 Words node_words(const Options& options, const Plan& plan, int restart_count) {
   Words counts;
   for (const Node& node : plan.nodes) counts.push_back(std::to_string(node.ranks));
@@ -63,7 +63,7 @@ Words node_words(const Options& options, const Plan& plan, int restart_count) {
   return words;
 }
 
-// MPICH's mpirun takes other words than Open MPI's.
+// True for MPICH's mpirun, whose options differ from those of Open MPI.
 bool is_hydra() {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("mpirun --version 2>/dev/null", "re"), pclose);
   std::array<char, 4096> text{};
@@ -78,7 +78,7 @@ Words node_mpirun(const Options& options, const Plan& plan) {
     if (!hosts.empty()) append(words, {"-hosts", hosts});
     return words;
   }
-  // Bound to a core, a dscrun would bind all its ranks to it.
+  // If a dscrun were bound to a core, all its ranks would be bound to that core.
   Words words = {"mpirun", "-np", count, "--bind-to", "none"};
   append(words, hosts.empty() ? Words{"--map-by", "ppr:1:node"} : Words{"--host", hosts});
   append(words, {"-x", "DSC_TOKEN"});

@@ -1,4 +1,4 @@
-// Other launchers as a means to start one dscrun on every host.
+// Uses other launchers to start one dscrun on every host.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace dscrun {
 
-// mpirun or srun with arguments that start a dscrun on every host.
+// Returns the command of mpirun or srun that starts a dscrun on every host.
 std::vector<std::string> node_launcher(const Options& options, const Plan& plan, int restart_count);
 
-// Names of the variables that ranks on other hosts get from here; values may be secrets.
+// Returns names of variables that ranks on other hosts get from this process. Values are left out, because
+// they may be secrets.
 std::vector<std::string> exported_names(const Options& options);
 
 }  // namespace dscrun

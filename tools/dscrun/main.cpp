@@ -19,14 +19,14 @@
 namespace dscrun {
 namespace {
 
-// Pipes must not land on the numbers of the standard streams, should one have been closed.
+// Opens standard streams that are closed. Otherwise a pipe could get one of their numbers.
 void open_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) _exit(kOwnFailure);
   }
 }
 
-// The part of one host, for another dscrun, which decides everything.
+// Runs the ranks of one host for another dscrun, which makes all decisions.
 int run_as_node(Options options) {
   if (isatty(STDIN_FILENO) == 1) throw std::runtime_error("--as-node is used by dscrun only");
   const NodeJob job = read_job(STDIN_FILENO);
@@ -42,7 +42,8 @@ int run_as_node(Options options) {
   });
 }
 
-// Nobody can hand a secret from node to node where each is started by itself.
+// Returns the token of the job. If each node is started by hand, no dscrun can pass a new token to the
+// others.
 std::string choose_token(const Plan& plan) {
   const auto given = given_token();
   if (given) return *given;

@@ -78,7 +78,7 @@ CLI::Validator assignment() {
 
 Millis to_millis(double seconds) { return std::chrono::ceil<Millis>(std::chrono::duration<double>(seconds)); }
 
-// --port, then MASTER_PORT, then the default; the variable is checked like the option.
+// Uses --port, then MASTER_PORT, then the default. The variable is checked like the option.
 int choose_port(const CLI::App& app, int port) {
   const char* variable = std::getenv("MASTER_PORT");
   if (app.count("--port") != 0 || variable == nullptr || *variable == '\0') return port;
@@ -89,7 +89,7 @@ int choose_port(const CLI::App& app, int port) {
   return port;
 }
 
-// "4", or one number per host: "4,4,2". mpirun's -np arrives here as -n with the value "p".
+// Accepts "4", or one number per host such as "4,4,2". mpirun's -np arrives here as -n with the value "p".
 CLI::Validator rank_counts() {
   auto check = [](const std::string& text) -> std::string {
     if (text.starts_with('p')) return "unknown option '-n" + text + "'; did you mean '-n'?";
@@ -121,7 +121,7 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
   return CLI::Validator(check, "", tools::validator_name(words));
 }
 
-// A set variable, or NAME=VALUE.
+// Accepts the name of a variable that is set, or NAME=VALUE.
 CLI::Validator exported() {
   auto check = [](const std::string& text) -> std::string {
     const bool assigned = text.find('=') != std::string::npos;
@@ -144,7 +144,7 @@ CLI::Validator shell_words() {
   return CLI::Validator(check, "");
 }
 
-// Settings in the shape in which the command line gives them.
+// Settings in the form in which they are on the command line.
 struct CommandLine {
   std::string ranks;
   std::vector<std::string> exports;
@@ -247,7 +247,8 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
   app.add_flag("--dry-run", options.dry_run, "Prints as JSON which rank would run where, and starts nothing");
 }
 
-// The option of dscrun for a word that it does not know, as a question; empty if nothing is near.
+// Returns a question with the option of dscrun that is similar to an unknown word; an empty text if no option
+// is similar.
 std::string suggest_option(const CLI::App& app, const std::string& word) {
   constexpr std::array<std::string_view, 9> kRankCounts = {
       "-N",       "--np",       "--nproc",    "--nprocs", "--nproc-per-node", "--procs-per-node",
@@ -259,12 +260,12 @@ std::string suggest_option(const CLI::App& app, const std::string& word) {
   return tools::did_you_mean(name, tools::known_words(app));
 }
 
-// Everything behind the first "--" belongs to the command, untouched; without one it starts at the first
-// word.
+// All words after the first "--" belong to the command, unchanged. Without "--", the command starts at the
+// first word that is not an option.
 void parse_words(CLI::App& app, const std::vector<std::string>& words, Options& options) {
   const auto separator = std::find(words.begin(), words.end(), "--");
   std::vector<std::string> own(words.begin(), separator);
-  std::reverse(own.begin(), own.end());  // CLI11 takes them from the back
+  std::reverse(own.begin(), own.end());  // CLI11 takes the words from the end of the list
   app.parse(own);
 
   options.command = app.remaining();

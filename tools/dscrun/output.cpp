@@ -20,7 +20,8 @@ constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr size_t kMaxPrefixBytes = 16;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxQueueBytes = 1 << 20;
-constexpr int kDrainReads = 32;  // a pipe holds at most 1 MiB, but a stranger may go on writing to it
+// Enough to empty a pipe; limited, because an unrelated process may keep writing.
+constexpr int kDrainReads = 32;
 
 bool wants_color(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
@@ -60,9 +61,9 @@ void Sink::push(std::string_view text) {
 
 bool Sink::full() const { return queue_.size() - sent_ >= kMaxQueueBytes; }
 
-// A descriptor that poll() calls writable takes PIPE_BUF bytes without blocking; it is never made
-// non-blocking itself, since others share it. Whole lines where they fit, so that other writers' lines do not
-// fall into ours.
+// Returns how many bytes to write next. A descriptor that poll() reports as writable takes PIPE_BUF bytes
+// without blocking. It is not made non-blocking, because other processes share it. Whole lines are written if
+// they fit, so that lines of other writers do not mix with them.
 size_t Sink::next_bytes() const {
   const size_t left = queue_.size() - sent_;
   if (regular_file_ || left <= PIPE_BUF) return left;
@@ -123,7 +124,8 @@ void Stream::finish() {
   if (!line_.empty()) emit_line();
 }
 
-// Two descriptors of one file share a queue, or lines of both would cut into each other.
+// If both descriptors refer to the same file they share a queue. Otherwise lines of one could be cut by lines
+// of the other.
 Output::Output(bool prefix, bool raw, bool color) : prefix_(prefix), raw_(raw) {
   sinks_.push_back(std::make_unique<Sink>(STDOUT_FILENO, color));
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))
@@ -182,7 +184,8 @@ void Output::say(const std::string& text) { sinks_.back()->push("dscrun: " + tex
 
 void Output::report(const std::string& line) { sinks_.front()->push(line + "\n"); }
 
-// A full sink is not read for: its ranks wait in write(), as they would in front of the slow reader itself.
+// While a sink is full, the streams that write to it are not read. Their ranks then wait in write(), as they
+// would if they wrote to the slow reader directly.
 void Output::append_polls(std::vector<pollfd>& polls) const {
   for (const auto& stream : streams_) {
     if (!stream->sink().full()) polls.push_back({stream->fd(), POLLIN, 0});

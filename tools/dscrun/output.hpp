@@ -1,4 +1,4 @@
-// Brings the ranks' output together: whole lines, each with its rank in front, never waiting for a slow
+// Merges the output of all ranks: whole lines, each with its rank as a prefix. It never waits for a slow
 // reader.
 #pragma once
 
@@ -14,13 +14,13 @@
 
 namespace dscrun {
 
-// One of dscrun's own outputs: a bounded queue in front of a descriptor that may be slow.
+// An output of dscrun itself: a bounded queue for a descriptor that may be slow.
 class Sink {
  public:
   Sink(int fd, bool color);
 
   void push(std::string_view text);
-  int write_some();  // 0, or the errno of a failure after which the sink takes nothing more
+  int write_some();  // returns 0, or the errno of a failure after which the sink accepts nothing more
   void discard() { queue_.clear(), sent_ = 0; }
 
   int fd() const { return fd_; }
@@ -40,15 +40,15 @@ class Sink {
   size_t sent_ = 0;
 };
 
-// Somebody's standard output or error: cuts what comes into lines.
+// The standard output or error of a process. It is split into lines.
 class Stream {
  public:
   using OnLine = std::function<void(Sink& sink, std::string_view line)>;
 
-  // Without `on_line` the bytes pass unchanged. Longer lines come in pieces.
+  // Without `on_line`, bytes pass unchanged. Longer lines are passed on in pieces.
   Stream(UniqueFd source, Sink& sink, size_t max_line_bytes, OnLine on_line);
 
-  // Reads once; false at the end of the stream or when nobody reads the sink any more.
+  // Reads once. Returns false at the end of the stream, or if the sink's reader is gone.
   bool read_some();
   void finish();  // passes on a last line without its newline
 
@@ -72,20 +72,20 @@ class Output {
   Output(bool prefix, bool raw, bool color);
 
   void add_rank(int rank, UniqueFd out, UniqueFd err);
-  void add_plain(UniqueFd out, UniqueFd err);  // of a launcher, whose lines are complete
+  void add_plain(UniqueFd out, UniqueFd err);  // for a launcher, whose lines need no prefix
 
-  // What the dscrun of another host sends: lines of its ranks, lines of its own, and events, which start
-  // with '@' and are not printed.
+  // Adds the dscrun of another host. It sends lines of its ranks, its own lines, and events, which start with
+  // '@' and are not printed.
   using OnEvent = std::function<void(std::string_view event)>;
   void add_remote(const std::string& host, UniqueFd out, UniqueFd err, const OnEvent& on_event);
 
-  void say(const std::string& text);     // a line of dscrun itself, to standard error
-  void report(const std::string& line);  // one that another dscrun reads, to standard output
+  void say(const std::string& text);     // prints a line of dscrun itself to standard error
+  void report(const std::string& line);  // prints a line for another dscrun to standard output
 
   void append_polls(std::vector<pollfd>& polls) const;
   void handle(const pollfd* polls, size_t count);
-  void drain_now(int fd);  // takes what this pipe holds now
-  void drain();            // takes what the pipes still hold, without waiting, and closes them
+  void drain_now(int fd);  // reads what this pipe contains now
+  void drain();            // reads what the pipes still contain, without waiting, and closes them
   void discard();
   bool pending() const;
 

@@ -33,7 +33,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// Host files of launchers often name localhost; it means another machine on each host.
+// Host files of launchers often contain localhost, which is a different machine on each host.
 bool is_loopback(std::string_view name) {
   return name == "localhost" || name.starts_with("127.") || name == "::1";
 }
@@ -100,7 +100,7 @@ std::vector<Node> nodes_of_file(const Options& options) {
   return nodes;
 }
 
-// Cores differ between hosts, so that nobody but the user can know the world's size.
+// The number of cores differs between hosts, so only the user can know the world size.
 std::vector<Node> nodes_by_number(const Options& options) {
   if (options.ranks.empty()) throw PlanError("--nnodes: expected -n too, the number of ranks on each host");
   const auto count = static_cast<size_t>(options.nodes);
@@ -112,8 +112,8 @@ std::vector<Node> nodes_by_number(const Options& options) {
   return nodes;
 }
 
-// The deepspeed launcher without a host file: one host, localhost, whose slots the selection names. Slots are
-// numbers of devices, which dscrun does not count, so any may be named one by one.
+// Like the deepspeed launcher without a host file: there is one host, localhost, and the selection names its
+// slots. Slots are device numbers, which dscrun does not count, so any slot may be named.
 Host select_slots_here(const Options& options) {
   if (!options.ranks.empty())
     throw PlanError("-n: cannot be given together with " +
@@ -200,7 +200,7 @@ int parse_node_rank(const std::string& text, const std::string& source, size_t n
                   std::to_string(nodes) + " nodes, got '" + text + "'");
 }
 
-// Slurm numbers the hosts of a step in its own order, so the name decides where all names are known.
+// Slurm numbers the hosts of a step in its own order, so the host's name is used if all names are known.
 int find_node_rank(const Options& options, size_t nodes) {
   if (options.node_rank != "auto") return parse_node_rank(options.node_rank, "--node-rank", nodes);
   if (const std::string name = variable("SLURMD_NODENAME"); !name.empty() && !options.node_list.empty()) {
@@ -230,11 +230,11 @@ std::string choose_address(const Options& options, const Plan& plan) {
     throw PlanError("--hostfile: the first host is '" + first +
                     "', which every host takes for itself; expected a name or address that all hosts can "
                     "reach, or --master-addr");
-  return first.substr(first.find('@') + 1);  // without the user of user@host
+  return first.substr(first.find('@') + 1);  // without the user in user@host
 }
 
-// By hand all nodes must come to the same one without a word, and two jobs cannot share address and port
-// anyway.
+// If the nodes are started by hand, all must choose the same id without communication. They use the address
+// and the port, which two jobs cannot share anyway.
 std::string choose_job_id(const Options& options, const Plan& plan) {
   if (!options.job_id.empty()) return options.job_id;
   if (plan.way == Way::kByHand) return plan.master_addr + ":" + std::to_string(plan.port);

@@ -38,7 +38,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-// The usual signals start afresh; what the user had ignored (nohup, shell background) stays ignored.
+// Resets signals to their defaults. Signals that the user has ignored (nohup, shell background) stay ignored.
 void reset_signals() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction old {};
@@ -51,26 +51,26 @@ void reset_signals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Everything the child needs, made before the fork.
+// All data that the child needs. It is prepared before the fork.
 struct Launch {
   pid_t parent;
   pid_t group;
-  int in;  // -1: stays as it is
+  int in;  // -1: unchanged
   int out, err, kept, failure;
   char** argv;
   char** envp;
 };
 
-// Runs in the child; returns only if something failed, with errno set.
+// Runs in the child. It returns only after an error, with errno set.
 void enter_command(const Launch& launch) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
-  if (getppid() != launch.parent) _exit(kOwnFailure);  // the parent died before the line above could tell us
+  if (getppid() != launch.parent) _exit(kOwnFailure);  // the parent died before PR_SET_PDEATHSIG was set
   setpgid(0, launch.group);
   reset_signals();
   if (launch.in >= 0 && dup2(launch.in, STDIN_FILENO) < 0) return;
   if (dup2(launch.out, STDOUT_FILENO) < 0 || dup2(launch.err, STDERR_FILENO) < 0) return;
   if (launch.kept >= 0 && fcntl(launch.kept, F_SETFD, 0) != 0) return;
-  environ = launch.envp;  // before the search, so that --env PATH=... counts
+  environ = launch.envp;  // set before the program is searched, so that --env PATH=... has an effect
   execvp(launch.argv[0], launch.argv);
 }
 
@@ -81,8 +81,8 @@ void enter_command(const Launch& launch) {
   _exit(kNotFound);
 }
 
-// A file of the folder is no command, and a Python program that is not executable none either: torchrun and
-// deepspeed run both with Python by themselves.
+// Suggests a command for a file in the current folder or a Python program that is not executable. torchrun
+// and deepspeed run both with Python, but dscrun does not.
 std::string suggest_command(const std::string& command) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(command, ignored)) return "";
@@ -102,7 +102,7 @@ std::string suggest_command(const std::string& command) {
                    error == ENOENT ? kNotFound : kNotExecutable);
 }
 
-// The errno of a failed exec, or 0. The pipe's end is a successful one, which closes it.
+// Returns the errno of a failed exec, or 0. A successful exec closes the pipe, so its end means success.
 int read_failure(int fd) {
   int error = 0;
   ssize_t bytes = 0;
@@ -111,7 +111,7 @@ int read_failure(int fd) {
   return bytes == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
-// What the child reads, and for a pipe what we write to.
+// Makes the child's standard input; for a pipe, also the end to which this process writes.
 Pipe make_input(Input input) {
   if (input == Input::kPipe) return make_pipe();
   Pipe pipe;

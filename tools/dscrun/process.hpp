@@ -1,4 +1,4 @@
-// Starts one process whose output comes to us and which dies with us.
+// Starts a process whose output this process reads, and which dies with this process.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace dscrun {
 
-// Something could not be started; `exit_code` is what dscrun should return.
+// A process could not be started. dscrun should return `exit_code`.
 struct StartError : std::runtime_error {
   StartError(const std::string& text, int exit_code) : std::runtime_error(text), exit_code(exit_code) {}
   int exit_code;
@@ -22,10 +22,10 @@ enum class Input { kNothing, kOurs, kPipe };
 struct ProcessSpec {
   std::string name;  // for messages
   std::vector<std::string> command;
-  std::vector<std::string> environment;  // NAME=VALUE, all of it
+  std::vector<std::string> environment;  // NAME=VALUE, the complete environment
   Input input = Input::kNothing;
-  pid_t group = 0;   // to join; 0: leads its own
-  int kept_fd = -1;  // stays open in it, beside the standard streams
+  pid_t group = 0;   // group to join; 0: the process leads a new group
+  int kept_fd = -1;  // stays open in the process, in addition to the standard streams
 };
 
 struct Process {

@@ -12,7 +12,8 @@
 namespace dscrun {
 namespace {
 
-// The innermost launcher is meant: what another one left for its own child would contradict.
+// Removes variables of other launchers, because those that an outer launcher set for its child would
+// contradict this job.
 std::vector<std::string> base_environment(const NodeJob& job) {
   std::vector<std::string> environment = own_environment();
   drop_variables(environment, {"TORCHELASTIC_", "CROSS_SIZE=", "CROSS_RANK=", "LOCAL_SIZE=", "DSC_TOKEN"});
@@ -22,8 +23,8 @@ std::vector<std::string> base_environment(const NodeJob& job) {
 
 std::vector<std::string> make_environment(const NodeJob& job, int rank, int token_fd) {
   std::vector<std::string> environment = base_environment(job);
-  // LOCAL_RANK counts from 0 on every host; DeepSpeed takes the rank modulo the slots, which is another order
-  // where hosts differ.
+  // LOCAL_RANK counts from 0 on every host. DeepSpeed instead uses the rank modulo the number of slots, which
+  // differs if hosts have different numbers of slots.
   const std::array own = {"RANK=" + std::to_string(rank),
                           "WORLD_SIZE=" + std::to_string(job.world_size),
                           "LOCAL_RANK=" + std::to_string(rank - job.first_rank),

@@ -17,19 +17,19 @@ class Remote;
 struct Rank {
   int number = 0;
   std::string name;  // "rank 3"
-  // Rank 0 stays in the terminal's foreground group when it may read from the terminal, else each leads its
-  // own.
+  // Rank 0 stays in the terminal's foreground group if it may read from the terminal. All other ranks lead
+  // their own groups.
   bool in_front_group = false;
-  Process process;           // of this host
-  Remote* remote = nullptr;  // or the connection to its own
+  Process process;           // for a rank on this host
+  Remote* remote = nullptr;  // for a rank on another host: the connection to that host
   std::optional<int> wait_status;
-  std::string lost;  // why nobody saw its end
+  std::string lost;  // reason why its end was not seen; empty if it was
   std::chrono::steady_clock::duration lifetime{};
 
   bool running() const { return !wait_status; }
   bool failed() const { return wait_status && *wait_status != 0; }
   void send_signal(
-      int signal) const;  // to its whole process group if it leads one; nothing once it has ended
+      int signal) const;  // to the process group that it leads, if any; does nothing after its end
 };
 
 // Starts a rank on this host. `front_group`: the process group that rank 0 joins, or 0. Throws StartError.

@@ -20,8 +20,8 @@ std::string own_path() {
   return size > 0 ? std::string(path.data(), static_cast<size_t>(size)) : "dscrun";
 }
 
-// The rank is for whoever looks at the list of processes there; all that counts, the secret too, comes by
-// standard input, where neither a shell nor other users read it.
+// The command line contains the rank only for users who look at the process list of that host. All other
+// data, including the token, is sent on standard input, which neither a shell nor other users can read.
 std::vector<std::string> connect_command(const Options& options, const std::string& host, int node_rank) {
   const std::string program = options.remote_dscrun.empty() ? own_path() : options.remote_dscrun;
   std::vector<std::string> words = shell_split(options.ssh_command);
@@ -45,12 +45,12 @@ void Remote::send_signal(int rank, int signal) {
 }
 
 void Remote::send_beat() {
-  if (pending()) return;  // what waits will tell
+  if (pending()) return;  // the waiting data serves as a sign of life
   queue_ = "here\n";
   write_some();
 }
 
-// An error here is the connection's end, which its process tells.
+// An error here means that the connection has ended. The end of its process will report that.
 void Remote::write_some() {
   if (!process_.in || queue_.empty()) return;
   const ssize_t bytes = write(process_.in.get(), queue_.data(), queue_.size());

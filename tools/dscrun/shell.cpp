@@ -29,7 +29,7 @@ std::string shell_join(const Words& words) {
 
 Words shell_split(std::string_view text) {
   std::vector<std::string> words;
-  bool inside = false;  // of a word
+  bool inside = false;  // true inside a word
   char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char letter = text[i];

@@ -18,11 +18,14 @@
 namespace dscrun {
 namespace {
 
-constexpr auto kStopping = std::chrono::minutes(1);  // ends within it follow from an INT or TERM
-constexpr auto kKillPatience =
-    std::chrono::seconds(5);                  // a killed process ends at once unless a device holds it
-constexpr int kBeats = 4;                     // within the time after which a silent dscrun is lost
-constexpr size_t kRemotes = size_t{1} << 32;  // numbers of watched processes from here on are connections
+// A rank that ends within this time after INT or TERM was asked to end.
+constexpr auto kStopping = std::chrono::minutes(1);
+// A killed process ends immediately unless a device holds it.
+constexpr auto kKillPatience = std::chrono::seconds(5);
+// Signs of life in the time after which a silent dscrun counts as lost.
+constexpr int kBeats = 4;
+// Watched processes with this number or a higher one are connections.
+constexpr size_t kRemotes = size_t{1} << 32;
 
 std::string format_seconds(std::chrono::steady_clock::duration duration) {
   char text[32];
@@ -72,7 +75,7 @@ Supervisor::Supervisor(const Options& options, const Work& work, int control, pi
   if (orders_ || !remotes_.empty()) beat_ = Clock::now() + options_.lost_after / (orders_ ? 1 : kBeats);
 }
 
-// A connection that is left hangs.
+// Kills connections that still exist, because they may hang.
 Supervisor::~Supervisor() {
   for (const auto& remote : remotes_)
     if (remote->connected()) kill(-remote->process().pid, SIGKILL);
@@ -142,7 +145,7 @@ Outcome Supervisor::run() {
   while (!finished()) wait_for_events();
   output_.drain();
   report();
-  // The reader of our output may take its time, but not more than a run with a time limit has.
+  // The reader of this output may be slow. If the time limit has passed, it gets only the grace period.
   stage_ = Stage::kDone;
   stage_end_ = timed_out_ ? Clock::now() + options_.grace : Clock::time_point::max();
   while (output_.pending() && !front_gone_) wait_for_events();
@@ -158,7 +161,7 @@ void Supervisor::wait_for_events() {
   for (const auto& remote : remotes_) polls.push_back({remote->pending() ? remote->input() : -1, POLLOUT, 0});
   const size_t own = polls.size();
   output_.append_polls(polls);
-  if (poll(polls.data(), polls.size(), poll_timeout_ms()) < 0) return;  // only EINTR can happen here
+  if (poll(polls.data(), polls.size(), poll_timeout_ms()) < 0) return;  // the only possible error is EINTR
   output_.handle(polls.data() + own, polls.size() - own);
   for (const auto& remote : remotes_) remote->write_some();
   if (polls[2].revents != 0) handle_ended();
@@ -187,7 +190,7 @@ void Supervisor::handle_control() {
   if (stage_ < Stage::kKilling) enter(Stage::kKilling);
 }
 
-// The end of the connection is the end of the job, wherever it broke.
+// The end of the connection ends the job, wherever the connection broke.
 void Supervisor::handle_orders() {
   const bool open = orders_->read_some([this](int number, int signal) {
     for (const Rank& rank : ranks_)
@@ -200,7 +203,7 @@ void Supervisor::handle_orders() {
   if (stage_ < Stage::kKilling) enter(Stage::kKilling);
 }
 
-// The first signal is the ranks' own business; whoever repeats it wants an end.
+// Ranks handle the first signal themselves. A second one kills them.
 void Supervisor::on_signal(const ControlMessage& message) {
   const bool stop = message.signal == SIGINT || message.signal == SIGTERM;
   if (stage_ == Stage::kDone) return stop ? output_.discard() : void();
@@ -232,7 +235,7 @@ void Supervisor::handle_ended() {
   }
 }
 
-// "@started RANK PID" or "@ended RANK WAIT_STATUS".
+// An event is "@started RANK PID" or "@ended RANK WAIT_STATUS".
 void Supervisor::on_event(std::string_view event) {
   const std::string text(event);
   int number = 0, value = 0;
@@ -248,13 +251,13 @@ void Supervisor::on_event(std::string_view event) {
   }
 }
 
-// Ranks whose end it has not told are gone, or soon will be: the dscrun there ends with its connection, at
-// the latest when it has heard nothing for so long.
+// Ranks whose end was not reported are gone, or will be soon. The dscrun on that host ends with its
+// connection, or at the latest when it has heard nothing for the time `lost_after`.
 void Supervisor::on_remote_end(Remote& remote, int wait_status) {
   remote.drain(output_);
   remote.set_ended();
   const auto lost = [&remote](const Rank& rank) { return rank.remote == &remote && rank.running(); };
-  // The first one that is lost has a line of its own.
+  // The first failed rank is reported separately. All other lost ranks share one line.
   if (first_failed_ && stage_ < Stage::kKilling && std::any_of(ranks_.begin(), ranks_.end(), lost))
     output_.say(list_ranks(lost) + " also lost: the connection to " + remote.host() + " " +
                 describe_end(wait_status));
@@ -280,15 +283,16 @@ void Supervisor::on_rank_end(Rank& rank, int wait_status) {
   }
   first_failed_ = static_cast<size_t>(&rank - ranks_.data());
   if (options_.keep_going || stage_ != Stage::kRunning || !any_running()) return;
-  // Soon after INT or TERM a rank ends because it was asked to, and the others may take their time.
+  // Soon after INT or TERM, a rank ends because it was asked to. The other ranks then get the time that they
+  // need.
   if (stop_signals_ > 0 && Clock::now() - stopped_ < kStopping) return;
   output_.say(rank.name + " " + describe(rank) + "; waiting up to " + format_limit(options_.grace) + " for " +
               list_running() + " to end");
   enter(Stage::kGrace);
 }
 
-// Orphans of the job come to us to be reaped. A rank seen here ended just now: handle_ended() has its turn
-// first.
+// Reaps orphans of the job, which become children of this process. If a rank is found, it has just ended, and
+// handle_ended() must process it first.
 void Supervisor::reap_orphans(bool child_signal) {
   signalfd_siginfo ignored;
   while (child_signal && read(child_signals_.get(), &ignored, sizeof ignored) > 0) {
@@ -302,7 +306,7 @@ void Supervisor::reap_orphans(bool child_signal) {
   }
   no_children_ = result != 0 && errno == ECHILD;
   if (no_children_ || any_running() || any_connected()) return;
-  // At every event: the signal of the one whose children came to us may have been read together with another.
+  // This is done at every event, because the signal about new orphans may have been merged with another one.
   if (stage_ == Stage::kKilling) signal_children(SIGKILL);
   if (stage_ < Stage::kKilling && !std::exchange(ending_orphans_, true)) {
     signal_children(SIGTERM);
@@ -310,14 +314,15 @@ void Supervisor::reap_orphans(bool child_signal) {
   }
 }
 
-// When all ranks have ended a dscrun elsewhere has orphans to end, by SIGTERM and SIGKILL, but no more.
+// When all ranks have ended, a dscrun on another host may still have to end orphans by SIGTERM and SIGKILL.
+// This limits the time for that.
 void Supervisor::limit_closing() {
   if (any_running() || !any_connected() || stage_ >= Stage::kKilling || std::exchange(closing_, true)) return;
   stage_ = Stage::kTerminating;
   stage_end_ = Clock::now() + 2 * options_.grace + kKillPatience;
 }
 
-// A host that lost its power or its network ends no connection.
+// A host without power or network does not close its connection, so both sides send and expect signs of life.
 void Supervisor::handle_beat() {
   if (Clock::now() < beat_) return;
   if (orders_) {
@@ -369,7 +374,7 @@ void Supervisor::enter(Stage stage) {
   }
   for (const Rank& rank : ranks_) {
     rank.send_signal(stage == Stage::kTerminating ? SIGTERM : SIGKILL);
-    rank.send_signal(SIGCONT);  // a stopped process takes SIGTERM only when it goes on
+    rank.send_signal(SIGCONT);  // a stopped process handles SIGTERM only after SIGCONT
   }
   if (stage == Stage::kKilling) {
     for (const auto& remote : remotes_) remote->hang_up();

@@ -1,4 +1,4 @@
-// Watches the ranks of one run from their start until no process of the job is left.
+// Supervises the ranks of a run, from their start until no process of the job remains.
 #pragma once
 
 #include <poll.h>
@@ -20,23 +20,23 @@
 
 namespace dscrun {
 
-// What the front process tells the keeper; the end of that pipe says that the front process is gone.
+// A message from the front process to the keeper. The end of the pipe means that the front process is gone.
 struct ControlMessage {
   int signal;
-  bool from_terminal;  // then the kernel has already given it to the terminal's foreground group
+  bool from_terminal;  // the kernel has then already sent it to the terminal's foreground group
 };
 
 struct Outcome {
   int exit_code;
-  bool may_restart;  // a rank failed, nobody asked for the end, and nothing is left that can be seen
-  std::chrono::steady_clock::time_point lost_end;  // until then ranks behind a lost connection may run
+  bool may_restart;  // a rank failed, no signal asked for the end, and no process that can be seen remains
+  std::chrono::steady_clock::time_point lost_end;  // until then, ranks behind a lost connection may still run
 };
 
 class Supervisor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `control`: a pipe of ControlMessage. `front_group`: the process group that rank 0 joins, or 0.
+  // `control` is a pipe of ControlMessage. `front_group` is the process group that rank 0 joins, or 0.
   Supervisor(const Options& options, const Work& work, int control, pid_t front_group,
              Clock::time_point time_limit);
   ~Supervisor();
@@ -44,7 +44,7 @@ class Supervisor {
   Outcome run();
 
  private:
-  // Each stage is left for the next one at stage_end_.
+  // At stage_end_, each stage is followed by the next one.
   enum class Stage { kRunning, kGrace, kTerminating, kKilling, kDone };
 
   void start(const Work& work, pid_t front_group);
@@ -81,23 +81,23 @@ class Supervisor {
   const Options& options_;
   int control_;
   UniqueFd child_signals_;  // signalfd for SIGCHLD
-  UniqueFd ended_;  // epoll of pidfds: it keeps the order in which they became ready, so in which ranks ended
+  UniqueFd ended_;          // epoll of pidfds: it keeps the order in which ranks ended
   Output output_;
   std::vector<Rank> ranks_;
   std::vector<std::unique_ptr<Remote>> remotes_;
-  std::unique_ptr<Orders> orders_;  // of the dscrun that started this one
+  std::unique_ptr<Orders> orders_;  // from the dscrun that started this one
 
   const Clock::time_point start_ = Clock::now();
   Stage stage_ = Stage::kRunning;
   Clock::time_point stage_end_ = Clock::time_point::max();
   Clock::time_point time_limit_;
-  Clock::time_point beat_ = Clock::time_point::max();  // due to be sent, or heard from who started this one
-  Clock::time_point lost_end_{};                       // long past
+  Clock::time_point beat_ = Clock::time_point::max();  // when a sign of life must be sent or received
+  Clock::time_point lost_end_{};                       // initially in the past
   std::optional<int> start_error_;
-  std::optional<size_t> first_failed_;  // beyond those that are allowed to
-  int allowed_failures_ = 0;            // so far
-  int stop_signals_ = 0;                // INT and TERM so far
-  Clock::time_point stopped_ = {};      // when the first of them came
+  std::optional<size_t> first_failed_;  // the first failure beyond the allowed ones
+  int allowed_failures_ = 0;            // number of allowed failures so far
+  int stop_signals_ = 0;                // number of INT and TERM signals so far
+  Clock::time_point stopped_ = {};      // time of the first of these signals
   bool timed_out_ = false;
   bool front_gone_ = false;
   bool no_children_ = false;

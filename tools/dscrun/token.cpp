@@ -19,9 +19,9 @@ namespace dscrun {
 namespace {
 
 constexpr size_t kTokenDigits = 64;
-constexpr size_t kMostBytes = 256;  // of a file with a token, with white space
+constexpr size_t kMostBytes = 256;  // of a file with a token, including white space
 
-// The rules and words here are those of the library, in impl/store/token.cpp.
+// The rules and messages here are the same as in the library (impl/store/token.cpp).
 [[noreturn]] void fail(const std::string& text) { throw std::runtime_error(text); }
 
 [[noreturn]] void fail_errno(const std::string& text) {
@@ -31,7 +31,7 @@ constexpr size_t kMostBytes = 256;  // of a file with a token, with white space
 
 bool is_hex(char letter) { return std::strchr("0123456789abcdefABCDEF", letter) != nullptr && letter != 0; }
 
-// Without the white space around it. What came is never shown.
+// Removes surrounding white space. Error messages never contain the given text, because it may be a secret.
 std::string check_token(const std::string& text, const std::string& source) {
   constexpr const char* kSpace = " \t\r\n";
   const size_t first = std::min(text.find_first_not_of(kSpace), text.size());
@@ -45,7 +45,7 @@ std::string check_token(const std::string& text, const std::string& source) {
        " that is not a hexadecimal digit");
 }
 
-// From the start where there is one: whoever had the descriptor before may have read it already.
+// Reads from the start if the file can be positioned, because the descriptor may already have been read.
 std::string read_token(int fd, const std::string& source) {
   std::array<char, kMostBytes> data{};
   size_t size = 0;

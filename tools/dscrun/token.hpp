@@ -9,14 +9,14 @@
 
 namespace dscrun {
 
-std::string random_hex(size_t bytes);  // twice as many digits
+std::string random_hex(size_t bytes);  // returns twice as many digits
 std::string new_token();
 
-// What the user gave: DSC_TOKEN_FD, else DSC_TOKEN_FILE, else DSC_TOKEN. Throws std::runtime_error if it
-// cannot be read, is no token, or lies in a file that is open to others.
+// Returns the user's token, from DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN, in this order. Throws
+// std::runtime_error if it cannot be read, is not a token, or is in a file that other users can read.
 std::optional<std::string> given_token();
 
-// A sealed file in memory with a position of its own, for one process. Throws std::runtime_error.
+// Returns a sealed file in memory, with its own file position, for one process. Throws std::runtime_error.
 UniqueFd token_file(const std::string& token);
 
 }  // namespace dscrun

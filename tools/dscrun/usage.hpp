@@ -1,4 +1,4 @@
-// What --help says around the list of options.
+// The texts of --help before and after the list of options.
 #pragma once
 
 namespace dscrun {

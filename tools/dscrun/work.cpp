@@ -6,7 +6,8 @@
 namespace dscrun {
 namespace {
 
-// The launcher carries variables to the other hosts; its command line only names the secret.
+// Returns the environment of a launcher. The launcher passes variables to the other hosts; its command line
+// contains only the name of the token's variable.
 std::vector<std::string> launcher_environment(const Options& options, const std::string& token) {
   std::vector<std::string> environment = own_environment();
   drop_variables(environment, {"DSC_TOKEN"});

@@ -1,4 +1,5 @@
-// What one start of a job runs: the ranks of this host and the dscruns of the others, or one launcher.
+// The processes of one start of a job: the ranks of this host and the dscruns of other hosts, or a single
+// launcher.
 #pragma once
 
 #include <optional>
@@ -12,13 +13,13 @@ namespace dscrun {
 
 struct HostJob {
   NodeJob job;
-  std::optional<Node> remote;  // nothing: this host
+  std::optional<Node> remote;  // nullopt: this host
 };
 
 struct Work {
   std::vector<HostJob> host_jobs;
   std::vector<std::string> launcher;     // mpirun or srun with its arguments, instead of host_jobs
-  std::vector<std::string> environment;  // for it, NAME=VALUE
+  std::vector<std::string> environment;  // of the launcher, as NAME=VALUE
 };
 
 Work make_work(const Options& options, const Plan& plan, int restart_count, const std::string& token);

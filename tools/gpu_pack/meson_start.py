@@ -1,4 +1,6 @@
-"""meson_start.py ARGS...: Meson, which starts itself and scripts later by PACK_PYTHON, the way this Python was started."""
+"""meson_start.py ARGS...: runs Meson with PACK_PYTHON, so that it starts itself and scripts in the same way as this
+Python.
+"""
 
 import os
 import pathlib

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Puts what a machine with a GPU lacks into one folder, to build libdsc there and to run its GPU tests.
+"""Packs everything that a machine with a GPU lacks to build libdsc and to run its GPU tests.
 
-pack.py FOLDER: makes FOLDER and FOLDER.tar.gz anew. Inside is run.sh, which needs a C++ compiler and, for kernels, nvcc;
-no network, no root, no Python, no packages. Files come from this tree and from Debian's packages here; NCCL is too large,
-and the machine's own is used.
+pack.py FOLDER: makes FOLDER and FOLDER.tar.gz from scratch. The folder contains run.sh, which needs a C++ compiler and,
+for the kernels, nvcc. It needs no network, root, Python or packages. Files are copied from this tree and from Debian's
+packages on this machine. NCCL is not packed because it is too large; the other machine's NCCL is used.
 """
 
 import json
@@ -20,9 +20,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["libhwy-dev", "libasio-dev", "libsodium-dev", "libcli11-dev", "nlohmann-json3-dev", "libcmocka-dev"]
 PYTHON = pathlib.Path("/usr/bin/python3").resolve()  # .../python3.11
 TOOLS = {"ninja": "ninja-build", "pkgconf": "pkgconf-bin"}
-TOOL_LIBRARIES = ["ld-linux-x86-64.so.2", "libc.so.6"]  # tools bring their own, whatever the machine's version is
+# The packed tools use these, whatever versions the machine has.
+TOOL_LIBRARIES = ["ld-linux-x86-64.so.2", "libc.so.6"]
 PYTHON_UNUSED = ("/ensurepip/", "/idlelib/", "/lib2to3/", "/pydoc_data/", "/test/", "/tkinter/", "/turtledemo/")
-OF_EVERY_MACHINE = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so")  # to link with
+OF_EVERY_MACHINE = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so")  # exists on every machine, for linking
 UNUSED_LIBRARIES = ("libhwy_contrib.so", "libhwy_test.so", "libcmockery.so")
 
 
@@ -40,7 +41,7 @@ def files_of(package: str) -> list[pathlib.Path]:
 
 def copy(path: pathlib.Path, target: pathlib.Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(path, target)  # follows links: what is packed has none
+    shutil.copy2(path, target)  # follows links, so the folder contains none
 
 
 def copy_sources(target: pathlib.Path) -> None:
@@ -51,13 +52,13 @@ def copy_sources(target: pathlib.Path) -> None:
 
 
 def libraries_of(path: pathlib.Path) -> dict[str, pathlib.Path]:
-    """What the loader finds for a program or library."""
+    """Returns the libraries that the loader finds for a program or library."""
     found = re.findall(r"^\s*(\S+) => (/\S+)", output("ldd", str(path)), re.MULTILINE)
     return {name: pathlib.Path(where) for name, where in found}
 
 
 def copy_libraries(target: pathlib.Path) -> None:
-    """Headers, libraries to link and what those need; the .pc files say where they lie now."""
+    """Copies headers, the libraries to link with, and libraries that those need. The .pc files get the new paths."""
     for package in HEADERS:
         for path in files_of(package):
             if path.suffix == ".pc":
@@ -80,7 +81,7 @@ def copy_libraries(target: pathlib.Path) -> None:
 
 
 def copy_programs(target: pathlib.Path) -> None:
-    """Programs that run by the packed loader and C library."""
+    """Copies programs that are run with the packed loader and C library."""
     programs = {name: next(path for path in files_of(package) if path.parts[-2:] == ("bin", name))
                 for name, package in TOOLS.items()}
     programs["python3"] = PYTHON
@@ -114,7 +115,7 @@ def is_compiled(path: pathlib.Path) -> bool:
 
 
 def glibc_needed(folder: pathlib.Path) -> str:
-    """The newest version of the C library that what is linked here asks for."""
+    """Returns the newest version of the C library that compiled files in the folder require."""
     newest = (0, 0)
     for path in filter(is_compiled, folder.rglob("*")):
         versions = re.findall(r"GLIBC_(\d+)\.(\d+)", output("readelf", "--version-info", "--wide", str(path)))

@@ -1,7 +1,7 @@
-"""Builds libdsc from the packed sources and runs its GPU tests, sanitizers and benchmarks, one step after the other.
+"""Builds libdsc from the packed sources and runs its GPU tests, sanitizers and benchmarks, one step after another.
 
-Leaves FOLDER/report.txt for people, FOLDER/report.json for machines and the whole output in FOLDER/logs.tar.gz. The exit
-status is 1 if a step failed or time ran out, 0 otherwise, also if something was left out for what the machine lacks.
+Writes FOLDER/report.txt, FOLDER/report.json and the complete output in FOLDER/logs.tar.gz. The exit status is 1 if a
+step failed or the time ran out. Otherwise it is 0, even if steps were skipped because the machine lacks something.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def ask(*command: str, environment=None) -> str:
-    """The output of a command, or nothing where there is none such."""
+    """Returns the output of a command; an empty text if the command does not exist or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -42,13 +42,14 @@ def ask(*command: str, environment=None) -> str:
 
 
 class Machine:
-    """What is here, and the environments that use it."""
+    """The machine: what it has, and the environments in which steps run."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.fakes = options.fakes
         self.folder = pathlib.Path(options.folder).absolute()
         self.build = self.folder / "build"
-        self.own = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}  # as before run.sh
+        # The environment before run.sh.
+        self.own = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
         self.make_programs()
         self.nvcc, self.nvcc_text = self.find_nvcc()
         self.nccl = "" if self.fakes else self.find_nccl()
@@ -62,7 +63,9 @@ class Machine:
         return next((str(path) for path in paths if pathlib.Path(path).is_file()), "")
 
     def make_programs(self) -> None:
-        """The packed programs by the packed loader, so that what they start gets none of the packed libraries."""
+        """Makes scripts that run the packed programs with the packed loader, so that the programs' children do not get
+        the packed libraries.
+        """
         tools, programs = HERE / "tools", self.folder / "programs"
         programs.mkdir(parents=True, exist_ok=True)
         loader = f'exec "{tools}/lib/ld-linux-x86-64.so.2" --library-path "{tools}/lib" "{tools}/programs'
@@ -73,7 +76,7 @@ class Machine:
             (programs / name).chmod(0o755)
 
     def find_nvcc(self) -> tuple:
-        """The compiler, if it is one that can make the kernels, and what is said of it."""
+        """Returns nvcc if it can compile the kernels, and a text about it."""
         nvcc = shutil.which("nvcc") or self.first(["/usr/local/cuda/bin/nvcc"])
         release = re.search(r"release (\d+)\.(\d+)", ask(nvcc, "--version") if nvcc else "")
         if not release:
@@ -82,7 +85,7 @@ class Machine:
         return nvcc if fits else "", f"{nvcc} {release[0]}{'' if fits else ', too old for the kernels: 12.8 is needed'}"
 
     def find_nccl(self) -> str:
-        """As libdsc does, and in the folders of the Python that comes first in PATH and of CUDA."""
+        """Searches NCCL as libdsc does, and in the folders of CUDA and of the first Python in PATH."""
         if "DSC_NCCL_LIBRARY" in self.own:
             return self.own["DSC_NCCL_LIBRARY"]
         folders = ask("python3", "-c", "import sys; print('\\n'.join(sys.path))", environment=self.own).splitlines()
@@ -118,8 +121,8 @@ class Machine:
             fakes = self.build / "tests" / "support" / "fake_gpu"
             environment["DSC_CUDA_LIBRARY"] = str(fakes / "libfake_cuda.so")
             environment["DSC_NCCL_LIBRARY"] = str(fakes / "libfake_nccl_whole.so")
-            environment["FAKE_CUDA_DEVICES"] = "1"  # as on the usual machine
-            environment.pop("CUDA_VISIBLE_DEVICES", None)  # chooses among real cards
+            environment["FAKE_CUDA_DEVICES"] = "1"  # as on most machines
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # it would select real GPUs
             environment["DSC_TEST_RANKS"] = "processes"
         elif self.nccl:
             environment["DSC_NCCL_LIBRARY"] = self.nccl
@@ -189,9 +192,9 @@ class Runner:
 
     def run(self, step: steps.Step) -> bool:
         lacking = self.machine.lacks(step)
-        if lacking:  # without NCCL next to nothing can be tested, and that is no success
+        if lacking:  # without NCCL almost nothing can be tested, so this counts as a failure
             return self.keep(step, "FAILED" if "libnccl" in lacking else "skipped", f"NO {lacking} here")
-        slow = max(1, 16 / self.options.jobs) if step.name == "build" else 1  # limits are for 16 cores
+        slow = max(1, 16 / self.options.jobs) if step.name == "build" else 1  # the limits are meant for 16 cores
         seconds = min(step.seconds * slow, self.deadline - time.monotonic())
         if seconds < 5:
             return self.keep(step, "FAILED", "not run, time is up")
@@ -214,7 +217,7 @@ class Runner:
         return self.keep(step, "ok" if code == 0 else "FAILED", f"exit {code}" if code else "", taken, output)
 
     def wait(self, step: steps.Step, environment: dict, seconds: float) -> tuple:
-        """Gives the exit status and whether it was ended; says now and then that it is still at work."""
+        """Returns the exit status and whether the step was ended. Regularly prints that it is still running."""
         log = self.logs / f"{step.name}.txt"
         with open(log, "wb") as file:
             child = subprocess.Popen(self.machine.words_of(step, self.options.jobs), stdin=subprocess.DEVNULL, stdout=file,
@@ -230,7 +233,7 @@ class Runner:
                         break
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
                 say(f"{step.name}: still running: {lines[-1][:120]}")
-            try:  # its ranks as well, should any be left
+            try:  # also ends ranks that still run
                 os.killpg(child.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds libdsc on a machine with a GPU and runs its GPU tests, sanitizers and benchmarks: ./run.sh [--help]
-# Only starts the packed Python, by the packed loader and C library: the rest is run.py.
+# This script only starts run.py with the packed Python, loader and C library.
 here=${0%/*}
 [ "$here" != "$0" ] || here=.
 here=$(CDPATH='' cd -- "$here" && pwd) || exit 2

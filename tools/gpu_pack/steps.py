@@ -1,4 +1,4 @@
-"""What run.py does, in this order: the most telling first, should time run out."""
+"""The steps of run.py in their order. The most important ones come first, because the time may run out."""
 
 import dataclasses
 from typing import List
@@ -17,13 +17,13 @@ FAKES = ["tests/support/fake_gpu/libfake_cuda.so", "tests/support/fake_gpu/libfa
 class Step:
     name: str
     what: str
-    seconds: int  # at most
-    command: List[str]  # {build}, {source}, {torch_python}, {sanitizer} and {jobs} stand for what they say
-    beside: bool = False  # may run beside others that may
+    seconds: int  # maximum
+    command: List[str]  # {build}, {source}, {torch_python}, {sanitizer} and {jobs} are replaced
+    beside: bool = False  # may run at the same time as other such steps
     needs: str = ""  # several of nvcc, nccl, card, sanitizer, torch_python
-    processes: bool = False  # ranks are processes, whatever the number of GPUs
-    driver: bool = False  # DSC_CUDA_LIBRARY names the driver, which this test would take a fake one for
-    expects: str = ""  # a promise that its output keeps
+    processes: bool = False  # ranks are processes, independent of the number of GPUs
+    driver: bool = False  # DSC_CUDA_LIBRARY names the real driver, because this test would otherwise use a fake one
+    expects: str = ""  # a text that the output must contain
 
 
 def test(name: str, seconds: int, needs: str = "nccl", **more) -> Step:
@@ -32,7 +32,7 @@ def test(name: str, seconds: int, needs: str = "nccl", **more) -> Step:
 
 
 def checked(tool: str, name: str, program: str, **more) -> Step:
-    # NCCL's kernels are not ours to check, and would take minutes to start.
+    # NCCL's kernels are not checked: they are not part of this project, and would take minutes to start.
     ours = ["--kernel-regex", "kns=dsc_"]
     command = ["{sanitizer}", "--tool", tool, *ours, "--target-processes", "all", "--error-exitcode", "9", program]
     return Step(f"{tool}_{name}", f"{program.rsplit('/', 1)[-1]} under compute-sanitizer", 90, command, **more)
@@ -54,7 +54,7 @@ def all_steps() -> List[Step]:
         test("gpu_experts", 60, needs="nccl nvcc"),
         test("gpu_reference", 150),
         Step("bench_calls", "host time of a call, one rank", 40, [calls], needs="nccl"),
-        # Few calls: ranks that share a GPU take turns on it.
+        # There are few calls, because ranks that share a GPU take turns on it.
         Step("bench_calls_2", "the same, two ranks", 60, [calls, "--ranks", "2", "--rounds", "9", "--calls", "10"], needs="nccl"),
         Step("bench_kernels", "bucket copies", 60, ["{build}/bench/bench_gpu_kernels"], needs="nvcc card"),
         Step("example", "examples/c/13_device.c, one rank", 30, ["{build}/examples/13_device"], needs="nccl", expects="device 0"),

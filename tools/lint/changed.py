@@ -1,7 +1,9 @@
-"""Which sources clang has to read again: those that changed since the commit in clang_base, where it had read the whole tree.
+"""Chooses the sources that clang must read: those that changed since the commit in clang_base, for which clang has read
+the whole tree.
 
-Of a header that changed, the sources that include it are read, but at most a few: its own, and the smallest. `./dev lint --all` reads
-everything, and writes the commit anew. After a change of the rules everything is read, too.
+If a header changed, clang reads a few of the sources that include it: the source with the same name, and the smallest
+ones. `./dev lint --all` reads everything and writes the commit to clang_base. If the rules changed, everything is read
+too.
 """
 
 import functools
@@ -17,7 +19,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
 def to_read(sources: list[str]) -> list[str]:
-    """Those of the sources that have to be read."""
+    """Returns the sources that clang must read."""
     changed = _changed()
     if changed is None or changed & RULES:
         return sources
@@ -32,21 +34,21 @@ def to_read(sources: list[str]) -> list[str]:
 
 
 def write_base() -> None:
-    """Notes that the tree as committed was read whole; a tree with other changes is not noted."""
+    """Writes the current commit to clang_base. Does nothing if the tree has other changes."""
     if not _git("status", "--porcelain", "--untracked-files=no"):
         with open(BASE_FILE, "w", encoding="utf-8") as file:
             file.write(_git("rev-parse", "HEAD"))
 
 
 def _changed() -> set[str] | None:
-    """Files that are not as in the base; None if everything is to be read."""
+    """Returns the files that differ from the base; None if everything must be read."""
     if os.environ.get("LINT_ALL"):
         return None
     with open(BASE_FILE, encoding="utf-8") as file:
         base = file.read().strip()
     try:
         names = _git("diff", "--name-only", base) + _git("ls-files", "--others", "--exclude-standard")
-    except subprocess.CalledProcessError:  # a clone without that commit
+    except subprocess.CalledProcessError:  # the commit is missing in this clone
         return None
     return set(names.splitlines())
 
@@ -64,7 +66,7 @@ def _included(path: str) -> list[str]:
 
 
 def _reached(source: str) -> set[str]:
-    """Every file of the project that a source includes, directly or not."""
+    """Returns every file of the project that a source includes, directly or indirectly."""
     seen, left = {source}, [source]
     while left:
         new = [path for path in _included(left.pop()) if path not in seen]

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The second compiler. In the library clang-tidy reports clang's warnings beside its own findings, so that nothing is
-# read twice; clang compiles all the rest. It also compiles the kernels, since instruction sets are checked only where
-# code is made. Warnings need no optimizing, and no linking. What the build for asan has compiled by clang, with warnings
-# as errors, is not compiled once more; and nothing is that did not change since clang read the whole tree.
+# Compiles the code with a second compiler. In the library, clang-tidy reports clang's warnings together with its own
+# findings, so that nothing is read twice; clang compiles everything else. Clang also compiles the kernels, because
+# errors about instruction sets appear only when code is generated. The build does not optimize or link, because
+# warnings do not need it. Two kinds of files are skipped: those that clang has already compiled for the asan build
+# with warnings as errors, and those that have not changed since clang read the whole tree.
 set -uo pipefail
 folder=build-clang
 log=$(mktemp)
@@ -12,9 +13,9 @@ failed=0
 [[ -f $folder/build.ninja ]] || CC=clang-14 CXX=clang++-14 meson setup "$folder" --werror -Db_lundef=false \
   -Dtests=enabled -Dbench=enabled -Done_file_each=true -Doptimization=0 -Ddebug=false -Dcpp_args=-Wthread-safety >"$log" 2>&1 </dev/null || failed=1
 
-# Prints the objects of what clang compiles.
+# Prints the objects that clang must compile.
 objects() {
-  ninja -C "$folder" build.ninja >>"$log" 2>&1 && # makes the list of commands new
+  ninja -C "$folder" build.ninja >>"$log" 2>&1 && # updates compile_commands.json
     tools/lint/clang_objects.py "$folder" build-asan 2>>"$log"
 }
 
@@ -25,6 +26,6 @@ fi
 if ((failed)); then
   cat "$log" >&2
 elif [[ -n ${LINT_ALL-} ]]; then
-  /usr/bin/python3 tools/lint/changed.py # notes the commit
+  /usr/bin/python3 tools/lint/changed.py # writes the commit to clang_base
 fi
 exit "$failed"

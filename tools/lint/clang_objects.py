@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the objects that clang has yet to compile for their warnings: clang_objects.py FOLDER OTHER_FOLDER.
+"""Prints the objects that clang must still compile for their warnings: clang_objects.py FOLDER OTHER_FOLDER.
 
-Not those of the library, except where instruction sets are checked, since clang-tidy reports clang's warnings there; and
-not those that the other folder has, if clang made them with the same warnings as errors and they are up to date.
-changed.py says which files are read at all.
+Objects of the library are left out, because clang-tidy reports clang's warnings for them, except those for which
+instruction sets are checked. Objects that the other folder has are left out too, if clang compiled them with the same
+warnings as errors and they are up to date. changed.py decides which files are read at all.
 """
 
 import json
@@ -33,7 +33,7 @@ def is_strict(folder: str) -> bool:
 
 
 def compiled(folder: str) -> dict[str, str]:
-    """Objects that are up to date in a folder that is as strict, and their commands."""
+    """Returns the objects that are up to date in a folder with equally strict warnings, and their commands."""
     if not os.path.exists(os.path.join(folder, "build.ninja")) or not is_strict(folder):
         return {}
     subprocess.run(["ninja", "-C", folder, "build.ninja"], stdout=subprocess.DEVNULL, check=True)

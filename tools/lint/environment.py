@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""docs/environment.md lists the variables that the code reads, and no others; the programs' help has those of the programs.
+"""docs/environment.md must list exactly the variables that the code reads. The programs' help must list those of the
+programs.
 
-The sources are searched for names of variables in string literals: everywhere for DSC_..., and otherwise in the files
+Variables are found as string literals in the sources: names that start with DSC_ in all files, and other names in files
 that read the environment.
 """
 
@@ -15,7 +16,8 @@ import source
 PAGE = "docs/environment.md"
 READERS = ("impl/*.?pp", "capi/*.cpp", "tools/common/*.cpp", "tools/dscrun/*.cpp", "tools/dscctl/*.cpp", "bindings/python/*.py",
            "bindings/rust/*/build.rs")
-HELP = {"dscrun": "tools/dscrun/usage.cpp", "dscctl": "tools/dscctl/main.cpp"}  # what --help and the man page say
+# The texts of --help and of the man page.
+HELP = {"dscrun": "tools/dscrun/usage.cpp", "dscctl": "tools/dscctl/main.cpp"}
 READS = re.compile(r"\b(?:environment_?|getenv|environ|kLaunchers|var_os|env::var|variable)\b")
 LITERAL = re.compile(r'"([A-Z][A-Z0-9]+(?:_\w*[A-Za-z0-9])*)=?"')
 DIRECT = re.compile(r'(?:environment_?|getenv|environ\.get|environ|variable|var_os|env::var)[(\[]\s*"([A-Z][A-Z0-9_]+)"')
@@ -23,19 +25,19 @@ ROW = re.compile(r"^\|(.*)\|$")
 CODE = re.compile(r"`([A-Z][A-Z0-9]+(?:_\w+)*)`")
 LINK = re.compile(r"\]\(([\w.]+)\)")
 HERE = "this page"
-OTHERS = {"TARGET", "PKG_CONFIG_PATH"}  # cargo's, and what an error advises to set
-NO_VARIABLES = {"RAISE_VARARGS"}  # in files that read the environment
+OTHERS = {"TARGET", "PKG_CONFIG_PATH"}  # read by cargo, or named only as advice in an error
+NO_VARIABLES = {"RAISE_VARARGS"}  # literals that look like variables, in files that read the environment
 
 
 class Row(NamedTuple):
-    number: int  # of the line
+    number: int  # number of the line
     names: list[str]
-    readers: list[str]  # programs
-    explained_by: str  # a page beside this one; empty: this one
+    readers: list[str]  # the programs that read them
+    explained_by: str  # the page in docs/ that explains them; empty: this page
 
 
 def rows() -> list[Row]:
-    """The rows of the page's tables: those of variables, and those of launchers."""
+    """Returns the rows of the page's tables of variables and of launchers."""
     made = []
     for number, line in enumerate(source.read(PAGE).splitlines(), 1):
         cells = [cell.strip() for cell in found[1].split(" | ")] if (found := ROW.match(line)) else []
@@ -49,14 +51,14 @@ def rows() -> list[Row]:
 
 
 def other_names() -> set[str]:
-    """Public names that begin like variables: enumerators and constants, and results by their name."""
+    """Returns public names that look like variables: enumerators, constants, and names of results."""
     api = json.loads(source.read("bindings/api.json"))
     values = [one["name"] for enum in api["enums"] for one in enum["values"]]
     return {*values, *(one["name"] for one in api["constants"]), "DSC_UNKNOWN_RESULT"} | NO_VARIABLES | OTHERS
 
 
 def variables_of(path: str) -> set[str]:
-    """The variables that a source file reads, or lists for others to read."""
+    """Returns the variables that a source file reads, or lists for other files to read."""
     text = re.sub(r"^\s*(?://|\*|/\*|#\s).*$", "", source.read(path), flags=re.MULTILINE)
     literals = set(LITERAL.findall(text))
     names = {name for name in literals if name.startswith("DSC_")} | set(DIRECT.findall(text))

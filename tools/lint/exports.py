@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The functions that the library exports, the headers declare and the version map lists are the same.
+"""The library must export exactly the functions that the headers declare and the version map lists.
 
-The library is the one that was built last, in whatever build folder.
+It checks the most recently built library of all build folders.
 """
 
 import glob
@@ -12,7 +12,8 @@ import sys
 
 import source
 
-built = sorted(filter(os.path.exists, glob.glob("build*/capi/libdsc.so")), key=os.path.getmtime)  # Meson links before it builds
+# Meson creates the link before the library
+built = sorted(filter(os.path.exists, glob.glob("build*/capi/libdsc.so")), key=os.path.getmtime)
 if len(sys.argv) < 2 and not built:
     sys.exit("exports: the library is not built; run ./dev build first")
 LIBRARY = sys.argv[1] if len(sys.argv) > 1 else built[-1]

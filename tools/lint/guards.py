@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Every exported function is one call of the guard that turns exceptions into results; nobody else catches."""
+"""Every exported function must consist of one call of the guard that turns exceptions into results. No other code may
+catch.
+"""
 
 import re
 import sys
 
 import source
 
-# Look up a name or a text, cannot throw, and have no result to return an error by.
+# These functions look up a name or a text. They cannot throw, and have no result to report an error.
 NO_FAIL = {"dsc_result_name", "dsc_last_error_message", "dsc_dtype_name", "dsc_op_name", "dsc_pipe_op_name"}
 GUARDED = re.compile(r"^[^{]*\{\s*return (dsc::)?guard(_pure)?\(\s*__func__,")
 
-# The libraries catch in one place each, and the module for Gloo is a library of its own.
+# Each library catches exceptions in only one file. The module for Gloo is a separate library.
 GUARDS = {"impl/base/guard.hpp", "impl/base/guard.cpp", "impl/gloo/guard.hpp"}
 
 found = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every public header compiles alone, as each language a user may write, without a warning.
+# Every public header must compile alone without warnings, in each language that users may write.
 set -uo pipefail
 
 # Compiles one header as one language: try NAME COMPILER LANGUAGE STANDARD
@@ -14,7 +14,7 @@ rc=0
 for header in capi/include/dsc/*.h; do
   name=dsc/${header##*/}
   printf '%s\n' "$name gcc c c99" "$name gcc c c11" "$name g++ c++ c++17" "$name g++ c++ c++20"
-done | xargs -P "$(nproc)" -I {} bash -c 'try {}' || rc=1 # xargs goes on after a failure
+done | xargs -P "$(nproc)" -I {} bash -c 'try {}' || rc=1 # xargs continues after a failure
 
 for header in capi/include/dsc/*.h; do
   name=dsc/${header##*/}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Includes follow the arrows: a folder of impl/ sees itself and the layers below, everyone outside sees the C headers.
+"""Includes must follow the layers: a folder of impl/ may include itself and lower layers, and all other code only the C
+headers.
 
 With --draw it writes docs/house.svg, the picture of these layers, which must be up to date.
 """
@@ -9,8 +10,8 @@ import sys
 
 import source
 
-ENGINES = "engine_*"  # all that are not named by themselves
-LAYERS = [  # lowest first; folders of one layer do not see each other
+ENGINES = "engine_*"  # all engines that are not named separately
+LAYERS = [  # lowest first; folders of the same layer cannot include each other
     {"base"},
     {"dtype"},
     {"device", "topology", "bucket_plan", "compress", "partition", "pipeline"},
@@ -63,7 +64,7 @@ def complaint(path: str, target: str, quoted: bool) -> str | None:
 
 
 def row(y: int, names: list[str], style: str) -> str:
-    """One row of boxes of equal width over 860 pixels."""
+    """Returns one row of boxes of equal width, over 860 pixels."""
     width = (820 - 12 * (len(names) - 1)) / len(names)
     boxes = ""
     for i, name in enumerate(names):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every public name of C that a guide mentions exists in bindings/api.json, or is an inline function of a header."""
+"""Every public name of C in a guide must exist in bindings/api.json, or be an inline function of a header."""
 
 import json
 import re
@@ -8,10 +8,10 @@ import sys
 import source
 
 NAME = re.compile(r"(?<![\w./-])dsc_[a-z0-9_]*[a-z0-9]\b")
-NOT_PUBLIC = ("docs/extending.md",)  # names functions of the inside
+NOT_PUBLIC = ("docs/extending.md",)  # names internal functions
 INLINE = re.compile(r"static inline [\w ]+?\*? ?(dsc_\w+)\(")  # functions of a header that the library does not export
 OF_MESON = {"dsc_dep"}
-CHOSEN = "docs/calls.md"  # the page of the functions that a program needs
+CHOSEN = "docs/calls.md"  # the page of the functions that most programs need
 
 api = json.loads(source.read("bindings/api.json"))
 inline = {name for path in source.files("capi/include/*.h") for name in INLINE.findall(source.read(path))}

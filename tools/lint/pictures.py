@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pictures of the guides are small, can be read on light and dark pages, and a page shows them."""
+"""Pictures of the guides must be small, readable on light and dark pages, and shown on a page."""
 
 import re
 import sys
@@ -8,13 +8,13 @@ import xml.etree.ElementTree as ElementTree
 import source
 
 MOST_BYTES = 60 << 10
-LEAST_PX = 11  # of letters, in a picture that is as wide as a page
+LEAST_PX = 11  # minimum size of letters, in a picture as wide as a page
 SIZE = re.compile(r'font-size="([\d.]+)"|font:(?:\w+ )?([\d.]+)px')
 GROUND = re.compile(r'<rect width="\d+" height="[\d.]+"(?: rx="\d+")? fill="#(?:fff|ffffff)"/>')
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with an SVG."""
+    """Returns the problems of an SVG."""
     found = []
     try:
         ElementTree.fromstring(text)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the checks of form one after another, all of them even when one fails; ends with a summary.
-# A check is a program in this folder named below: silent and 0 when content, its complaint and non-zero otherwise.
+# Runs all checks, even after one has failed, and prints a summary.
+# A check is one of the programs in this folder that are listed below. On success it prints nothing and returns 0.
+# Otherwise it prints the problems and returns another code.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Rust files have rustfmt's layout, and clippy and rustdoc give no warning. A tool that is not installed is skipped.
+# Rust files must have rustfmt's layout, and clippy and rustdoc must give no warnings. If a tool is not installed, it
+# is skipped.
 set -uo pipefail
 manifest=bindings/rust/Cargo.toml
 failed=0
@@ -7,7 +8,8 @@ if cargo fmt --version >/dev/null 2>&1; then
   cargo fmt --manifest-path "$manifest" --all --check || failed=1
 fi
 library=
-for built in build*/capi/libdsc.so; do if [[ -e $built ]]; then library=$built; fi; done # Meson links before it builds
+# Meson creates the link before the library
+for built in build*/capi/libdsc.so; do if [[ -e $built ]]; then library=$built; fi; done
 if [[ -n $library ]]; then
   export DSC_LIB_DIR=$PWD/${library%/*} CARGO_TARGET_DIR=$PWD/build/cargo
   if cargo clippy --version >/dev/null 2>&1; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shell and Python files parse, and a file that starts with #! can be started."""
+"""Shell and Python files must have correct syntax, and a file that starts with #! must be executable."""
 
 import os
 import subprocess

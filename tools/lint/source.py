@@ -1,4 +1,4 @@
-"""What several checks need: the files of the project, and the functions in C and C++ text."""
+"""Helpers of several checks: the files of the project, and the functions in C and C++ text."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ from typing import Iterator, NamedTuple
 
 
 def files(*patterns: str) -> list[str]:
-    """Tracked and new files that match the git patterns, without what git ignores."""
+    """Returns tracked and new files that match the git patterns, without files that git ignores."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", *patterns]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     deleted = subprocess.run(["git", "ls-files", "--deleted"], check=True, capture_output=True, text=True).stdout
@@ -38,12 +38,12 @@ SCOPE = re.compile(r"^\s*(template\s*<.*>\s*)?(inline\s+|typedef\s+)?(namespace|
 
 
 def code_only(text: str) -> str:
-    """Blanks comments, literals and preprocessor lines; every position stays where it was."""
+    """Replaces comments, literals and preprocessor lines by blanks, so that all positions stay the same."""
     return NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 
 def functions(text: str) -> Iterator[Function]:
-    """Function bodies at namespace or class level; lambdas belong to the function they stand in."""
+    """Yields the bodies of functions at namespace or class level. Lambdas belong to the function that contains them."""
     code = code_only(text)
     head_start, depth_inside, stack = 0, 0, []
     for match in re.finditer(r"[{};]", code):
@@ -73,7 +73,7 @@ def opens_scope(head: str) -> bool:
 
 
 def named(head: str, head_start: int) -> tuple[str, int] | None:
-    """Name and start of the function whose text before the brace is `head`; None for an initialiser."""
+    """Returns name and start of the function whose text before the brace is `head`; None for an initializer."""
     called = re.search(r"((?:[\w~]+::)*(?:operator\s*\S+?|[~\w]+))\s*\(", head)
     if not called or "=" in re.sub(r"operator\s*\S+|\(.*\)", "", head, flags=re.DOTALL):
         return None

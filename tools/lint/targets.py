@@ -1,4 +1,4 @@
-"""The sources that a build folder compiles, by target, as Meson tells them."""
+"""The sources that a build folder compiles, by target, from Meson's data."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """One compilation: its file, the target that it belongs to, its object, and the whole command."""
+    """One compilation: its source file, its target, its object, and the complete command."""
 
     path: str
     target: str
@@ -17,19 +17,19 @@ class Source(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What it is compiled with, without its own name and those of what comes out."""
+        """Returns the options of the command, without the names of the source and of the output files."""
         words = re.sub(r" -MD| -(MQ|MF|o|c) \S+", "", self.command)
-        words = re.sub(r" -I(?!\.\.)\S+\.p\b", "", words)  # each target's own folder
+        words = re.sub(r" -I(?!\.\.)\S+\.p\b", "", words)  # the private folder of each target
         return tuple(shlex.split(words)[1:])
 
     def has_instruction_sets(self) -> bool:
-        """Whether Highway compiles it once for each instruction set."""
+        """Returns whether Highway compiles the file once for each instruction set."""
         with open(self.path, encoding="utf-8") as file:
             return "foreach_target.h" in file.read()
 
 
 def sources(folder: str) -> list[Source]:
-    """Every C and C++ file of the project that is compiled in a configured folder, without generated ones."""
+    """Returns every C and C++ file of the project that is compiled in a configured folder, except generated files."""
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
         commands = json.load(file)
     found = []

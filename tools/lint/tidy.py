@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over the library: tidy.py BUILD_FOLDER. Prints what it finds, and fails then. changed.py says which files it reads.
+"""Runs clang-tidy over the library: tidy.py BUILD_FOLDER. Prints findings, and fails if there are any. changed.py
+chooses the files.
 
-Most of its time goes into headers, so several files of a target are read as one, one after another in a made-up file: to clang all
-of them are the main file. Where it finds anything, and where files do not go together, each is read by itself, and that
-counts. So does each file by itself for the first compiler: it includes what it needs.
+Most of the time is spent in headers, so several files of a target are joined into one temporary file. Clang takes all
+of them for the main file. If clang-tidy reports anything, or if the files do not compile together, each file is read
+separately, and only that result counts. The first compiler also reads each file separately, so missing includes are
+still found.
 """
 
 import os
@@ -17,16 +19,16 @@ import changed
 import targets
 
 TOGETHER = 6
-# Clang's warning about reserved names says what bugprone-reserved-identifier says, in a tenth of the time.
+# Clang's warning about reserved names finds the same as bugprone-reserved-identifier, in a tenth of the time.
 TIDY = ["clang-tidy-14", "--quiet", "--extra-arg=-Wreserved-identifier"]
 
 
 def pieces(sources: list[targets.Source]) -> list[list[targets.Source]]:
-    """Sources that are read together; the longest and the shortest of a target share the work evenly."""
+    """Groups sources that are read together. Long and short sources of a target are distributed evenly."""
     alike: dict[tuple[str, ...], list[targets.Source]] = {}
     result = []
     for source in sorted(sources, key=lambda one: os.path.getsize(one.path), reverse=True):
-        if source.has_instruction_sets():  # it includes itself, once for each
+        if source.has_instruction_sets():  # the file includes itself, once for each instruction set
             result.append([source])
         else:
             alike.setdefault((source.target, *source.flags), []).append(source)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""No vendor's name in impl/ outside the folder of its library and the tables that list libraries.
+"""impl/ must not contain names of vendors, except in the folder of a vendor's library and in the tables that list
+libraries.
 
-Code above those folders asks an engine, a device or a transport what it can do. Names of options of the ABI and of
-environment variables are allowed in text.
+Other code asks an engine, a device or a transport what it can do. Names of the ABI's options and of environment
+variables are allowed in text.
 """
 
 import re
@@ -11,9 +12,10 @@ import sys
 import source
 
 ENGINE_TABLE = "impl/session/engine_table.cpp"
-OWN_ENGINES = {"host", "hier"}  # every other folder engine_NAME has the name of a vendor's library
+OWN_ENGINES = {"host", "hier"}  # every other folder engine_NAME is named after a vendor's library
 ENGINES = {path.split("/")[1].removeprefix("engine_") for path in source.files("impl/engine_*/*.?pp")} - OWN_ENGINES
-HOMES = {name: (f"impl/engine_{name}/", ENGINE_TABLE) for name in sorted(ENGINES)} | {  # that may name a vendor
+# The files that may contain a vendor's name.
+HOMES = {name: (f"impl/engine_{name}/", ENGINE_TABLE) for name in sorted(ENGINES)} | {
     "cuda": ("impl/device/", "impl/engine_nccl/"),
     "gloo": ("impl/gloo/", "impl/transport/library.", "impl/transport/table.h"),
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""No path of one particular machine and no promise of later work stands in a tracked file. Guides, READMEs and public
-headers have none of the phrases that a reader has to read twice, and prose in Markdown has lines of at most 120 characters.
+"""Tracked files must not contain paths of one particular machine or promises of future work. Guides, READMEs and public
+headers must not contain phrases that readers have to read twice. Lines of prose in Markdown have at most 120
+characters.
 """
 
 import re
@@ -16,8 +17,8 @@ RULES = [
 DATA = (".csv", ".json", ".jsonl", ".abi")
 
 WORDED = ("docs/*.md", "*README*.md", "CHANGELOG.md", "capi/include/*.h")
-MOST_CHARACTERS = 120  # of a line of prose
-PHRASES = [  # what is always wrong in the prose of this project, and what to write
+MOST_CHARACTERS = 120  # in a line of prose
+PHRASES = [  # phrases that are always wrong in this project, and what to write instead
     (r"besides", "also, in addition, or except"),
     (r"but for", "except, or except for"),
     (r"whence", "from where"),
@@ -47,7 +48,7 @@ PHRASE = [(re.compile(rf"(?<![\w`'-]){phrase}(?![\w'-])", re.IGNORECASE), better
 
 
 def prose(path: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers: of Markdown those outside of code blocks, of a header its comments."""
+    """Yields lines and their numbers: in Markdown those outside of code blocks, in a header its comments."""
     in_code = in_comment = False
     for number, line in enumerate(source.read(path).splitlines(), 1):
         if path.endswith(".md"):
@@ -62,12 +63,14 @@ def prose(path: str) -> Iterator[tuple[int, str]]:
 
 
 def without_code(line: str) -> str:
-    """Names, addresses and quoted commands are no prose."""
+    """Replaces names, addresses and quoted commands, because these are not prose."""
     return re.sub(r"`[^`]*`|\]\([^)]*\)|\(void\)|void\*", lambda found: "_" * len(found.group()), line)
 
 
 def is_too_long(line: str) -> bool:
-    """Whether a line of Markdown could be broken: rows of tables, pictures, and the addresses of links cannot."""
+    """Returns whether a line of Markdown is too long and could be broken. Rows of tables, pictures and links cannot be
+    broken.
+    """
     if line.startswith("|") or line.lstrip().startswith("!["):
         return False
     return len(re.sub(r"\]\([^)]*\)", "]", line)) > MOST_CHARACTERS

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes pictures of the guides from real runs: draw.py [FOLDER], by default docs/.
 
-`ninja -C build pictures` calls it with the library and programs of that build. It runs three jobs (job.py) by dscrun, and
-draws what they recorded. Times differ from run to run.
+`ninja -C build pictures` calls it with the library and programs of that build. It runs three jobs (job.py) with dscrun,
+and draws their records. Times differ from run to run.
 """
 
 import json
@@ -25,7 +25,7 @@ DSCRUN, DSCCTL = os.environ.get("DSCRUN", "dscrun"), os.environ.get("DSCCTL", "d
 
 
 def run(job: str, ranks: int, folder: pathlib.Path) -> pathlib.Path:
-    """Runs a job of job.py, and gives the folder into which it wrote."""
+    """Runs a job of job.py, and returns the folder to which it wrote."""
     to = folder / job
     to.mkdir()
     command = [DSCRUN, "-n", str(ranks), "--", sys.executable, str(HERE / "job.py"), job, str(to)]
@@ -34,7 +34,7 @@ def run(job: str, ranks: int, folder: pathlib.Path) -> pathlib.Path:
 
 
 def merge(traces: pathlib.Path) -> dict[str, object]:
-    """The report of dscctl, which exits with 1 where it has findings."""
+    """Returns the report of dscctl, whose exit code is 1 if it has findings."""
     done = subprocess.run([DSCCTL, "trace", "merge", "--json", str(traces)], stdout=subprocess.PIPE, timeout=LIMIT_S)
     if done.returncode not in (0, 1):
         sys.exit(f"dscctl trace merge exited with {done.returncode}, expected 0 or 1")

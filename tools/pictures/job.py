@@ -1,4 +1,4 @@
-"""What one rank of the pictures' jobs does: job.py overlap|facts|timeline FOLDER, started by dscrun. See draw.py."""
+"""One rank of the jobs for the pictures: job.py overlap|facts|timeline FOLDER, started by dscrun. See draw.py."""
 
 import json
 import pathlib
@@ -10,11 +10,11 @@ import numpy as np
 import libdsc as dsc
 
 LAYERS = 8
-WIDE, FEW_ROWS = 768, 2  # gradients that take long to reduce, for the time that they take to compute
+WIDE, FEW_ROWS = 768, 2  # gradients that take long to reduce, compared with the time to compute them
 WIDTH, ROWS = 96, 256
 ITERATIONS = 20
 STEPS = 8
-SLOW_RANK, SLOW_FACTOR = 2, 3  # has so many times the rows in the timeline
+SLOW_RANK, SLOW_FACTOR = 2, 3  # in the timeline, this rank has this many times the rows
 
 
 class Model:
@@ -42,7 +42,7 @@ class Model:
 
 
 def overlap(world: dsc.Communicator, folder: pathlib.Path) -> None:
-    """Trains, and writes a trace after each iteration, which has the times of its gradients and buckets."""
+    """Trains, and writes a trace after each iteration, which contains the times of its gradients and buckets."""
     model = Model(FEW_ROWS, WIDE)
     size = model.params[0].nbytes
     reducer = dsc.BucketReducer(world, model.params, bucket_bytes=2 * size, first_bucket_bytes=size)
@@ -57,7 +57,7 @@ def overlap(world: dsc.Communicator, folder: pathlib.Path) -> None:
 
 
 def timeline(world: dsc.Communicator, folder: pathlib.Path) -> None:
-    """Two replicas of a model that two ranks divide; one rank has more to compute than the others."""
+    """Trains two replicas of a model, each divided between two ranks. One rank has more to compute than the others."""
     tensor = world.split(world.rank // 2, name="tensor")
     data = world.split(world.rank % 2, name="data")
     assert tensor and data
@@ -74,7 +74,7 @@ def timeline(world: dsc.Communicator, folder: pathlib.Path) -> None:
 
 
 def memory_of(world: dsc.Communicator, stage: Any) -> dict[str, int]:
-    """Bytes on this rank after a step of Adam: two arrays of state for each shard."""
+    """Returns the bytes on this rank after a step of Adam, which has two arrays of state for each shard."""
     model = Model(1)
     whole = sum(weight.nbytes for weight in model.params)
     if stage == 0:
@@ -100,7 +100,7 @@ def ring_sources(world: dsc.Communicator) -> list[int]:
 
 
 def layer_shapes(world: dsc.Communicator, enter: Any, leave: Any) -> list[tuple[int, ...]]:
-    """Shapes on this rank on the way through two divided layers, y = leave(relu(enter(x) W1) W2)."""
+    """Returns the shapes on this rank in two divided layers, y = leave(relu(enter(x) W1) W2)."""
     tokens, width, hidden = 8, 4, 28
     divided = enter != "copy"
     x = np.ones((tokens // world.size if divided else tokens, width), np.float32)
@@ -112,7 +112,7 @@ def layer_shapes(world: dsc.Communicator, enter: Any, leave: Any) -> list[tuple[
 
 
 def facts(world: dsc.Communicator, folder: pathlib.Path) -> None:
-    """Numbers of all ranks for the pictures that show no times."""
+    """Writes numbers of all ranks for the pictures that show no times."""
     mine = {
         "memory": [memory_of(world, stage) for stage in range(4)],
         "ring": ring_sources(world),

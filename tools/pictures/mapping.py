@@ -1,4 +1,4 @@
-"""What two divided layers exchange between tensor-parallel ranks, with the shapes that the ranks had."""
+"""Draws what tensor-parallel ranks exchange for two divided layers, with the shapes on the ranks."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ WAYS = {
     "gather": ("gather_reduce", "reduce_scatter", "every rank has a part of the tokens (sequence parallelism)"),
 }
 LEFT, TOP, COLUMN, ROW = 84, 112, 154, 78
-TOKEN, CHANNEL = 7.5, 11  # pixels of one in height and in width
+TOKEN, CHANNEL = 7.5, 11  # pixels of a token in height, and of a channel in width
 TOKENS, PART, SUM = svg.BLUE, svg.GREEN, svg.ORANGE
 
 
 def draw(ranks: list[dict[str, Any]]) -> str:
-    shown = ranks[:2]  # two are enough to see what all do
+    shown = ranks[:2]  # two ranks are enough to show the pattern
     block = 46 + ROW * len(shown) + 24
     page = svg.Page(
         "Tensor parallelism: two layers, y = relu(x W1) W2, divided among ranks",

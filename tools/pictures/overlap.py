@@ -1,4 +1,4 @@
-"""How a reducer hides the reduction of buckets behind the backward pass, from traces of its iterations."""
+"""Draws how a reducer overlaps the reduction of buckets with the backward pass, from traces of its iterations."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ EXPOSED = "#fbe3e0"
 
 
 def quickest(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """The iteration that took the least time, on each rank."""
+    """Returns the fastest iteration of each rank."""
     found = []
     for dumps in sorted(folder.iterdir()):
         ranks = [json.loads(file.read_text())["iterations"][0] for file in sorted(dumps.glob("*.json"))]
@@ -53,7 +53,7 @@ def draw(folder: pathlib.Path) -> str:
 
 
 def draw_rank(page: svg.Page, y: float, name: str, rank: dict[str, Any], place: Any) -> None:
-    """Two rows: the backward pass up to each gradient, and the buckets."""
+    """Draws two rows: the backward pass up to each gradient, and the buckets."""
     gradients = sorted(rank["gradients"], key=lambda gradient: int(gradient["time_ready_ns"]))
     last = place(gradients[-1]["time_ready_ns"])
     page.box(last, y - 4, place(rank["time_finished_ns"]) - last, 2 * ROW + GAP + 8, EXPOSED)

@@ -1,4 +1,4 @@
-"""Which rank's block each rank holds at each step of a ring, from the order in which the ranks got them."""
+"""Draws which rank's block each rank holds at each step of a ring, from the order in which the ranks received them."""
 
 from typing import Any
 

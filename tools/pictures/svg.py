@@ -1,4 +1,4 @@
-"""An SVG page of shapes and texts, on white, so that it can be read on dark pages too."""
+"""An SVG page of shapes and texts, with a white background, so that it can be read on dark pages too."""
 
 import html
 import math
@@ -40,14 +40,14 @@ class Page:
         )
 
     def arrow(self, x1: float, y1: float, x2: float, y2: float, color: str = SOFT) -> None:
-        """A line with a head at its second end."""
+        """Draws a line with an arrowhead at its second end."""
         self.line(x1, y1, x2, y2, color, 1.5)
         angle = math.atan2(y2 - y1, x2 - x1)
         corners = [(x2, y2)] + [(x2 - 8 * math.cos(angle + turn), y2 - 8 * math.sin(angle + turn)) for turn in (0.4, -0.4)]
         self.parts.append(f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}" fill="{color}"/>')
 
     def legend(self, y: float, entries: list[tuple[str, str]]) -> None:
-        """Colors and what they mean, in one line."""
+        """Draws the colors and their meanings in one line."""
         x = float(MARGIN)
         for color, meaning in entries:
             self.box(x, y - 11, 14, 14, color)
@@ -55,7 +55,7 @@ class Page:
             x += 46 + 6.3 * len(meaning)
 
     def time_axis(self, left: float, right: float, top: float, bottom: float, span_ms: float) -> None:
-        """Lines for round times behind the rows, and their numbers below."""
+        """Draws vertical lines for round times behind the rows, and the times below."""
         step = round_step(span_ms / 8)
         for tick in range(int(span_ms / step) + 1):
             x = left + (right - left) * tick * step / span_ms
@@ -73,6 +73,6 @@ class Page:
 
 
 def round_step(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... that is not less."""
+    """Returns the smallest number of the series 1, 2, 5, 10, 20, ... that is not less than `least`."""
     power = float(10 ** math.floor(math.log10(least)))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)

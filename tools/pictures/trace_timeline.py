@@ -1,4 +1,4 @@
-"""The timeline of a merged trace: when each rank waited for others, and when its data moved."""
+"""Draws the timeline of a merged trace: when each rank waited for others, and when it moved data."""
 
 import json
 import os
@@ -11,11 +11,11 @@ import svg
 LEFT, RIGHT, TOP = 150, svg.WIDTH - svg.MARGIN, 126
 LANE, GAP, RANK_GAP = 18, 3, 12
 COLORS = {"wait": svg.AMBER, "move": svg.BLUE}
-LAST_BARRIERS = 4  # how much of the run is shown: since so many barriers before its end
+LAST_BARRIERS = 4  # the picture begins this number of barriers before the end of the run
 
 
 def lanes(events: list[dict[str, Any]]) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
-    """(rank, group, its slices) of each group that a rank has used."""
+    """Yields (rank, group, its slices) for each group that a rank has used."""
     names = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
     for (rank, track), group in sorted(names.items(), key=lambda one: (one[0][0], one[1] == "reducer", one[1])):
         slices = [one for one in events if one["ph"] == "X" and one.get("cat") in COLORS]
@@ -25,7 +25,7 @@ def lanes(events: list[dict[str, Any]]) -> Iterator[tuple[int, str, list[dict[st
 
 
 def window_us(events: list[dict[str, Any]]) -> tuple[float, float]:
-    """From the end of a late barrier to the end of the last one."""
+    """Returns the time from the end of an earlier barrier to the end of the last one."""
     barriers = [one for one in events if one["name"] == "barrier" and one["pid"] == 0]
     ends = sorted(one["ts"] + one["dur"] for one in barriers)
     return ends[-LAST_BARRIERS], ends[-1]

@@ -1,4 +1,4 @@
-"""What each rank holds in ZeRO 1, 2 and 3, from the library's own count of bytes."""
+"""Draws what each rank holds in ZeRO 1, 2 and 3, from the numbers of bytes that the library reports."""
 
 from typing import Any
 

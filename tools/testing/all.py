@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Everything that can be tested on this machine, at full counts: for nights and releases. It takes hours.
+"""Runs everything that can be tested on this machine, at full counts. It is meant for nights and releases, and takes
+hours.
 
-Stages that passed on the same tree are not run again, so a run that was ended goes on where it was. --again begins anew.
+Stages that have passed on the same tree are skipped, so a run that was interrupted continues. --again starts from the
+beginning.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import time
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / "build/all"
-FUZZ_S = 5 * 60  # of one target
+FUZZ_S = 5 * 60  # per target
 PROGRESS_S = 60
-LONG = {"DSC_TEST_REPETITIONS": "1000"}  # per cent of the usual counts
+LONG = {"DSC_TEST_REPETITIONS": "1000"}  # percent of the usual counts
 
 
 def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
-    """Each stage by its name: the command, and variables that it gets. What says most in little time comes first."""
+    """Returns the command and the variables of each stage by its name. Stages that find much in little time come first.
+    """
     sys.path.insert(0, str(PROJECT / "tests/bare"))
     import bare
 
@@ -44,7 +47,7 @@ def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
 
 
 def fingerprint() -> str:
-    """Of the tree as it is, with changes that are not committed, except the file that the stage lint writes."""
+    """Returns a hash of the tree including uncommitted changes, except for the file that the stage lint writes."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=PROJECT, check=True, capture_output=True)
     found = hashlib.sha256()
     for name in sorted(set(os.fsdecode(listed.stdout).split("\0")) - {"", "tools/lint/clang_base"}):
@@ -54,7 +57,7 @@ def fingerprint() -> str:
 
 
 def is_committed() -> bool:
-    """Whether the tree is HEAD's, which is what a bare root gets."""
+    """Returns whether the tree is the same as HEAD, because the bare test uses HEAD."""
     words = ["git", "status", "--porcelain", "--", ":!tools/lint/clang_base"]
     return not subprocess.run(words, cwd=PROJECT, check=True, capture_output=True).stdout
 
@@ -64,7 +67,9 @@ def say(text: str) -> None:
 
 
 def run(name: str, command: list[str], variables: dict[str, str]) -> tuple[bool, int]:
-    """Runs one stage with its output in a file of its own; returns whether it passed, and its seconds. One that is skipped did not pass."""
+    """Runs one stage with its output in a separate file. Returns whether it passed, and its seconds. A skipped stage
+    has not passed.
+    """
     log = FOLDER / f"{name}.log"
     start = told = time.monotonic()
     say(f"{name}: {' '.join(command)}")

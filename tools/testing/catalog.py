@@ -1,4 +1,4 @@
-"""The tests of one build folder, as Meson describes them, and those that some words name."""
+"""The tests of one build folder, as Meson describes them, and the selection of tests by words."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pathlib
 
 
 class Unknown(Exception):
-    """A word names no test; the text says which word, and what comes nearest."""
+    """A word that matches no test. The text contains the word and similar names."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Test:
-    """One test: its name, its suites, and the files that ninja makes for it, relative to the build folder."""
+    """One test: its name, its suites, and the files that ninja builds for it, relative to the build folder."""
 
     name: str
     suites: frozenset[str]
@@ -24,7 +24,7 @@ class Test:
 
 
 def tests(folder: pathlib.Path) -> list[Test]:
-    """Every test of a configured build folder, in Meson's order."""
+    """Returns every test of a configured build folder, in Meson's order."""
     made = {target["id"]: target["filename"] for target in _read(folder, "targets")}
     every = {name for names in made.values() for name in names}
     found = []
@@ -37,7 +37,8 @@ def tests(folder: pathlib.Path) -> list[Test]:
 
 
 def chosen(known: list[Test], words: list[str], without: str = "") -> list[Test]:
-    """The tests that words name: a suite, a test, or a pattern of names such as 'fault_*'. No word: all of them.
+    """Returns the tests that match the words: a suite, a test, or a pattern of names such as 'fault_*'. No words: all
+    tests.
 
     Tests of the suite `without` are left out.
     """
@@ -57,7 +58,7 @@ def _named(tests: list[Test], word: str) -> set[str]:
     return {test.name for test in tests if word in test.suites or fnmatch.fnmatchcase(test.name, word)}
 
 
-# The word may also be the path of a source file.
+# The word may be the path of a source file, so only its name is compared.
 def _hint(known: list[Test], path: str) -> str:
     word = pathlib.PurePath(path).stem.removeprefix("test_")
     suites = sorted({suite for test in known for suite in test.suites})

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Says what ./dev must do before it runs some tests: choose.py suites|programs|list FOLDER WITHOUT [WORD ...]
+"""Prints what ./dev needs before it runs tests: choose.py suites|programs|list FOLDER WITHOUT [WORD ...]
 
-Prints the suites that the words touch, the files that ninja has to make, or a list of the tests for people. WITHOUT is a suite that is left out, or empty.
+Prints the suites of the selected tests, the files that ninja must build, or a list of the tests for users. WITHOUT is a
+suite that is left out, or empty.
 """
 
 import pathlib
@@ -12,7 +13,7 @@ import catalog
 
 
 def main(what: str, folder: str, without: str, *words: str) -> Optional[str]:
-    """Returns a complaint, or None."""
+    """Returns an error message, or None."""
     try:
         chosen = catalog.chosen(catalog.tests(pathlib.Path(folder)), list(words), without)
     except catalog.Unknown as unknown:

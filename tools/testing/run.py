@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs chosen tests of a build folder by `meson test`, says how far they are, and what to do about a failure."""
+"""Runs selected tests of a build folder with `meson test`, shows the progress, and explains what to do after a failure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from typing import IO, Callable, NoReturn
 
 import catalog
 
-# A line of `meson test` about a test that has ended, such as "12/441 libdsc:unit / dtype   OK   0.52s".
+# Matches a line of `meson test` about a test that has ended, such as "12/441 libdsc:unit / dtype   OK   0.52s".
 ENDED = re.compile(r"^\s*(\d+)/(\d+) (.+?)\s+(OK|EXPECTEDFAIL|SKIP|FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)\s+([\d.]+)s")
 GOOD = {"OK", "EXPECTEDFAIL", "SKIP"}
 PROGRESS_S = 10
@@ -27,7 +28,7 @@ INTERRUPTED = 130
 
 
 class Progress:
-    """How far a run is, told every ten seconds by a thread of its own."""
+    """Prints the progress of a run every ten seconds, on a separate thread."""
 
     def __init__(self, say: Callable[[str], None], total: int) -> None:
         self._say, self._start = say, time.monotonic()
@@ -39,9 +40,9 @@ class Progress:
         self._thread.start()
 
     def read(self, line: str) -> None:
-        """Takes notice of one line of `meson test`."""
+        """Processes one line of `meson test`."""
         match = ENDED.match(line)
-        if not match or match[1] in self._seen or match[4] == "INTERRUPT":  # Meson tells of failures once more at the end
+        if not match or match[1] in self._seen or match[4] == "INTERRUPT":  # Meson repeats failures at the end
             return
         self._seen.add(match[1])
         if match[4] not in GOOD:
@@ -50,13 +51,13 @@ class Progress:
             self._say(f"{match[4]} {name} ({float(match[5]):.0f} s)")
 
     def interrupted(self) -> NoReturn:
-        """Says how far the run came, and ends the program."""
+        """Prints how far the run came, and ends the program."""
         self.stop()
         self._say(f"interrupted; {len(self._seen) - len(self.failed)} passed, {len(self.failed)} failed{': ' if self.failed else ''}{' '.join(self.failed)}")
         sys.exit(INTERRUPTED)
 
     def stop(self) -> int:
-        """Ends the thread; returns the seconds that the run took."""
+        """Ends the thread. Returns the seconds that the run took."""
         self._over.set()
         self._thread.join()
         return round(time.monotonic() - self._start)
@@ -73,7 +74,7 @@ def say(text: str) -> None:
 
 
 def run(folder: pathlib.Path, tests: list[catalog.Test], meson_words: list[str]) -> tuple[int, list[str]]:
-    """Runs them; returns the seconds that it took, and the names of those that failed."""
+    """Runs the tests. Returns the seconds that this took, and the names of the tests that failed."""
     command = ["meson", "test", "-C", str(folder), "--no-rebuild", "--logbase", "testlog", *meson_words]
     command += [test.name for test in tests]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -82,7 +83,7 @@ def run(folder: pathlib.Path, tests: list[catalog.Test], meson_words: list[str])
     assert process.stdout
     interrupts = []
 
-    def interrupt(*_: object) -> None:  # of SIGINT Meson ends one test alone
+    def interrupt(*_: object) -> None:  # on SIGINT, Meson would end only one test
         interrupts.append(process.terminate())
 
     signal.signal(signal.SIGINT, interrupt)
@@ -93,13 +94,13 @@ def run(folder: pathlib.Path, tests: list[catalog.Test], meson_words: list[str])
     if interrupts:
         progress.interrupted()
     seconds = progress.stop()
-    if code and not progress.failed:  # Meson itself has a complaint
+    if code and not progress.failed:  # Meson itself has failed
         sys.exit(f"{''.join(lines[-40:])}dev: meson test failed (exit {code})")
     return seconds, progress.failed
 
 
 def wait_for_others(folder: pathlib.Path) -> IO[str]:
-    """Waits until no other run uses the folder, because both would write one log."""
+    """Waits until no other run uses the folder, because both would write to the same log."""
     lock = open(folder / "test-lock", "w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +111,7 @@ def wait_for_others(folder: pathlib.Path) -> IO[str]:
 
 
 def results(folder: pathlib.Path) -> list[dict]:
-    """What Meson recorded of the last run."""
+    """Returns what Meson recorded of the last run."""
     log = folder / "meson-logs/testlog.json"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -172,12 +173,13 @@ def main() -> int:
     if options.slowest:
         return show_slowest(options.folder, options.command)
     chosen = catalog.chosen(catalog.tests(options.folder), options.words, options.without)
-    # Half of the tests always wait; and those with bounds of their own say more than Meson when one is passed.
+    # About half of the tests are always waiting, so more tests run than there are processors. Tests with their own
+    # time limits report more than Meson's time-out.
     jobs = 1 if options.verbose else len(os.sched_getaffinity(0)) + 2
     times = int(os.environ.get("DSC_TEST_REPETITIONS") or 100) // 100
-    patience = 2 if times <= 1 else 10 * times  # at ten times and more some tests try everything
+    patience = 2 if times <= 1 else 10 * times  # with ten or more repetitions, some tests try all cases
     meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", str(patience)]
-    lock = wait_for_others(options.folder)  # until this program ends
+    lock = wait_for_others(options.folder)  # held until this program ends
     if options.verbose:
         folder = str(options.folder)
         return subprocess.call(["meson", "test", "-C", folder, "--no-rebuild", "-v", "--logbase", "testlog", *meson_words, *[t.name for t in chosen]])

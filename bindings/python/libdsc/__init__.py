@@ -42,7 +42,8 @@ from typing import TYPE_CHECKING, Any
 
 from libdsc import _tracebacks
 from libdsc._library import feature, version
-from libdsc._log import log_to_logging, read_log, set_log  # first, so that its end is the last at exit
+# This import comes first, so that its exit handler runs last.
+from libdsc._log import log_to_logging, read_log, set_log
 from libdsc._batch import Batch
 from libdsc._raw import Backend, Dtype, Op, Result, Source
 from libdsc._communicator import Communicator, OpStats
@@ -113,8 +114,8 @@ from libdsc._work import Work
 Error = DscError
 __version__ = "{}.{}.{}".format(*version())
 
-# What `from libdsc import *` gives. libdsc.OverflowError, libdsc.SystemError and libdsc.TimeoutError are left out: they
-# would hide Python's own.
+# The names that `from libdsc import *` imports. libdsc.OverflowError, libdsc.SystemError and libdsc.TimeoutError are
+# left out because they would hide Python's own exceptions.
 __all__ = [
     "AddrInUseError",
     "AuthError",
@@ -232,9 +233,13 @@ __all__ = [
 
 _tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, Ring, RngTracker, Store, TiedLayers), (_Outputs,))
 
-if not TYPE_CHECKING:  # checkers of types must not take every name for one of this package
+# Type checkers must not see this function: they would then accept any name as an attribute of this package.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Suggests this package's name for a name of another library; Python calls it only for missing names."""
+        """Raises AttributeError with this package's name for a name of another library.
+
+        Python calls this function only for missing names.
+        """
         hint = "" if name.startswith("_") else meant_function(name, __all__, dir(Communicator))
         raise AttributeError(f"module 'libdsc' has no attribute {name!r}{hint}")

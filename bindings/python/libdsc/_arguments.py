@@ -1,4 +1,4 @@
-"""Numbers and names that the caller gives, checked before C gets them: it would cut a number that is too large."""
+"""Checks of numbers and strings that the caller passes. ctypes would silently truncate a number that is too large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def brief(value: Any) -> str:
 
 
 def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[1], expected: str = "") -> int:
-    """An integer of a range, and no bool; expected is what an error says instead of that range."""
+    """Returns the value as an integer from least to most. A bool is refused.
+
+    expected replaces the range in the error message.
+    """
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -39,14 +42,14 @@ def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[
 
 
 def dimension(value: Any, dimensions: int, array: str) -> int:
-    """The argument dim, a dimension of an array that may count from its end; returned from 0 on."""
+    """Returns the argument dim as a number from 0 on. The caller may pass a negative number, counted from the end."""
     if dimensions == 0:
         raise ValueError(f"{array} has no dimensions; expected one or more")
     return integer("dim", value, -dimensions, dimensions - 1) % dimensions
 
 
 def _bound(number: int) -> str:
-    """A limit as people write it."""
+    """Returns a limit as text; powers of 2 are written as powers."""
     if number == -(2**31):
         return "-2**31"
     is_power = number > 2**24 and number & (number + 1) == 0
@@ -54,14 +57,17 @@ def _bound(number: int) -> str:
 
 
 def boolean(argument: str, value: Any) -> bool:
-    """A choice of two: Python's or numpy's bool, or 0 or 1. Others are refused: "no", for example, counts as true."""
+    """Accepts Python's or numpy's bool, 0 and 1.
+
+    Other values are refused, because a string such as "no" would be true.
+    """
     if type(value).__name__.startswith("bool") or isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise TypeError(f"{argument} is {brief(value)}; expected True or False")
 
 
 def integers(argument: str, values: Sequence[Any], least: int, most: int) -> list[int]:
-    """Several of them; an error names the one that is wrong."""
+    """Returns a list of integers. An error names the entry that is wrong."""
     try:
         each = iter(values)
     except TypeError:
@@ -70,7 +76,7 @@ def integers(argument: str, values: Sequence[Any], least: int, most: int) -> lis
 
 
 def sizes_of_ranks(argument: str, values: Sequence[Any], ranks: int) -> list[int]:
-    """The sizes of all ranks' parts."""
+    """Returns the sizes of the parts of all ranks, one per rank."""
     sizes = integers(argument, values, *SIZE)
     if len(sizes) != ranks:
         raise ValueError(f"{argument} has {len(sizes)} sizes; expected {ranks}, one per rank")
@@ -78,24 +84,27 @@ def sizes_of_ranks(argument: str, values: Sequence[Any], ranks: int) -> list[int
 
 
 def member(argument: str, value: Any, size: int) -> int:
-    """A rank of a communicator; the library itself says what is wrong with one that C can take."""
+    """Returns a rank of a communicator.
+
+    Only the range of C's int32 is checked here; the library checks the rank itself.
+    """
     return integer(argument, value, *INT32, expected=f"0 to {size - 1}")
 
 
 def ranks_text(size: int) -> str:
-    """The size of a group as errors say it."""
+    """Returns the size of a group as a phrase for error messages."""
     return f"this group has {size} rank{'' if size == 1 else 's'}"
 
 
 def extents(argument: str, shape: Union[int, Sequence[int]]) -> tuple[int, ...]:
-    """The shape of an array, of one extent or several."""
+    """Returns the shape of an array, which the caller may pass as one integer or as a sequence of integers."""
     if isinstance(shape, (tuple, list)):
         return tuple(integers(argument, shape, 0, INT64_MOST))
     return (integer(argument, shape, 0, INT64_MOST),)
 
 
 def string(argument: str, value: Any) -> bytes:
-    """A text for C."""
+    """Returns a string as bytes for C."""
     if not isinstance(value, str):
         raise TypeError(f"{argument} is {brief(value)}; expected a string")
     if "\0" in value:
@@ -104,12 +113,12 @@ def string(argument: str, value: Any) -> bytes:
 
 
 def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
-    """A text for C that may be left out."""
+    """Returns a string as bytes for C, or None if the argument is None."""
     return None if value is None else string(argument, value)
 
 
 def real(argument: str, value: Any) -> float:
-    """A number, such as of seconds, but not a bool."""
+    """Returns a number such as seconds as a float. A bool is refused."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{argument} is {brief(value)}; expected a number")
     return float(value)
@@ -119,12 +128,12 @@ Seconds = Union[float, timedelta]
 
 
 def seconds_of(value: Seconds, argument: str = "timeout") -> float:
-    """A time-out, which may be a timedelta, in seconds."""
+    """Returns a time-out, a number or a timedelta, in seconds."""
     return value.total_seconds() if isinstance(value, timedelta) else real(argument, value)
 
 
 def wait_seconds(timeout: Optional[Seconds]) -> Optional[float]:
-    """How long a wait may take in seconds, which may be 0; None: until the end."""
+    """Returns the longest time of a wait in seconds, which may be 0. None means no limit."""
     if timeout is None:
         return None
     seconds = seconds_of(timeout)
@@ -134,7 +143,7 @@ def wait_seconds(timeout: Optional[Seconds]) -> Optional[float]:
 
 
 def milliseconds(timeout: Seconds, argument: str = "timeout") -> int:
-    """A time-out as the library wants it, never rounded down to nothing."""
+    """Returns a time-out in milliseconds for the library. It is rounded up, so that a small one does not become 0."""
     seconds = seconds_of(timeout, argument)
     if not seconds > 0:
         raise ValueError(f"{argument} is {timeout}; expected a number of seconds above 0")
@@ -145,7 +154,7 @@ _ORDERED = ("out", "x", "op", "root", "peer")
 
 
 def with_order(error: Exception, method: Any) -> Exception:
-    """An error about the arguments of an operation, such as two that changed places, with the order that they have."""
+    """Adds the order of the operation's arguments to an error that may be due to swapped arguments."""
     if method is None or type(error) not in (TypeError, ValueError):
         return error
     parameters = list(inspect.signature(method).parameters)[1:]
@@ -157,8 +166,8 @@ def with_order(error: Exception, method: Any) -> Exception:
 
 
 def expect_communicator(name: str, value: Any) -> None:
-    """Raises TypeError for what is none, such as arguments in another order."""
-    from libdsc._communicator import Communicator  # which imports this module
+    """Raises TypeError unless the value is a Communicator, for example if the arguments are in the wrong order."""
+    from libdsc._communicator import Communicator  # imported here, because that module imports this one
 
     if not isinstance(value, Communicator):
         raise TypeError(f"{name} is a {type(value).__name__}; expected a Communicator, such as libdsc.world()")

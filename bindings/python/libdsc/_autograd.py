@@ -1,6 +1,6 @@
 """Exchanges that torch can differentiate, for libdsc.megatron and libdsc.torch.
 
-The module imports torch, so it is imported where a program has a tensor, and never before.
+This module imports torch. Other modules import it only after the program has passed a tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Exchange = Callable[[Any], Any]
 
 
 class LinearStep(torch.autograd.Function):  # type: ignore[misc]
-    """A linear exchange. Its gradient is the adjoint exchange, whose gradient is the first one again."""
+    """A linear exchange. Its gradient is the adjoint exchange. The gradient of the adjoint is the exchange itself."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, exchange: Exchange, adjoint: Exchange, is_new: bool) -> Any:
@@ -42,10 +42,10 @@ class LinearStep(torch.autograd.Function):  # type: ignore[misc]
 
 
 def linear_step(x: Any, exchange: Exchange, adjoint: Exchange, *, is_new: bool = True) -> Any:
-    """The result of an exchange, through which gradients go back by its adjoint.
+    """Returns the result of an exchange. In the backward pass, gradients go through the adjoint exchange.
 
-    An exchange may return what it is given, as all do in a group of one rank. Then is_new says whether the result is a
-    copy, or x itself.
+    An exchange may return its argument unchanged, as every exchange does in a group of one rank. In that case the
+    result is a copy if is_new is true, and a view of x otherwise.
     """
     return LinearStep.apply(x, exchange, adjoint, is_new)
 
@@ -58,7 +58,7 @@ def mapping_step(
     parts: Optional[Sequence[int]] = None,
     other_parts: Optional[Sequence[int]] = None,
 ) -> Any:
-    """The forward step of a mapping, whose gradient is the backward step. "copy" gives x itself."""
+    """Applies the forward direction of a mapping; its gradient is the backward direction. "copy" returns x itself."""
     kind = named("mapping", TensorMapping, mapping)
     step = partial(group.tensor_map, mapping=kind, dim=dim, parts=parts, other_parts=other_parts)
     there, back = partial(step, direction="forward"), partial(step, direction="backward")
@@ -69,7 +69,10 @@ def mapping_step(
 
 
 class _Last(torch.autograd.Function):  # type: ignore[misc]
-    """Gradients whose own gradients raise. torch's once_differentiable gives zero where the upstream one needs none."""
+    """Gradients that raise an error if they are differentiated again.
+
+    torch's once_differentiable is not enough: it gives zero if the upstream gradient does not require gradients.
+    """
 
     @staticmethod
     def forward(ctx: Any, what: str, *gradients: Any) -> Any:
@@ -82,7 +85,10 @@ class _Last(torch.autograd.Function):  # type: ignore[misc]
 
 
 def differentiable_once(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes the backward() of an autograd.Function one whose gradients have none, which is an error and not zero."""
+    """Decorates the backward() of an autograd.Function, so that differentiating its gradients again raises an error.
+
+    what names the operation in the error.
+    """
 
     def decorated(backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
@@ -102,7 +108,10 @@ def differentiable_once(what: str) -> Callable[[Callable[..., Any]], Callable[..
 
 
 class VocabLoss(torch.autograd.Function):  # type: ignore[misc]
-    """The losses of tokens. Their gradients are computed again from logits and targets, which torch keeps, and checks."""
+    """The losses of tokens. The backward pass recomputes the gradients from logits and targets.
+
+    torch saves both tensors and checks that they have not changed.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Any, targets: Any, group: Communicator, options: dict[str, Any]) -> Any:
@@ -121,5 +130,5 @@ class VocabLoss(torch.autograd.Function):  # type: ignore[misc]
 
 
 def vocab_loss(logits: Any, targets: Any, group: Communicator, **options: Any) -> Any:
-    """The loss of each token, over logits whose vocabulary is divided among the ranks."""
+    """Returns the loss of each token. The vocabulary of the logits is divided among the ranks."""
     return VocabLoss.apply(logits, targets, group, options)

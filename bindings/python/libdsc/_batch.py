@@ -47,7 +47,7 @@ class Batch:
     def note(
         self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, stream: Any, at_end: AtEnd
     ) -> None:
-        """Gives an operation to the library, which starts it at the end of the batch."""
+        """Notes an operation in the batch. The library starts it at the end of the batch."""
         if async_op:
             raise ValueError("async_op is True inside batch(); expected batch(async_op=True), which returns one Work for all its operations")
         if stream is not None:
@@ -63,7 +63,8 @@ class Batch:
         try:
             self._comm._batch = None
             if error is not None and not isinstance(error, Exception):
-                self._comm._stop()  # Ctrl-C ends operations, it does not start them
+                # Ctrl-C must not start the operations of the batch, but abort the communicator.
+                self._comm._stop()
             owners, self._owners = tuple(self._owners), []
             try:
                 self.work = self._comm._run(lib.dsc_batch_end, (), owners, self._async_op, self._stream, self._finish)

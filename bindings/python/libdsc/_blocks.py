@@ -1,4 +1,4 @@
-"""One block of elements per rank: parts of an array, or a list of arrays that travels as one."""
+"""Blocks of elements, one per rank: consecutive parts of one array, or a list of arrays that is sent as one buffer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Arrays = Union[Any, Sequence[Any]]
 
 
 class Blocks:
-    """Where the blocks are, one after another, and how many elements each has."""
+    """The address of consecutive blocks, one per rank, and the number of elements of each."""
 
     __slots__ = ("address", "counts", "dtype", "owner", "_parts")
 
@@ -27,9 +27,11 @@ class Blocks:
         counts: Optional[list[int]],
         counts_argument: str = "",
     ) -> None:
-        """Locates an array, which needs counts, or a list of size arrays, whose lengths are the counts otherwise.
+        """Locates the elements of x: one array, or a list of one array per rank.
 
-        counts_argument is what the caller calls the counts, if they are the caller's.
+        One array needs counts. For a list, counts is optional: the lengths of the arrays are used without it.
+        counts_argument is the name of the caller's argument for counts, for error messages. It is empty if the caller
+        did not pass the counts.
         """
         self._parts: list[tuple[int, int, int, Any]] = []
         if isinstance(x, (list, tuple)):
@@ -53,7 +55,7 @@ class Blocks:
         counts: Optional[list[int]],
         counts_argument: str,
     ) -> None:
-        """Makes a buffer for all arrays of a list; what is only read is copied into it now."""
+        """Allocates one buffer for all arrays of a list. Arrays that are only read are copied into it now."""
         if len(arrays) != size:
             raise ValueError(f"{argument} has {len(arrays)} arrays; expected {size}, one per rank")
         for index, array in enumerate(arrays):
@@ -77,7 +79,7 @@ class Blocks:
                 ctypes.memmove(packed, part_address, size_bytes)
 
     def _expect_no_overlap(self, argument: str) -> None:
-        """Raises if two arrays of a list share memory: only the last block that is copied would be in them."""
+        """Raises ValueError if two arrays of a list share memory. The later block would overwrite the earlier one."""
         each = self._element_bytes()
         filled = sorted((part[0], part[0] + part[1] * each, index) for index, part in enumerate(self._parts) if part[1])
         for (_, end, index), (begin, _, other) in zip(filled, filled[1:]):
@@ -86,12 +88,12 @@ class Blocks:
                 raise ValueError(f"{text}; expected separate memory for each")
 
     def unpack(self) -> None:
-        """Copies what came into the arrays of a list."""
+        """Copies the received blocks from the buffer into the arrays of the list."""
         for packed, part_address, size_bytes in self._places():
             ctypes.memmove(part_address, packed, size_bytes)
 
     def _places(self) -> list[tuple[int, int, int]]:
-        """(where it is in the buffer, where the caller has it, bytes) of each array of a list."""
+        """Returns (address in the buffer, address of the caller's array, size in bytes) of each array of a list."""
         each = self._element_bytes()
         starts = itertools.accumulate(self.counts, initial=0)
         return [
@@ -104,12 +106,12 @@ class Blocks:
 
     @property
     def are_equal(self) -> bool:
-        """Whether all ranks have as many."""
+        """Whether the blocks of all ranks have the same number of elements."""
         return len(set(self.counts)) == 1
 
     @property
     def c_counts(self) -> Any:
-        """The counts as C wants them."""
+        """The counts as a C array."""
         return (ctypes.c_size_t * len(self.counts))(*self.counts)
 
 
@@ -121,7 +123,7 @@ def expect_dtype(argument: str, found: int, expected: int) -> None:
 
 
 def checked_counts(counts: Optional[Sequence[int]], argument: str, size: int) -> Optional[list[int]]:
-    """The numbers of elements per rank, if they were given."""
+    """Checks and returns the numbers of elements per rank; None if the caller did not pass them."""
     if counts is None:
         return None
     numbers = integers(argument, counts, *SIZE)

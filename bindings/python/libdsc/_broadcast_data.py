@@ -1,4 +1,4 @@
-"""Named arrays of one rank for all ranks, such as a batch that one rank has loaded: Megatron-LM's broadcast_data."""
+"""Broadcasts named arrays, such as a batch, from one rank to all. It does the same as Megatron-LM's broadcast_data."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from libdsc._library import lib
 from libdsc._memory import numpy_module
 from libdsc._streams import LEGACY, place_of, wait_for
 
-MOST_DIMS = 16  # that dsc_broadcast_shapes() takes
-DATA_S = 300  # for arrays that are still being computed on a GPU
-_STAND_INS = {_raw.Dtype.BF16: "uint16", _raw.Dtype.F8E4M3: "uint8", _raw.Dtype.F8E5M2: "uint8"}  # in numpy
+MOST_DIMS = 16  # the limit of dsc_broadcast_shapes()
+DATA_S = 300  # the longest wait for arrays that a GPU still computes
+# The numpy types that hold the bits of floats that numpy lacks.
+_STAND_INS = {_raw.Dtype.BF16: "uint16", _raw.Dtype.F8E4M3: "uint8", _raw.Dtype.F8E5M2: "uint8"}
 
 Empty = Optional[Callable[[tuple[int, ...], str], Any]]
 
 
 class NamedArrays(Collectives):
-    """The operation of Communicator on named arrays."""
+    """Adds the operation on named arrays to Communicator."""
 
     __slots__ = ()
 
@@ -69,8 +70,11 @@ class NamedArrays(Collectives):
         return {name.decode(): array for name, array in zip(names, arrays)}
 
     def _send_data(self, names: list[bytes], data: Optional[Mapping[str, Any]], code: int, root: int) -> dict[str, Any]:
-        """The root's part. The other ranks learn of an array that cannot be sent by the library, so it is called all
-        the same, and only then the exception that says more is raised."""
+        """Sends the root's arrays.
+
+        If an array cannot be sent, the library must still be called, because only that call reports the error to the
+        other ranks. Afterwards this rank raises its own, more precise exception.
+        """
         raw, kept = _raw_tensors(names)
         sent: dict[str, Any] = {}
         buffers, trouble = [], None
@@ -102,7 +106,10 @@ class NamedArrays(Collectives):
         tensor.device = self._device if isinstance(buffer.owner, DeviceMemory) else -1
 
     def _move(self, raw: Any, length: int, root: int, buffers: list[Buffer]) -> None:
-        """All in one broadcast. Elements on a GPU may still be on their way, on another stream than the default one."""
+        """Broadcasts all arrays in one operation.
+
+        It first waits for the stream on which arrays on a GPU are computed.
+        """
         place = place_of(self, [buffer.owner for buffer in buffers], None)
         if place is not None and place.stream != LEGACY:
             wait_for(place.stream, DATA_S)
@@ -120,7 +127,7 @@ def _checked_keys(keys: Sequence[str]) -> list[bytes]:
 
 
 def _raw_tensors(names: list[bytes]) -> tuple[Any, list[Any]]:
-    """Tensors of which only the names are known, and what must live as long as they are used."""
+    """Returns tensors in which only the names are set, and a list of the objects that must stay alive with them."""
     raw = (_raw.Tensor * max(1, len(names)))()
     for tensor, name in zip(raw, names):
         tensor.struct_size, tensor.name, tensor.device = ctypes.sizeof(_raw.Tensor), name, -1
@@ -128,7 +135,11 @@ def _raw_tensors(names: list[bytes]) -> tuple[Any, list[Any]]:
 
 
 def _describe(x: Any, argument: str, code: int) -> Buffer:
-    """An array as it is, or packed. Its own type counts, except for floats that numpy keeps as plain numbers."""
+    """Describes the array, or a contiguous copy of it.
+
+    The array's own element type is used. Only if numpy holds the bits of a float type as plain integers, that float
+    type is used instead.
+    """
     own = str(getattr(x, "dtype", ""))
     wanted = code if own == _STAND_INS.get(_raw.Dtype(code)) else None
     is_torch, is_numpy = hasattr(x, "is_contiguous"), hasattr(getattr(x, "flags", None), "c_contiguous")

@@ -1,7 +1,7 @@
-"""Where the elements of somebody's array are: address, count and type, without copying it or importing its library.
+"""Finds address, count and type of the elements of any library's array, without copying it or importing that library.
 
-Understood are the buffer protocol, __array_interface__ (numpy), __cuda_array_interface__ (CuPy, torch on a GPU)
-and DLPack (torch, JAX, TensorFlow). Every complaint names the argument and is made before any call.
+Supported are the buffer protocol, __array_interface__ (numpy), __cuda_array_interface__ (CuPy, torch on a GPU) and
+DLPack (torch, JAX, TensorFlow). Every error names the argument and is raised before the C library is called.
 """
 
 from __future__ import annotations
@@ -15,26 +15,30 @@ from typing import Any, Iterable, Mapping, Optional, Union
 from libdsc import _dtypes
 from libdsc._raw import Dtype
 
-# Hot: numpy's type objects that were met, so that their arrays need one look-up.
+# Hot path: cache of numpy's type objects seen so far, so that such an array needs only one lookup.
 _known: dict[Any, int] = {}
-_tensor_types: set[type] = set()  # torch's, of which a tensor in memory of the host was met
+_tensor_types: set[type] = set()  # tensor types of torch that were seen with a tensor in host memory
 _tensor_dtypes: dict[Any, int] = {}
-_plain: Any = type(None)  # numpy.ndarray, once one was met; its subclasses may be on a GPU
+# numpy.ndarray, after the first one was seen. Subclasses are not included, because their memory may be on a GPU.
+_plain: Any = type(None)
 _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
-Writable = Union[bool, str]  # whether an array must be writable; a text says what to do with one that is not
+# Whether an array must be writable. A string also means yes; the error for a read-only array then contains it as
+# advice.
+Writable = Union[bool, str]
 
-DLPACK_CPU = (1, 3)  # plain and pinned memory of the host
+DLPACK_CPU = (1, 3)  # plain and pinned host memory
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
-# What __dlpack__ is told of streams: the producer need not synchronize, or has the default stream wait.
+# Values of the argument stream of __dlpack__: no synchronization is needed, or the default stream has to wait.
 DLPACK_NO_STREAM, DLPACK_DEFAULT_STREAM = -1, 1
 
-memory_met = False  # some array was on a GPU, so that operations have to look
+# Whether some array was on a GPU, so that operations must look for a stream.
+memory_met = False
 
 
 class DeviceMemory:
-    """An array on a GPU, as the owner of its memory."""
+    """Marks an array as GPU memory. It is used as the owner of that memory."""
 
     __slots__ = ("owner", "argument", "device", "stream")
 
@@ -42,36 +46,38 @@ class DeviceMemory:
         global memory_met
         memory_met = True
         self.owner = owner
-        self.argument = argument  # its name, for complaints
-        self.device = device  # None: it does not say which
-        self.stream = stream  # that its elements are ready on; None: it does not say
+        self.argument = argument  # the argument's name, for error messages
+        self.device = device  # None if the array does not name its device
+        # The stream on which the elements are ready; None if the array does not name it.
+        self.stream = stream
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """The elements of an array."""
+    """The elements of an array: address, count, type and owner."""
 
     address: int
     count: int
     dtype: int
     shape: tuple[int, ...]
-    owner: Any  # must live as long as the address is used
-    device: int  # -1: memory of the host
+    owner: Any  # must stay alive while the address is in use
+    device: int  # -1: host memory
 
 
 def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> tuple[int, int, int, Any]:
-    """Returns (address, count, dtype, owner) of an array; hot, so arrays of numpy and torch take short cuts."""
+    """Returns (address, count, dtype, owner) of an array. Hot path: arrays of numpy and torch have fast paths."""
     if dtype is None and type(x) is _plain:
         try:
             return _addressof(_from_buffer(x)), x.size, _known[x.dtype], x
         except (KeyError, AttributeError, TypeError, ValueError, BufferError):
-            pass  # not numpy, or something is wrong with it: the long way knows what
+            # Not a plain numpy array, or not usable: describe() below handles it or raises the error.
+            pass
     if dtype is None and type(x) in _tensor_types:
         try:
             if x.is_cpu and not x.requires_grad and x.is_contiguous() and (address := x.data_ptr()):
                 return address, x.numel(), _tensor_dtypes[x.dtype], x
         except (KeyError, RuntimeError):
-            pass  # such as a sparse one
+            pass  # such as a sparse tensor
     found = describe(x, argument, dtype, writable)
     if dtype is None and type(x).__module__.startswith("torch") and hasattr(x, "data_ptr") and found.device == -1:
         _tensor_types.add(type(x))
@@ -80,7 +86,7 @@ def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> t
 
 
 def describe(x: Any, argument: str, dtype: Any = None, writable: Writable = True) -> Buffer:
-    """Returns where and what the elements of an array are; TypeError and ValueError name the argument."""
+    """Returns a description of the elements of an array. TypeError and ValueError name the argument."""
     global _plain
     interface = _cuda_interface(x, argument)
     if interface is not None:
@@ -100,7 +106,8 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: Writable = True
         view = memoryview(x)
     except TypeError:
         pass
-    except BufferError as error:  # the buffer protocol has no letter for some types, such as JAX's bfloat16
+    # The buffer protocol has no format character for some types, such as JAX's bfloat16.
+    except BufferError as error:
         if not hasattr(x, "__dlpack__"):
             raise ValueError(f"{argument} does not export its memory: {error}") from error
     else:
@@ -124,7 +131,10 @@ def expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> 
 
 
 def _cast_hint(argument: str, found: Buffer, names: list[str]) -> str:
-    """How to convert an array of integers, which is an input; an output of another type has to be made anew."""
+    """Returns advice for an input array of integers whose type must be converted.
+
+    An output array has no such advice.
+    """
     if not all(name.startswith("int") for name in names):
         return ""
     x = found.owner.owner if isinstance(found.owner, DeviceMemory) else found.owner
@@ -134,7 +144,10 @@ def _cast_hint(argument: str, found: Buffer, names: list[str]) -> str:
 
 
 def list_of_arrays(argument: str, values: Any) -> list[Any]:
-    """The arrays of an argument that takes several. One array is refused: its rows would be taken for them."""
+    """Returns the arrays of an argument that takes several.
+
+    A single array is refused: its rows would count as arrays.
+    """
     kind = type(values)
     if isinstance(values, (list, tuple)):
         return list(values)
@@ -148,7 +161,7 @@ def list_of_arrays(argument: str, values: Any) -> list[Any]:
 
 
 def _is_array(x: Any) -> bool:
-    """Whether it is of a kind that describe() takes; only its class is asked, which computes nothing."""
+    """Whether describe() accepts objects of this class. It looks only at the class, so that nothing is computed."""
     if any(hasattr(type(x), name) for name in ("__array_interface__", "__cuda_array_interface__", "__dlpack__")):
         return True
     try:
@@ -159,7 +172,10 @@ def _is_array(x: Any) -> bool:
 
 
 def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
-    """What an array on a GPU offers. Some cannot spell all their types there, but by DLPack, which is tried then."""
+    """Returns the __cuda_array_interface__ of an array, or None if DLPack is to be used.
+
+    Some libraries cannot express all their types in this interface, but can do so in DLPack.
+    """
     try:
         interface: dict[str, Any] = x.__cuda_array_interface__
     except AttributeError:
@@ -176,12 +192,12 @@ def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
 
 
 def _dlpack_instead(x: Any, interface: dict[str, Any]) -> bool:
-    """Whether the type is spelled as plain bytes, as torch does with bfloat16, and DLPack knows it."""
+    """Whether DLPack is needed: the interface gives the type as plain bytes, as that of torch does for bfloat16."""
     return str(interface["typestr"])[1:2] == "V" and hasattr(x, "__dlpack__")
 
 
 def _device_number(x: Any) -> Optional[int]:
-    """Which GPU an array is on, if it says so."""
+    """Returns the number of the GPU that holds an array, or None if the array does not say it."""
     if not hasattr(x, "__dlpack_device__"):
         return None
     kind, number = x.__dlpack_device__()
@@ -193,7 +209,10 @@ def _on_device(found: Buffer, argument: str, device: Optional[int], stream: Opti
 
 
 def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wanted: Any) -> Dtype:
-    """The element type of an array whose own type is found (None: unknown), spelled and sized so; wanted overrides."""
+    """Returns the element type: wanted if it is given, otherwise found.
+
+    found is None if the array's type is unknown; spelled is the name of that type, and size its size in bytes.
+    """
     if wanted is None:
         if found is None and spelled.startswith(("str", "bytes")):
             raise TypeError(f"{argument} contains strings; expected numeric elements: {_dtypes.ACCEPTED}")
@@ -216,7 +235,8 @@ def _writable(argument: str, readonly: bool, wanted: Writable) -> None:
         raise ValueError(f"{argument} is read-only; expected a writable array ({advice})")
 
 
-# What to do with an array that cannot be written, such as every array of JAX, by argument.
+# Advice in the error for an array that must be written but is read-only, such as every array of JAX. The keys are names
+# of arguments.
 _WRITABLE_ADVICE = {
     "out": "such as numpy.empty()",
     "residual_out": "such as numpy.empty(), or None for a new one",
@@ -228,7 +248,7 @@ _WRITABLE_ADVICE = {
 
 
 def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, writable: Writable) -> None:
-    """Raises unless the elements, counted by strides in bytes (None: packed), are consecutive."""
+    """Raises ValueError unless the elements are consecutive. strides are in bytes; None means consecutive."""
     expected = size
     for extent, stride in zip(reversed(shape), reversed(strides or ())):
         if extent > 1 and stride != expected and 0 not in shape:
@@ -237,9 +257,10 @@ def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, writ
 
 
 def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, writable: Writable) -> ValueError:
-    """The error for an array whose elements have gaps or another order, with what to pass instead.
+    """Returns the error for an array whose elements are not consecutive, with advice on what to pass instead.
 
-    Where the call writes, that is a view of the same memory, such as of channels_last: a copy would get the result.
+    For an array that is only read, the advice is a copy. For an array that is written, it is a view of the same memory
+    with another order of dimensions, for example for channels_last: a copy would get the result instead of the array.
     """
     found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
     found += "; expected consecutive elements"
@@ -255,7 +276,7 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
 
 
 def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]:
-    """The order of dimensions in which elements are consecutive; None if there is none."""
+    """Returns the order of dimensions in which the elements are consecutive; None if no order has that property."""
     order, expected = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i])), size
     for i in reversed(order):
         if shape[i] > 1 and strides[i] != expected:
@@ -267,8 +288,8 @@ def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]
 def _from_interface(
     x: Any, interface: dict[str, Any], argument: str, dtype: Any, writable: Writable, device: int
 ) -> Buffer:
-    """__array_interface__ and __cuda_array_interface__ differ only in where the memory is."""
-    typestr = interface["typestr"]  # "<f4", and "|O" or "<M8[s]" among those that are refused
+    """Reads __array_interface__ or __cuda_array_interface__, which differ only in the kind of memory."""
+    typestr = interface["typestr"]  # such as "<f4"; "|O" and "<M8[s]" are refused
     order, kind, size = typestr[0], typestr[1], int(typestr[2:].partition("[")[0] or 0)
     shape = tuple(interface["shape"])
     data = interface.get("data")
@@ -294,7 +315,7 @@ _FORMATS |= {"e": "f", "f": "f", "d": "f", "?": "b"}
 
 
 def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: Writable) -> Buffer:
-    """The view itself becomes the owner, so that a bytearray cannot be resized meanwhile."""
+    """Describes the memory of a view. The view becomes the owner, so that a bytearray cannot be resized meanwhile."""
     _native(argument, view.format[0], view.itemsize)
     if not view.c_contiguous:
         raise _not_contiguous(view, argument, view.shape, view.strides, view.itemsize, writable)
@@ -307,7 +328,7 @@ def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: Writ
 
 
 class _PyBuffer(ctypes.Structure):
-    """Py_buffer, the same in every CPython 3."""
+    """Py_buffer; its layout is the same in every CPython 3."""
 
     buf: Optional[int]
 
@@ -327,7 +348,7 @@ class _PyBuffer(ctypes.Structure):
 
 
 def _address(view: memoryview) -> int:
-    """Of a view that may be read-only or empty, which from_buffer() does not take."""
+    """Returns the address of a view. Unlike from_buffer(), it also accepts a read-only or empty view."""
     raw = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(raw), 0)
     address = raw.buf or 0
@@ -364,11 +385,12 @@ class _DLTensor(ctypes.Structure):
 
 
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
-_DLPACK_FLOATS = {(4, 16): Dtype.BF16, (10, 8): Dtype.F8E4M3, (12, 8): Dtype.F8E5M2}  # by code and bits
+# Float types by DLPack's type code and number of bits.
+_DLPACK_FLOATS = {(4, 16): Dtype.BF16, (10, 8): Dtype.F8E4M3, (12, 8): Dtype.F8E5M2}
 
 
 class _DLVersioned(ctypes.Structure):
-    """The head of DLManagedTensorVersioned, which DLPack has from 1.0 on; a DLTensor follows it."""
+    """The start of DLManagedTensorVersioned, of DLPack 1.0 and newer. A DLTensor follows it."""
 
     flags: int
 
@@ -380,9 +402,10 @@ class _DLVersioned(ctypes.Structure):
     ]
 
 
-DLPACK_READ_ONLY = 1  # a bit of the flags
-DLPACK_VERSION = (1, 0)  # that is asked for; an older producer gives a capsule without flags
-_IMMUTABLE = ("jax", "tensorflow")  # libraries whose arrays are never written, and whose capsules may not say so
+DLPACK_READ_ONLY = 1  # a bit of DLManagedTensorVersioned.flags
+DLPACK_VERSION = (1, 0)  # the version requested; older producers return a capsule without flags
+# Libraries whose arrays are immutable. Their capsules do not always set the read-only flag.
+_IMMUTABLE = ("jax", "tensorflow")
 
 
 def _read_capsule(capsule: Any) -> tuple[_DLTensor, bool]:
@@ -398,12 +421,12 @@ def _read_capsule(capsule: Any) -> tuple[_DLTensor, bool]:
 
 
 def _is_of(x: Any, *libraries: str) -> bool:
-    """Whether the type of an array comes from one of these libraries, which need not be imported."""
+    """Whether the type of an array belongs to one of these libraries. The libraries need not be imported."""
     return any(kind.__module__.startswith(libraries) for kind in type(x).__mro__)
 
 
 def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffer:
-    """The capsule is only read and given back, so x stays the owner."""
+    """Describes an array by its DLPack capsule. The capsule is released again, so x remains the owner."""
     capsule = _capsule(x, argument)
     tensor, readonly = _read_capsule(capsule)
     _writable(argument, readonly or _is_of(x, *_IMMUTABLE), writable)
@@ -425,7 +448,7 @@ def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffe
 
 
 def _ask(x: Any, **options: Any) -> Any:
-    """Calls __dlpack__(); producers of before DLPack 1.0 do not know max_version."""
+    """Calls __dlpack__(). Producers older than DLPack 1.0 do not accept max_version."""
     try:
         return x.__dlpack__(max_version=DLPACK_VERSION, **options)
     except TypeError:
@@ -433,7 +456,7 @@ def _ask(x: Any, **options: Any) -> Any:
 
 
 def _capsule(x: Any, argument: str) -> Any:
-    """Asks for DLPack's description; elements on a GPU must be ready for the stream that the operation will be on."""
+    """Returns the DLPack capsule of an array. Elements on a GPU must be ready on the stream of the operation."""
     try:
         if not hasattr(x, "__dlpack_device__") or x.__dlpack_device__()[0] not in (DLPACK_CUDA, DLPACK_CUDA_MANAGED):
             return _ask(x)

@@ -1,7 +1,7 @@
-"""Blocking calls that call functions of the program: they end before the interpreter does.
+"""Ends blocking calls that run Python callbacks before the interpreter ends.
 
-A daemon thread may still be inside one when the program ends. A function cannot be called once the interpreter is gone:
-the thread that tries is ended by it in the middle of the library.
+A daemon thread may still be in such a call at the end of the program. Once the interpreter has ended, no Python
+function can run: Python would end the thread that tries to run one, in the middle of the library's code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ Result = TypeVar("Result")
 
 POLL_S = 0.001
 
-_running: dict[object, Callable[[], None]] = {}  # by an object of no meaning: what makes the call return
+# The calls in progress. The key is a unique token; the value is a function that makes the call return.
+_running: dict[object, Callable[[], None]] = {}
 _ending = False
 
 
@@ -25,13 +26,13 @@ def is_ending() -> bool:
 
 
 def require_interpreter() -> None:
-    """Raises when it has."""
+    """Raises StateError if the interpreter has begun to end."""
     if _ending:
         raise errors.StateError("the Python interpreter is shutting down, so the library cannot call a Python function any more")
 
 
 def call(stop: Callable[[], None], run: Callable[..., Result], *arguments: Any) -> Result:
-    """Runs a call into the library that calls back; stop(), from any thread, has to make it return."""
+    """Makes a library call that runs Python callbacks. stop() makes it return, and may be called from any thread."""
     token = object()
     _running[token] = stop
     try:
@@ -42,7 +43,7 @@ def call(stop: Callable[[], None], run: Callable[..., Result], *arguments: Any) 
 
 
 def end(limit_s: float) -> None:
-    """Makes such calls return, and refuses new ones. A function that takes longer than the limit is left behind."""
+    """Stops all calls that run callbacks, and refuses new ones. It waits at most limit_s seconds for them."""
     global _ending
     _ending = True
     for stop in list(_running.values()):

@@ -1,4 +1,4 @@
-"""How a communicator calls the library: blocking, with a Work or into a batch, and what it makes of failures."""
+"""How a communicator calls the library: blocking, with a Work, or in a batch. Also turns failures into exceptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from libdsc._work import AtEnd, Work, error_of, reap, start
 if TYPE_CHECKING:
     from libdsc._batch import Batch
 
-# Failures that may end the communicator, which remembers them.
+# Errors that may end the communicator. The library stores the first one.
 REMEMBERED = {
     Result.ERR_TIMEOUT,
     Result.ERR_PEER_DEAD,
@@ -31,7 +31,7 @@ REMEMBERED = {
 }
 
 class Calls(Shared):
-    """The base of Communicator that the operations are built on."""
+    """The base class of Communicator: how it calls operations of the library."""
 
     __slots__ = (
         "_handle",
@@ -49,22 +49,24 @@ class Calls(Shared):
     _handle: int
     _rank: int
     _size: int
-    _device: int  # that it is bound to; -1: none
+    _device: int  # the GPU it is bound to; -1: none
     _name: str
     _progress_thread: bool
-    _batch: Optional[Batch]  # that is open
-    _refused: Optional[tuple[int, str]]  # operations before the latest call that this rank alone knows of, and its error
-    _failure_told: bool  # the program got the failure that ended the communicator, or has caused it
-    _attached: dict[str, Any]  # what other modules keep for it until it is closed
+    _batch: Optional[Batch]  # the open batch, if any
+    # The number of completed operations when this rank alone refused a call, and the error text of that call.
+    _refused: Optional[tuple[int, str]]
+    # Whether the program has already seen, or caused, the failure that ended the communicator.
+    _failure_told: bool
+    _attached: dict[str, Any]  # objects that other modules store here until the communicator is closed
 
     @property
     def name(self) -> str:
-        """The name in errors; "world" for the world."""
+        """The name of the group in errors; "world" for the world."""
         return self._name
 
     @property
     def progress_thread(self) -> bool:
-        """Whether a thread of the library drives operations that nobody waits for."""
+        """Whether a thread of the library advances operations while no call waits for them."""
         return self._progress_thread
 
     def abort(self) -> None:
@@ -80,7 +82,7 @@ class Calls(Shared):
     def _like(
         self, x: Any, argument: str, dtype: Any, count: int, code: int, owner: Any, writable: bool = True
     ) -> tuple[int, Any]:
-        """Locates an array that must have so many elements of a type; returns address and all owners."""
+        """Locates an array that must have this count and type. Returns its address and the owners of both arrays."""
         address, found, found_code, second = _buffers.locate(x, argument, dtype, writable)
         if found != count:
             raise ValueError(f"{argument} has {found} elements; expected {count} ({ranks_text(self._size)})")
@@ -96,7 +98,7 @@ class Calls(Shared):
         stream: Any,
         at_end: AtEnd = None,
     ) -> Optional[Work]:
-        """Calls an operation: noted in an open batch, at once with a Work, or blocking."""
+        """Calls an operation: notes it in an open batch, starts it and returns a Work, or waits for its end."""
         place, handle = None, None
         if stream is not None or _buffers.memory_met:
             place = place_of(self, owner, stream)
@@ -124,7 +126,7 @@ class Calls(Shared):
         return None
 
     def _call(self, function: Any, *arguments: Any, owner: Any = None) -> None:
-        """Makes a call that blocks and has no work form."""
+        """Makes a blocking call for which the library has no asynchronous form."""
         call = (_interrupt.call, self._stop, function, self._handle, *arguments)
         code = _callbacks.call(self._stop, *call) if any(user_ops_in(owner)) else call[0](*call[1:])
         if code < 0:
@@ -132,7 +134,7 @@ class Calls(Shared):
         reap()
 
     def _stop(self) -> None:
-        """Ends the call that another thread is in; Ctrl-C needs no further exception from here."""
+        """Aborts the communicator to end a call in progress. The failure is not reported again: Ctrl-C caused it."""
         self._failure_told = True
         lib.dsc_comm_abort(self._handle)
 
@@ -142,7 +144,10 @@ class Calls(Shared):
         return info
 
     def _shown(self, error: Exception, op: str) -> Exception:
-        """The exception of an operation as shown() makes it; remembers one that only this rank knows of."""
+        """Returns the exception of an operation in the form that shown() gives it.
+
+        If only this rank knows of the error, it is stored, because it may explain a later mismatch.
+        """
         if not isinstance(error, errors.DscError) or error.code == Result.ERR_INVALID_ARG:
             self._refused = self._completed(), f"{op} raised {type(error).__name__}: {error}"
         return shown(with_order(error, getattr(type(self), op, None)))
@@ -152,10 +157,10 @@ class Calls(Shared):
         raise NotImplementedError
 
     def _details(self, code: int, text: str) -> dict[str, Any]:
-        """What is known of a call that has just failed with its own text, or with that of the library and more.
+        """Returns what is known of a call that has just failed with this text: rank, group, sequence number and so on.
 
-        The failure may be that of another group than this, such as a reducer's, and of a later operation than the first
-        one that failed here: the record of the call says so, not that of the communicator.
+        The record of the call is used, not that of the communicator. The failure may belong to another group, such as a
+        reducer's, or to a later operation than the first one that failed in this communicator.
         """
         info, said = last_info(), last_message()
         if info.code != code or not said or not text.startswith(said):
@@ -175,11 +180,12 @@ class Calls(Shared):
             self._failure_told = self._failure_told or bool(self._error_info().revoked)
         cause = raised_in(owner) if code == Result.ERR_CALLBACK else None
         if cause is not None and not isinstance(cause, Exception):
-            raise cause  # KeyboardInterrupt, in a function of user_op()
+            # An exception such as KeyboardInterrupt, raised in a function of user_op(), is passed on unchanged.
+            raise cause
         raise errors.from_code(code, text, **details) from cause
 
 
 def op_name(function: Any) -> str:
-    """The operation that a function of the library is, as errors name it."""
+    """Returns the name that errors use for the operation of a library function."""
     name = str(function.__name__)
     return _words.OPERATIONS.get(name) or name.removeprefix("dsc_").removeprefix("comm_")

@@ -20,7 +20,7 @@ from libdsc._types import Array, Arrays, OpLike
 from libdsc._work import Work
 
 _locate = _buffers.locate
-MOST_DIMS = 32  # that dsc_broadcast_shape() takes
+MOST_DIMS = 32  # the limit of dsc_broadcast_shape()
 
 
 def _empty(shape: tuple[int, ...], dtype: str) -> Any:
@@ -28,11 +28,11 @@ def _empty(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 class Collectives(Rooted):
-    """The collective operations of Communicator. Its documentation explains op and stream."""
+    """The collective operations of Communicator. The class documentation of Communicator explains op and stream."""
 
     __slots__ = ()
 
-    # ---- all ranks get the same --------------------------------------------------------------------------------
+    # ---- operations with the same result on all ranks ------------------------------------------------------------
 
     @overload
     def all_reduce(
@@ -144,7 +144,7 @@ class Collectives(Rooted):
         return x
 
     def _tell_shape(self, root: int, dtype: int = 0, shape: Sequence[int] = ()) -> tuple[int, tuple[int, ...]]:
-        """Type and sizes of the root's array, as the root gives them."""
+        """Returns element type and shape of the root's array. The root passes them; the other ranks receive them."""
         code, n_sizes = c_int32(dtype), c_size_t(len(shape))
         sizes = (c_int64 * MOST_DIMS)(*shape[:MOST_DIMS])
         self._call(lib.dsc_broadcast_shape, byref(code), sizes, MOST_DIMS, byref(n_sizes), root)
@@ -195,7 +195,8 @@ class Collectives(Rooted):
             expect_dtype("x", code, blocks.dtype)
             self._expect_own(blocks, "out", count, "x", counts)
             function, sizes = lib.dsc_all_gather_v, blocks.c_counts
-            if blocks.are_equal and counts is None:  # other ranks may give one array
+            # All ranks must call the same function, and other ranks may pass one array.
+            if blocks.are_equal and counts is None:
                 function, sizes = lib.dsc_all_gather, count
             arguments = (send, blocks.address, sizes, code)
             return self._run(function, arguments, (owner, blocks), async_op, stream, blocks.unpack)
@@ -250,7 +251,8 @@ class Collectives(Rooted):
             expect_dtype("out", code, blocks.dtype)
             self._expect_own(blocks, "x", count, "out", counts)
             function, sizes = lib.dsc_reduce_scatter_v, blocks.c_counts
-            if blocks.are_equal and counts is None:  # other ranks may give one array
+            # All ranks must call the same function, and other ranks may pass one array.
+            if blocks.are_equal and counts is None:
                 function, sizes = lib.dsc_reduce_scatter, count
             return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)
         except Exception as error:
@@ -365,7 +367,10 @@ class Collectives(Rooted):
         self, x: Array, peer: Optional[int] = None, async_op: bool = False, dtype: Any = None, *,
         stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
-        """Sends x to one rank. It completes when the receiver has arrived and x may be reused, for any size."""
+        """Sends x to one rank.
+
+        For any size, the operation completes when the receiver has arrived and x may be reused.
+        """
         try:
             if foreign:
                 refuse_arguments("send", foreign)
@@ -403,7 +408,7 @@ class Collectives(Rooted):
     def isend(
         self, x: Array, peer: Optional[int] = None, dtype: Any = None, *, stream: Any = None, **foreign: Any
     ) -> Work:
-        """As send() with async_op=True."""
+        """Same as send() with async_op=True."""
         if foreign:
             refuse_arguments("isend", foreign)
         work = self.send(x, member("peer", peer, self._size), True, dtype, stream=stream)
@@ -413,14 +418,14 @@ class Collectives(Rooted):
     def irecv(
         self, x: Array, peer: Optional[int] = None, dtype: Any = None, *, stream: Any = None, **foreign: Any
     ) -> Work:
-        """As recv() with async_op=True."""
+        """Same as recv() with async_op=True."""
         if foreign:
             refuse_arguments("irecv", foreign)
         work = self.recv(x, member("peer", peer, self._size), True, dtype, stream=stream)
         assert work is not None
         return work
 
-    # ---- several at once ---------------------------------------------------------------------------------------
+    # ---- several operations together -----------------------------------------------------------------------------
 
     def batch(self, async_op: bool = False, stream: Any = None) -> Batch:
         """Starts the operations in a ``with comm.batch():`` block together at its end, so that none waits for another.

@@ -81,10 +81,10 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         self._progress_thread = bool(self._query(lib.dsc_comm_progress_thread))
         _known[handle] = self
 
-    if not TYPE_CHECKING:  # checkers of types must not take every name for an attribute
+    if not TYPE_CHECKING:  # not for type checkers, which would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Suggests the name here for a name of another library; Python calls it only for missing attributes."""
+            """Raises AttributeError, with this package's name for a name of another library."""
             text = f"a Communicator has no attribute {name!r}"
             raise AttributeError(text + meant_member(name, dir(type(self))))
 
@@ -106,7 +106,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def local_rank(self) -> int:
-        """This process's number among the ranks of the world on its host."""
+        """This process's number among the ranks of the world that are on the same host."""
         return self._query(lib.dsc_comm_local_rank)
 
     @property
@@ -116,25 +116,25 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def backend(self) -> str:
-        """"device" if bound to a GPU; otherwise "host", or "inter_host" if the ranks are on several hosts."""
+        """"device" if bound to a GPU; otherwise "host" if all ranks are on one host, or "inter_host"."""
         return _raw.Backend(self._query(lib.dsc_comm_backend)).name.lower()
 
     @property
     def device(self) -> int | None:
-        """The number of the GPU that it is bound to, as CUDA numbers devices in this process, or None."""
+        """The number of the GPU it is bound to, as CUDA numbers devices in this process; None if it has no GPU."""
         number = self._query(lib.dsc_comm_device)
         return None if number < 0 else number
 
     @property
     def id(self) -> int:
-        """Its number: the same on all of its ranks, and unique in the job. The world has 0."""
+        """The number of this communicator: the same on all its ranks, and unique in the job. The world has number 0."""
         number = c_uint64()
         check(lib.dsc_comm_id(self._handle, byref(number)))
         return number.value
 
     @property
     def world_size(self) -> int:
-        """The number of ranks of the world that it belongs to."""
+        """The number of ranks of the world that this group belongs to."""
         return self._query(lib.dsc_comm_world_size)
 
     @property
@@ -149,7 +149,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def source(self) -> str:
-        """Where rank and size of the world came from, such as "env"."""
+        """Where start-up found rank and size of the world, such as "env" for the environment."""
         return text_of(lib.dsc_comm_source, self._handle)
 
     @property
@@ -159,7 +159,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     @property
     def tuning(self) -> str:
-        """The sizes in bytes at which it switches between ways of moving data, in the format of DSC_TUNING."""
+        """The message sizes in bytes at which this communicator changes its algorithm, in the format of DSC_TUNING."""
         return text_of(lib.dsc_comm_tuning, self._handle)
 
     def environ(self) -> dict[str, str]:
@@ -188,7 +188,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         return None if rank < 0 else rank
 
     def error(self) -> Optional[errors.DscError]:
-        """Returns the first failure of this communicator; or a stalled rank that it is waiting for; or None."""
+        """Returns the first failure; without one, a PeerStalledError for a rank it waits for; otherwise None."""
         info = self._error_info()
         return error_of(info, self) if info.code < 0 else None
 
@@ -454,7 +454,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         return ranks
 
     def _recover(self, function: Any, *arguments: Any) -> None:
-        """Makes a call whose failure is not the communicator's first failure, and does not report the first one."""
+        """Makes a call of agree() or shrink(). Its failure is not stored as that of the communicator."""
         code = _interrupt.call(self._stop, function, self._handle, *arguments)
         if code >= 0:
             return
@@ -510,7 +510,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         try:
             if not self._handle:
                 self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
-            slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
+            slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # lets signal handlers run
             timeout_ms = math.ceil(max(0, min(slice_ms, seconds_of(timeout) * 1000)))
             code = lib.dsc_comm_progress(self._handle, timeout_ms)
             check(code)
@@ -526,7 +526,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         """Releases the communicator; ranks that wait for this one get PeerLeftError. May be called twice."""
         handle, self._handle = self._handle, 0
         if handle:
-            self._failure_told = True  # what it ends
+            self._failure_told = True  # the failure of operations that this call ends
             self._attached.clear()
             _nonfinite.forget(handle)
             lib.dsc_comm_destroy(handle)
@@ -536,22 +536,22 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
-            if self._handle and kind is None:
-                self.finalize()
-            elif self._handle:
+            if self._handle and kind is not None:
                 self.abort()
+            elif self._handle and not self._failure_told:  # a failure that the program has caught is not raised again
+                self.finalize()
         finally:
             self.close()
 
     def __del__(self) -> None:
         try:
-            if not self._is_world:  # the world lives until finalize(), whoever holds it
+            if not self._is_world:  # only finalize() ends the world
                 self.close()
-        except Exception:  # at interpreter shutdown, or when __init__ failed
+        except Exception:  # at interpreter shutdown, or after a failed __init__
             pass
 
 class SharedMemory(OnlyOne):
-    """Owns memory of dsc_mem_alloc(), or one dsc_mem_retain()."""
+    """Owns one allocation of dsc_mem_alloc(), or one reference of dsc_mem_retain()."""
 
     __slots__ = ("_address", "__weakref__")
 
@@ -566,12 +566,12 @@ class SharedMemory(OnlyOne):
 
 
 def communicator_of(handle: int, is_world: bool) -> Communicator:
-    """Returns the one object for a handle."""
+    """Returns the only Communicator object of a handle."""
     return _known.get(handle) or Communicator(handle, is_world)
 
 
 def read_stats(function: Any, handle: int) -> list[OpStats]:
-    """The totals that a function of the library gives."""
+    """Returns the totals that a function of the library reports."""
     return [
         OpStats(s.operation.decode(), s.bytes_class, s.count, s.bytes, s.waiting_ns, s.moving_ns)
         for s in list_of(_raw.OpStats, function, handle)

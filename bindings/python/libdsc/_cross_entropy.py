@@ -55,7 +55,10 @@ class CrossEntropy:
         return loss
 
     def _without_arrays(self) -> Callable[[Any, Any], CrossEntropy]:
-        """What makes this object anew from the same logits and targets, and does not hold their memory meanwhile."""
+        """Returns a function that makes an equal object from the same logits and targets.
+
+        The function itself does not keep the memory of these arrays alive.
+        """
         world, vocab, options, state = self._world, self._arguments[3], self._options, self._state
 
         def again(logits: Any, targets: Any) -> CrossEntropy:
@@ -107,7 +110,7 @@ class CrossEntropy:
 
 
 class Losses(TensorMaps):
-    """The losses of Communicator, over logits that are split over its ranks."""
+    """Adds the losses to Communicator. The vocabulary of their logits is split over the ranks."""
 
     __slots__ = ()
 
@@ -165,7 +168,7 @@ def _options(label_smoothing: float, ignore_index: Optional[int], z_loss: float)
 
 
 def _vocabulary(world: Calls, logits: Buffer, targets: Buffer, vocab_size: Optional[int]) -> int:
-    """The columns of all ranks, once the arrays fit them and each other."""
+    """Returns the number of columns of all ranks, after checks that the arrays fit together."""
     place_of(world, (logits.owner, targets.owner), None)
     if not logits.shape:
         raise ValueError("logits has no dimensions; expected this rank's part of the vocabulary in the last dimension")
@@ -177,7 +180,10 @@ def _vocabulary(world: Calls, logits: Buffer, targets: Buffer, vocab_size: Optio
 
 
 def _expect_columns(world: Calls, columns: int, vocab: int) -> None:
-    """Ranks hold equal parts; the first ones are one longer where the vocabulary does not divide."""
+    """Raises ValueError unless this rank has its part of the vocabulary.
+
+    If the number of ranks does not divide the vocabulary, the first ranks have one column more.
+    """
     least, longer = divmod(vocab, world._size)
     expected = least + (world._rank < longer)
     if columns != expected:

@@ -1,4 +1,4 @@
-"""Names of element types and reduce operations, and how arrays spell their types."""
+"""Names of element types and reduce operations, and the type codes of array interfaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BYTES = {
     Dtype.BOOL: 1,
 }
 
-# The names of numpy, torch, JAX and ml_dtypes besides the library's own short ones.
+# Names that numpy, torch, JAX and ml_dtypes use for element types, in addition to the library's own short names.
 NAMES = {dtype.name.lower(): dtype for dtype in Dtype} | {
     "int8": Dtype.I8,
     "uint8": Dtype.U8,
@@ -46,7 +46,7 @@ NAMES = {dtype.name.lower(): dtype for dtype in Dtype} | {
     "double": Dtype.F64,
 }
 
-# (kind, bytes) as array interfaces spell a type: i signed, u unsigned, f float, b bool.
+# Element types by (kind, bytes) of array interfaces. The kinds are: i signed, u unsigned, f float, b bool.
 KINDS = {
     ("i", 1): Dtype.I8,
     ("u", 1): Dtype.U8,
@@ -60,7 +60,7 @@ KINDS = {
     ("b", 1): Dtype.BOOL,
 }
 
-# numpy's spelling; 16- and 8-bit floats that numpy does not know travel as plain numbers of their size.
+# numpy's type codes. 16- and 8-bit floats that numpy lacks are stored as unsigned integers of the same size.
 NUMPY = {dtype: f"{kind}{size}" for (kind, size), dtype in KINDS.items()} | {
     Dtype.BOOL: "?",
     Dtype.BF16: "u2",
@@ -74,7 +74,7 @@ ACCEPTED = (
 
 
 def _choice(what: str, kind: Any, value: Any) -> int:
-    """The number of a choice that is given by name, as an enumerator or as a number."""
+    """Returns the number of an enumerator. The caller may pass its name, the enumerator or the number."""
     if isinstance(value, str):
         try:
             return int(kind[value.upper()])
@@ -91,7 +91,7 @@ def _choice(what: str, kind: Any, value: Any) -> int:
 
 _PYTORCH = {"nccl": "device", "gloo": "inter_host"}
 
-# What other libraries call a choice.
+# Names of other libraries, with the names that this library uses instead.
 _ELSEWHERE = {
     "mean": "avg",
     "average": "avg",
@@ -108,13 +108,13 @@ _ELSEWHERE = {
 
 
 def _nearest_choice(value: str, names: list[str]) -> str:
-    """The name that was probably meant, or ""."""
+    """Returns the known name that the caller probably meant, or ""."""
     known = {name: name for name in names} | {other: name for other, name in _ELSEWHERE.items() if name in names}
     return next((known[near] for near in difflib.get_close_matches(value, list(known), 1, 0.7)), "")
 
 
 def op_code(op: Any) -> int:
-    """The number of a reduce operation: "sum", "prod", "max", "min", "avg", "band", "bor", "bxor"."""
+    """Returns the number of a reduce operation: "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor"."""
     if not isinstance(op, (str, Op)):
         expected = "the name of an operation, such as \"sum\", or the result of premul() or user_op()"
         raise TypeError(f"op is {brief(op)}; expected {expected}")
@@ -122,27 +122,27 @@ def op_code(op: Any) -> int:
 
 
 def backend_code(backend: Any) -> int:
-    """The number of a backend: "auto", "host", "device" or "inter_host", or by PyTorch's name."""
+    """Returns the number of a backend. Names are "auto", "host", "device", "inter_host" and those of PyTorch."""
     return _choice("backend", Backend, _PYTORCH.get(backend.lower(), backend) if isinstance(backend, str) else backend)
 
 
 def average_code(average: Any) -> int:
-    """The number of an averaging rule: "pre", "post", "none" or "pytorch"."""
+    """Returns the number of an averaging rule: "pre", "post", "none" or "pytorch"."""
     return _choice("average", Average, average)
 
 
 def rebuild_code(rebuild: Any) -> int:
-    """The number of when buckets are rebuilt: "never", "once" or "repeated"."""
+    """Returns the number of a rule for when buckets are rebuilt: "never", "once" or "repeated"."""
     return _choice("rebuild", Rebuild, rebuild)
 
 
 def buffer_sync_code(how: Any) -> int:
-    """The number of how buffers are made equal: "broadcast" or "mean"."""
+    """Returns the number of a method that makes buffers equal on all ranks: "broadcast" or "mean"."""
     return _choice("how", BufferSync, how)
 
 
 def norm_code(norm: Any) -> int:
-    """The number of a norm: "two" or "max", or as PyTorch's norm_type: 2 or infinity."""
+    """Returns the number of a norm: "two" or "max", or PyTorch's norm_type 2 or infinity."""
     if not isinstance(norm, (str, Norm)):
         known = {2: Norm.TWO, math.inf: Norm.MAX}.get(norm) if isinstance(norm, (int, float)) else None
         if known is None:
@@ -152,22 +152,22 @@ def norm_code(norm: Any) -> int:
 
 
 def shard_layout_code(layout: Any) -> int:
-    """The number of a layout of shards: "unit", "megatron", "deepspeed" or "partitioned"."""
+    """Returns the number of a layout of shards: "unit", "megatron", "deepspeed" or "partitioned"."""
     return _choice("layout", _Layouts, layout)
 
 
 def nonfinite_code(check: Any) -> int:
-    """The number of what is done about NaN and infinity: "off", "count" or "fail"."""
+    """Returns the number of a reaction to NaN and infinity: "off", "count" or "fail"."""
     return _choice("nonfinite_check", NonfiniteCheck, check)
 
 
 def level_code(level: Any) -> int:
-    """The number of a log level: "off", "error", "warn", "info" or "debug"."""
+    """Returns the number of a log level: "off", "error", "warn", "info" or "debug"."""
     return _choice("level", LogLevel, level)
 
 
 def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
-    """The element type that a name, an enumerator, or a type object of numpy, torch or ml_dtypes stands for."""
+    """Returns the element type for a name, an enumerator, or a type object of numpy, torch or ml_dtypes."""
     if isinstance(dtype, Dtype):
         return dtype
     name = dtype if isinstance(dtype, str) else _name_of(dtype)
@@ -180,17 +180,17 @@ def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
 
 
 def dtype_codes(dtypes: Sequence[Any]) -> list[int]:
-    """The element types of the argument dtypes; an error names the entry that is wrong."""
+    """Returns the element types of the argument dtypes. An error names the entry that is wrong."""
     return [dtype_code(dtype, f"dtypes[{index}]") for index, dtype in enumerate(dtypes)]
 
 
 def long_name(code: int) -> str:
-    """The name of an element type as numpy, torch and ml_dtypes have it."""
+    """Returns the name of an element type in numpy, torch and ml_dtypes."""
     return next(name for name in ACCEPTED.split(", ") if NAMES[name] == code)
 
 
 def _with_order(name: str) -> Optional[Dtype]:
-    """A type as numpy.dtype.str spells it, such as "<f4"."""
+    """Returns the element type for a name of numpy.dtype.str, such as "<f4", or None."""
     return _of_bytes(name[1:]) if name[:1] in ("=", "|", "<" if sys.byteorder == "little" else ">") else None
 
 
@@ -199,9 +199,10 @@ def _of_bytes(name: str) -> Optional[Dtype]:
 
 
 def _nearest(name: str) -> str:
-    """The accepted name that was probably meant, or "".
+    """Returns the accepted name that the caller probably meant, or "".
 
-    numpy's short names count bytes and these count bits: "f4" is not taken for granted, since "i8" is int8 here.
+    numpy's short names count bytes, but this library's count bits: "i8" is int64 in numpy and int8 here. A name such as
+    "f4" is therefore only suggested, never accepted.
     """
     names, meant = ACCEPTED.split(", "), _of_bytes(name)
     if meant is not None:
@@ -210,14 +211,14 @@ def _nearest(name: str) -> str:
 
 
 def numpy_type(code: int, own: Any = None) -> Any:
-    """What numpy.dtype() takes for an element type: the caller's own type if it is numpy's, or numpy's spelling."""
+    """Returns an argument for numpy.dtype(): own if that is a type of numpy, otherwise the code of the element type."""
     if hasattr(own, "itemsize") and hasattr(own, "newbyteorder"):
         return own
     return NUMPY[Dtype(code)]
 
 
 def view_type(code: int, own: Any = None) -> Any:
-    """As numpy_type(); 16- and 8-bit floats get their type of ml_dtypes where the program has imported that."""
+    """Same as numpy_type(), but uses ml_dtypes for 16- and 8-bit floats if the program has imported ml_dtypes."""
     given = numpy_type(code, own)
     ml_dtypes = sys.modules.get("ml_dtypes")
     if given is own or ml_dtypes is None or code not in _ML_NAMES:
@@ -229,6 +230,9 @@ _ML_NAMES = {Dtype.BF16: "bfloat16", Dtype.F8E4M3: "float8_e4m3fn", Dtype.F8E5M2
 
 
 def _name_of(dtype: Any) -> str:
-    """numpy.dtype has .name, numpy.float32 has __name__, torch.float32 prints as itself."""
+    """Returns the name of a type object.
+
+    numpy.dtype has .name, numpy.float32 has __name__, torch.float32 only str().
+    """
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
     return str(name)

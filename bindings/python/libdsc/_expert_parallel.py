@@ -26,7 +26,7 @@ _MOST_EXPERTS = 2**24
 
 
 class _OnPlan:
-    """A function of the library on a plan, in the form that Communicator calls: with the communicator first."""
+    """Calls a library function on a plan. Communicator passes its own handle first, which is ignored here."""
 
     __slots__ = ("_function", "_plan", "__name__")
 
@@ -65,7 +65,7 @@ class MoePlan(OnlyOne):
 
     def __init__(self, comm: Calls, handle: int, shape: tuple[int, ...]) -> None:
         self._comm, self._handle, self._shape = comm, handle, shape
-        self._latest = 0  # the work of the call before
+        self._latest = 0  # the work of the previous call
         info = _raw.MoePlanInfo(struct_size=ctypes.sizeof(_raw.MoePlanInfo))
         check(lib.dsc_moe_plan_info(handle, byref(info)))
         self.tokens, self.top_k, self.rows = int(info.tokens), int(info.top_k), int(info.rows)
@@ -273,7 +273,7 @@ class MoePlan(OnlyOne):
         raise errors.from_code(Result.ERR_STATE, f"{op}: {text}", op=op, group=self._comm.name)
 
     def _given(self, x: Any, argument: str, shape: tuple[int, ...], dtype: Any) -> Buffer:
-        """An array of rows: the given dimensions, and a last one of any size."""
+        """Describes an input array whose shape must be the given dimensions and a last one of any size."""
         found = _buffers.describe(x, argument, dtype, False)
         if found.shape[:-1] != shape or len(found.shape) != len(shape) + 1:
             wanted = ", ".join([*(str(extent) for extent in shape), "hidden"])
@@ -281,7 +281,7 @@ class MoePlan(OnlyOne):
         return found
 
     def _expected(self, x: Any, argument: str, shape: tuple[int, ...], like: Buffer, dtype: Any, writable: bool) -> Buffer:
-        """An array of this shape and of the type of the rows."""
+        """Describes an array that must have this shape and the element type of like."""
         found = _buffers.describe(x, argument, dtype, writable)
         expect(argument, found, shape, like.dtype)
         return found
@@ -308,7 +308,7 @@ def _weight_type(rows: Buffer) -> Dtype:
 
 
 def _make_weights(like: Any, shape: tuple[int, ...], rows: Buffer) -> Any:
-    """An array for gradients of the weights."""
+    """Allocates an array for the gradients of the weights."""
     if hasattr(like, "new_empty"):
         return like.new_empty(shape)
     if rows.device != -1:
@@ -322,7 +322,7 @@ def _address(found: Optional[Buffer]) -> Optional[int]:
 
 
 class Experts(Losses):
-    """The exchange of tokens of Communicator, over whose ranks the experts of a layer are divided."""
+    """Adds the exchange of tokens to Communicator. The experts of a layer are divided among its ranks."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What remains to be done with gradients after the backward pass of a model that several groups of ranks share."""
+"""Completes gradients after the backward pass of a model that is divided over several groups of ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Group = Optional[Communicator]
 
 
 class _Step(NamedTuple):
-    """Arrays that are reduced together, in place."""
+    """Arrays that one step reduces together, in place."""
 
     group: Group
     buffers: list[_buffers.Buffer]
@@ -113,7 +113,7 @@ def _reduce(step: _Step) -> None:
 
 
 def _numpy_over(buffer: _buffers.Buffer) -> Any:
-    """The elements of an array in memory of the host, flat."""
+    """Returns a flat numpy array over a buffer in host memory."""
     return array_over(buffer.address, (buffer.count,), _dtypes.numpy_type(buffer.dtype), buffer.owner)
 
 
@@ -125,7 +125,7 @@ def _floats(x: Any, argument: str) -> _buffers.Buffer:
 
 
 def _biases(arrays: Sequence[Any], tokens: list[_buffers.Buffer]) -> list[_buffers.Buffer]:
-    """The biases of routers, which are updated by numpy, one for each array of tokens."""
+    """Checks and describes the biases of routers, one for each array of tokens. numpy will update them."""
     arrays = _buffers.list_of_arrays("expert_biases", arrays)
     if len(arrays) != len(tokens):
         raise ValueError(f"expert_biases has {len(arrays)} arrays; expected {len(tokens)}, like expert_tokens")
@@ -140,7 +140,7 @@ def _biases(arrays: Sequence[Any], tokens: list[_buffers.Buffer]) -> list[_buffe
 
 
 def _update_bias(bias: Any, tokens: Any, rate: float) -> None:
-    """The rule of balancing without an auxiliary loss: only the sign of the difference counts."""
+    """Updates a bias for load balancing without an auxiliary loss. The rule uses only the sign of the difference."""
     if tokens.size > 0:
         bias += (numpy_module().sign(tokens.mean(dtype="f8") - tokens) * rate).astype(bias.dtype)
 
@@ -148,7 +148,7 @@ def _update_bias(bias: Any, tokens: Any, rate: float) -> None:
 def _scaling(
     num_tokens: Optional[int], grads: Sequence[Any], pipeline: Group, data: Group
 ) -> Callable[[], Optional[int]]:
-    """Checks what the last step takes, and returns it as a function."""
+    """Checks the arguments of the last step, which scales the gradients, and returns that step as a function."""
     for name, group in (("pipeline", pipeline), ("data", data)):
         if group is not None:
             expect_communicator(name, group)
@@ -176,8 +176,11 @@ def _total_tokens(count: int, pipeline: Group, data: Group) -> int:
 
 
 def _scale(buffer: _buffers.Buffer, array: Any, factor: float) -> None:
-    """Small factors do not fit f16, so its elements are multiplied in f32. Types that numpy lacks, and arrays on a
-    GPU, are multiplied by their own library."""
+    """Multiplies an array by a factor, in place.
+
+    Elements of f16 are multiplied in f32, because f16 cannot hold small factors. Arrays on a GPU, and arrays of types
+    that numpy lacks, are multiplied by the library that owns them.
+    """
     numpy_type = _dtypes.NUMPY[Dtype(buffer.dtype)]
     if buffer.device >= 0 or numpy_type in ("u1", "u2"):
         array *= factor

@@ -1,11 +1,11 @@
-"""What names of other libraries are called here; nothing of it is looked at before something is wrong."""
+"""Maps names of other libraries to names of this one, for error messages. The tables are used only after an error."""
 
 from __future__ import annotations
 
 import difflib
 from typing import Any, Mapping, NoReturn
 
-# Methods and attributes of torch.distributed, mpi4py and Horovod, as they are called on a communicator.
+# Methods and attributes of torch.distributed, mpi4py and Horovod, and what to use instead on a communicator.
 _MEMBERS = {
     "allreduce": "all_reduce() for arrays and all_reduce_object() for Python objects",
     "iallreduce": "all_reduce(..., async_op=True)",
@@ -50,7 +50,7 @@ _MEMBERS = {
     "set_default_timeout": "set_timeout()",
 }
 
-# The same for functions of their modules, as they are looked for in this one.
+# Functions and classes of the modules of these libraries, and what to use instead in this package.
 _FUNCTIONS = {
     "init": "init_distributed()",
     "init_process_group": "init_distributed()",
@@ -76,7 +76,7 @@ _FUNCTIONS = {
     "reduceop": 'a name such as "sum"',
 }
 
-# Arguments of these libraries, by the operation that gets them; "" is any other.
+# Arguments of these libraries, and their names here, by operation. The key "" is for all other operations.
 _ARGUMENTS: dict[str, dict[str, str]] = {
     "src": {"recv": "peer", "irecv": "peer", "recv_object": "peer", "": "root"},
     "source": {"recv": "peer", "irecv": "peer", "recv_object": "peer", "": "root"},
@@ -94,16 +94,19 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
     "recvbuf": {"": "out"},
     "gather_list": {"": "out"},
 }
-_NEAR = 0.75  # how alike two names are of which one was meant
+_NEAR = 0.75  # the least similarity of two names for a suggestion
 
 
 def meant_member(name: str, known: list[str]) -> str:
-    """What a communicator calls this, as the end of an error; empty if nothing is like it."""
+    """Returns a hint for the end of an error: the name that a communicator uses instead.
+
+    Empty if no name is similar.
+    """
     return _meant(_MEMBERS, name, known)
 
 
 def meant_function(name: str, known: list[str], of_communicator: list[str]) -> str:
-    """What this package calls a function of another, as the end of an error; empty if nothing is like it."""
+    """Returns a hint for the end of an error: the name that this package uses instead. Empty if no name is similar."""
     found = _FUNCTIONS.get(name.lower())
     if found is not None:
         return f": it is {found} here"
@@ -124,7 +127,7 @@ def _meant(table: Mapping[str, str], name: str, known: list[str]) -> str:
 
 
 def refuse_arguments(operation: str, given: Mapping[str, Any]) -> NoReturn:
-    """Raises TypeError for arguments that an operation does not have, and says what they are called here."""
+    """Raises TypeError for an argument that the operation does not have. The error contains the right name if known."""
     name = next(iter(given))
     if name == "tag":
         advice = "; there are no tags: messages between two ranks arrive in the order in which they are sent"

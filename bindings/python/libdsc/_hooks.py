@@ -1,18 +1,18 @@
-"""Communication hooks of reducers: functions of the program that reduce a bucket."""
+"""Communication hooks of reducers: user-defined functions that reduce a bucket."""
 
 from __future__ import annotations
 
 import inspect
-from ctypes import byref, c_char, c_size_t, c_void_p, memmove
+from ctypes import byref, c_char, c_size_t, c_void_p
 from typing import Any, Callable, Generator, Optional, Union
 
 from libdsc import _dtypes, _raw
+from libdsc._callback_errors import FAILED, failed
 from libdsc._communicator import Communicator, SharedMemory
 from libdsc._library import check, lib, text_of
 from libdsc._memory import DeviceArray, array_over
 from libdsc._work import Work
 
-FAILED = -1
 HookSteps = Generator[Optional[Work], None, None]
 Hook = Callable[["Bucket"], Union[Work, HookSteps, None]]
 
@@ -23,12 +23,12 @@ def hooks() -> list[str]:
 
 
 class _Group(Communicator):
-    """The group of a reducer, which the reducer owns."""
+    """The group of a reducer. The reducer owns it."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Forgets the group, which goes on."""
+        """Forgets the group without closing it."""
         self._handle = 0
 
     def __del__(self) -> None:
@@ -41,10 +41,9 @@ class Bucket:
     Attributes:
         comm: the reducer's group, for the hook's operations.
         buffer: the gradients, not yet divided, one after another in an array of one dimension. The hook must leave the
-            mean over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers. An array that a
-            program
-            keeps remains valid, even after the buckets were rebuilt or the reducer was closed: its memory is freed with
-            the last array over it. After finish() the next iteration may overwrite the contents; use
+            mean over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers. An array that your
+            program keeps remains valid, even after the buckets were rebuilt or the reducer was closed: its memory is
+            freed with the last array over it. After finish() the next iteration may overwrite the contents; use
             bucket.buffer.copy() to keep them.
         divisor: the number of ranks that take part; the mean is the sum divided by it.
         dtype: the element type, for operations, such as "f32".
@@ -81,7 +80,8 @@ class Bucket:
 
     @buffer.setter
     def buffer(self, value: Any) -> None:
-        if value is not self._buffer:  # as after buffer /= n
+        # An expression such as buffer /= n assigns the same object.
+        if value is not self._buffer:
             raise AttributeError("buffer cannot be replaced, because it is the memory of the bucket; expected bucket.buffer[...] = x, or bucket.buffer /= n")
 
     def gradients(self) -> list[Any]:
@@ -93,15 +93,15 @@ class Bucket:
 
 
 class HookEntry:
-    """Calls a hook from C: a function, or a generator function that yields works between its steps."""
+    """Calls a hook from C. A hook is a function, or a generator function that yields a Work between its steps."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self._steps: dict[int, HookSteps] = {}
-        self._works: dict[int, Any] = {}  # what a work needs alive until the next step
+        self._works: dict[int, Any] = {}  # for each bucket, objects to keep alive until the next step
         self._comm: Optional[_Group] = None
         self.raised: Optional[BaseException] = None
-        self.told = False  # whether the program got it
+        self.told = False  # whether the exception was already raised to the program
         self.function = _raw.BucketHookFn(self._called)
 
     def _called(self, _context: Any, raw: Any, work: Any) -> int:
@@ -109,9 +109,9 @@ class HookEntry:
             if self.raised is None:
                 self._step(raw.contents, work)
                 return 0
-        except BaseException as error:  # nothing may leave through C
+        except BaseException as error:  # an exception must not propagate through C code
             self.raised = error
-            _write_error(raw.contents, f"{type(error).__name__}: {error}")
+            return failed(raw.contents, error)
         return FAILED
 
     def _step(self, raw: _raw.Bucket, work: Any) -> None:
@@ -136,7 +136,7 @@ class HookEntry:
                 return
 
     def _wait_for(self, index: int, result: Any, work: Any) -> bool:
-        """Gives the library what a step returned; False: there is nothing to wait for."""
+        """Passes the Work that a step returned to the library. Returns False if there is nothing to wait for."""
         if result is None:
             return False
         if not isinstance(result, Work):
@@ -147,7 +147,7 @@ class HookEntry:
         return bool(handle)
 
     def _finish(self, index: int) -> None:
-        """Lets go of the work that the library has waited for."""
+        """Releases the Work that the library has waited for."""
         kept = self._works.pop(index, None)
         if kept is not None and kept[0] is not None:
             kept[0]()
@@ -158,15 +158,8 @@ class HookEntry:
         return self._comm
 
 
-def _write_error(raw: _raw.Bucket, text: str) -> None:
-    """Gives the library what the errors of all ranks say, on one line and ended by a zero; what does not fit is cut."""
-    room = raw.error_capacity - 1
-    line = " ".join(text.replace("\0", " ").split()).encode(errors="replace")[:room].decode(errors="ignore").encode()
-    memmove(c_void_p.from_buffer(raw, vars(_raw.Bucket)["error"].offset), line + b"\0", len(line) + 1)
-
-
 def save(handle: int) -> bytes:
-    """What the hook of a reducer remembers."""
+    """Returns the saved state of a reducer's hook."""
     size = c_size_t()
     check(lib.dsc_bucket_reducer_save_hook(handle, None, 0, byref(size)))
     room = (c_char * max(1, size.value))()

@@ -1,12 +1,12 @@
 """Keeps Ctrl-C working while the library blocks.
 
-Python runs its signal handlers on the main thread, and only between two of its own instructions: not while a call
-blocks in C. So while the main thread is in such a call, Python's signal handler in C also writes the signal's number
-into a pipe (signal.set_wakeup_fd); a thread reads it and makes the call return, mostly by aborting the communicator.
-Calling in slices instead would cost two changes of threads per call.
+Python runs its signal handlers on the main thread, and only between two Python instructions, so not while a call blocks
+in C. While the main thread is in such a call, Python's low-level C handler therefore also writes the signal's number
+into a pipe (signal.set_wakeup_fd). A thread reads the pipe and makes the call return, usually by aborting the
+communicator. The alternative, blocking in short slices, would cost two thread switches per call.
 
-Only the handler that raises KeyboardInterrupt has this effect at once. A handler of the program's own is called when
-the call returns, and may want the call to succeed; a second Ctrl-C ends the call in any case.
+Only the default handler, which raises KeyboardInterrupt, ends the call at the first Ctrl-C. A user-defined handler runs
+when the call returns, and may want the call to succeed. A second Ctrl-C ends the call in any case.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ AFTER_ABORT_S = 5.0
 AFTER_PEERS_ABORT_S = 0.1
 
 STARTING_S = 10.0
-NUMBERS = 64  # of signals that are read at once
+NUMBERS = 64  # the most signals that one read takes from the pipe
 
-_stop: Optional[Callable[[], None]] = None  # ends the call that the main thread is in
-_interrupts = 0  # during that call
-_previous = -1  # the descriptor that somebody else, such as asyncio, wants the numbers on
-_read_end, _write_end = -1, -1  # of the pipe; -1: not made yet
-_reading = threading.Lock()  # held from taking numbers out of the pipe until what they ask for is done
-_unsettled = False  # the call before was left by an exception, and the reader may not have seen yet why
+_stop: Optional[Callable[[], None]] = None  # makes the main thread's current call return
+_interrupts = 0  # the number of Ctrl-C during that call
+_previous = -1  # the descriptor that another module, such as asyncio, has set with set_wakeup_fd()
+_read_end, _write_end = -1, -1  # the ends of the pipe; -1: not created yet
+_reading = threading.Lock()  # held from reading signals from the pipe until they are handled
+# Whether an exception has ended the previous call. The reader thread may then still have to read a signal of that call.
+_unsettled = False
 _main_thread = threading.main_thread().ident
 
 
 def on_main_thread() -> bool:
-    """Says whether signal handlers may be waiting for this thread."""
+    """Whether this is the main thread, on which Python runs signal handlers."""
     return _thread.get_ident() == _main_thread
 
 
 def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
-    """Calls a function of the library that blocks; stop(), from any thread, has to make it return.
+    """Makes a blocking call of the library. stop() must make it return, and may be called from any thread.
 
-    A callback of one call may make another; Ctrl-C then ends the inner one, whose exception ends the outer one.
+    A callback of a call may make another call. Ctrl-C then ends the inner call, whose exception ends the outer one.
     """
     global _stop, _interrupts, _previous, _unsettled
     if not on_main_thread():
@@ -59,12 +60,12 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
             settle()
         _unsettled = True
         previous, _interrupts = signal.set_wakeup_fd(_write_end), 0
-        if previous != _write_end:  # a Ctrl-C between these lines leaves it set
+        if previous != _write_end:  # equal if a Ctrl-C interrupted the end of an earlier call
             _previous = previous
     _stop = stop
     try:
         result = function(*arguments)
-    except ctypes.ArgumentError:  # the function was not called: nothing is to be stopped
+    except ctypes.ArgumentError:  # the function was not called, so there is nothing to stop
         _stop = outer
         raise
     except BaseException:
@@ -75,16 +76,18 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
     finally:
         _stop = outer
         if outer is None:
-            signal.set_wakeup_fd(_previous)  # which may raise what a signal wants, outside of the clause above
+            # May raise the exception of a signal handler. It is here so that the clause above does not catch that
+            # exception.
+            signal.set_wakeup_fd(_previous)
     if outer is None:
         _unsettled = False
     return result  # type: ignore[no-any-return]
 
 
 def settle() -> None:
-    """Takes out what came during a call that raised, so that it does not end the next call too.
+    """Removes the signals of a call that raised an exception, so that they do not end the next call too.
 
-    The reader may have taken it already: then it has also done what was asked for, since it holds the lock meanwhile.
+    If the reader thread has already read a signal, the lock makes sure that the thread has also finished handling it.
     """
     if on_main_thread() and _read_end >= 0:
         with _reading:
@@ -92,7 +95,7 @@ def settle() -> None:
 
 
 def _start() -> None:
-    """Makes the pipe and its reader, in every process that needs them."""
+    """Creates the pipe and starts its reader thread. Called once in each process that needs them."""
     global _read_end, _write_end
     read_end, write_end = os.pipe()
     for end in (read_end, write_end):
@@ -105,8 +108,9 @@ def _start() -> None:
         os.close(read_end)
         os.close(write_end)
         raise
-    # threading.Thread would wait for ever for a thread that has no memory to begin. This one is waited for, because a
-    # thread that only starts while the interpreter ends may crash it. If it starts late it still has the pipe.
+    # threading.Thread would wait forever for a thread that has no memory to start, so this code waits with a limit. It
+    # must wait, because a thread that starts only while the interpreter ends may crash it. A thread that starts later
+    # than the limit still finds an open pipe.
     if not runs.acquire(timeout=STARTING_S):
         raise MemoryError(f"the thread that handles Ctrl-C did not start within {STARTING_S:g} s; there may be too little memory for it")
     _read_end, _write_end = read_end, write_end
@@ -124,15 +128,15 @@ def _watch(read_end: int, runs: _thread.LockType) -> None:
 
 
 def _take_numbers() -> bytes:
-    """Empties the pipe, and passes on what somebody else wants to know."""
+    """Reads all signals from the pipe, and forwards them to the descriptor of the other module if there is one."""
     try:
         numbers = os.read(_read_end, NUMBERS)
-    except BlockingIOError:  # settle() was faster
+    except BlockingIOError:  # settle() has already emptied the pipe
         return b""
     if _previous >= 0:
         try:
             os.write(_previous, numbers)
-        except OSError:  # full or closed, which is its owner's business
+        except OSError:  # full or closed: the owner of the descriptor has to handle that
             pass
     return numbers
 
@@ -146,19 +150,19 @@ def _interrupt() -> None:
 
 
 def let_own_signal_come() -> None:
-    """Waits a moment after another rank's end: a Ctrl-C reaches all ranks, but not at the same instant."""
+    """Waits a moment after another rank has aborted. Ctrl-C reaches all ranks, but not at the same instant."""
     if on_main_thread():
-        time.sleep(AFTER_PEERS_ABORT_S)  # ended by KeyboardInterrupt
+        time.sleep(AFTER_PEERS_ABORT_S)  # KeyboardInterrupt ends the sleep
 
 
 def let_own_signal_come_after(text: str) -> None:
-    """As let_own_signal_come(), if the text of a failure says that another rank has aborted."""
+    """Calls let_own_signal_come() if the text of a failure says that another rank has aborted."""
     if text.endswith("aborted the communicator"):
         let_own_signal_come()
 
 
 def _forget() -> None:
-    """A child made by fork() has the parent's pipe and not its thread."""
+    """Resets the state in a child process of fork(), which has the parent's pipe, but not its reader thread."""
     global _read_end, _write_end, _reading, _stop, _main_thread
     _read_end, _write_end, _stop, _main_thread = -1, -1, None, _thread.get_ident()
     _reading = threading.Lock()
@@ -168,8 +172,10 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def call_on_other_thread(function: Any, *arguments: Any) -> tuple[int, str, tuple[int, ...]]:
-    """Calls a function that nothing can make return; Ctrl-C leaves it behind. Returns its result, error text and ranks
-    at fault."""
+    """Calls a function that cannot be interrupted, on another thread. Ctrl-C stops only the wait for that thread.
+
+    Returns the function's result, its error text and the ranks at fault.
+    """
     results: list[tuple[int, str, tuple[int, ...]]] = []
 
     def run() -> None:
@@ -178,5 +184,5 @@ def call_on_other_thread(function: Any, *arguments: Any) -> tuple[int, str, tupl
 
     thread = threading.Thread(target=run, name="libdsc-call", daemon=True)
     thread.start()
-    thread.join()  # a signal handler that raises ends the wait
+    thread.join()  # an exception of a signal handler ends this wait
     return results[0]

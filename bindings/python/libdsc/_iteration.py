@@ -1,4 +1,4 @@
-"""What a reducer knows of its latest iteration, and the arrays of the program that the library writes later."""
+"""The state of a reducer's latest iteration, and the arrays of the program that the library will write."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from libdsc import _buffers, errors
 
 
 def in_place(array: Any, address: int, count: int, dtype: Any) -> Any:
-    """Returns what keeps an array alive and where it was; None: it has other memory now."""
+    """Returns objects that keep an array alive; None if the array no longer has this address and count."""
     try:
         found, number, _, owner = _buffers.locate(array, "array", dtype, True)
-    except (TypeError, ValueError):  # such as a memoryview that was released
+    except (TypeError, ValueError):  # for example, a memoryview was released
         return None
-    if number != count or found != address and count > 0:  # without elements, any address is as good
+    if number != count or found != address and count > 0:  # an empty array may have any address
         return None
     return array, owner
 
 
 def _weak(array: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Returns functions that give the owner of an array, and the array, for as long as each of them lives.
+    """Returns two functions that return the owner of an array, and the array.
 
-    Of a slice the owner is the whole array. One that Python cannot follow lives on, with the array, which keeps it from
-    moving its memory.
+    Each returns None once its object is gone.
+
+    The owner of a slice is the whole array. An object without support for weak references is kept alive, with the
+    array, so that its memory does not move.
     """
     owner = array
     while (base := getattr(owner, "base", None)) is not None:
@@ -36,25 +38,25 @@ def _weak(array: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 class Iteration:
-    """One iteration of a reducer, from begin() to the next one.
+    """One iteration of a reducer, from begin() to the next begin().
 
-    The library knows the gradients that were marked ready by their addresses, until the next begin(). finish() writes
-    them, so they are kept alive until one has succeeded, in whichever thread; clip() writes them again, and asks for
-    them.
+    The library stores the addresses of the gradients that were marked ready, until the next begin(). finish() writes to
+    them, so this object keeps them alive until a finish() has succeeded on any thread. clip() writes to them again, and
+    raises an error if they no longer exist.
     """
 
     __slots__ = ("open", "pending", "collected", "marked", "_written")
 
     def __init__(self, n_params: int) -> None:
-        self.open = n_params > 0  # begun, and not finished with success
-        self.pending = set(range(n_params))  # parameters that no call has spoken of
-        self.collected: set[int] = set()  # those that have been accumulated and not been marked
-        # Arrays that finish() is going to write: each with its address, its count and what keeps it.
+        self.open = n_params > 0  # begun, and not yet finished successfully
+        self.pending = set(range(n_params))  # parameters not yet marked, accumulated or skipped
+        self.collected: set[int] = set()  # parameters accumulated, but not marked ready yet
+        # The arrays that finish() will write: each with its address, its count and the objects that keep it alive.
         self.marked: list[tuple[Any, int, int, Any]] = []
-        self._written: list[tuple[Any, ...]] = []  # those that it has written
+        self._written: list[tuple[Any, ...]] = []  # the arrays that finish() has written
 
     def collect(self, i: int) -> None:
-        """Notes that something was accumulated."""
+        """Notes that a gradient was accumulated."""
         self.pending.discard(i)
         self.collected.add(i)
 
@@ -67,7 +69,10 @@ class Iteration:
             self._written.append((*_weak(array), address, count))
 
     def hold(self, dtype: Any) -> list[Any]:
-        """Returns what keeps all arrays alive that were marked; StateError when one of them is gone."""
+        """Returns objects that keep all marked arrays alive.
+
+        Raises StateError if one of the arrays no longer exists.
+        """
         held: list[Any] = list(self.marked)
         for owner, array, address, count in self._written:
             alive, known = owner(), array()

@@ -1,4 +1,4 @@
-"""Ranks with different numbers of batches."""
+"""Data-parallel training in which ranks have different numbers of batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Join(OnlyOne):
     """Lets ranks run different numbers of iterations: ranks without batches take part with zeros until all are done.
 
         with dsc.Join(reducer, params=params):
-            for batch in batches:  # as many as this rank has
+            for batch in batches:  # the number of batches may differ between ranks
                 reducer.begin()
                 ...
                 reducer.finish()
@@ -54,7 +54,7 @@ class Join(OnlyOne):
             raise TypeError("reducers is neither a BucketReducer nor a list of BucketReducers; expected at least one")
         self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
         self.last_rank: Optional[int] = None
-        self._tensors()  # before anything happens, and not at the end
+        self._tensors()  # checks params now, instead of at the end of training
         options = _raw.JoinOptions()
         check(lib.dsc_join_options_init(byref(options), ctypes.sizeof(options)))
         options.divide_by_initial = int(boolean("divide_by_initial_world_size", divide_by_initial_world_size))
@@ -66,14 +66,17 @@ class Join(OnlyOne):
         self._note(True)
 
     def finish(self) -> int:
-        """Takes part in the other ranks' operations until all ranks have called it; returns the rank that came last.
+        """Takes part in the other ranks' operations until all ranks have called it.
 
-        A with block calls it at its end.
+        Returns the rank that called it last.
+
+        The end of a with block calls it.
         """
         try:
             last = c_int32()
             described = self._tensors()
-            held = [reducer._hold_buffers("join_finish") for reducer in self._reducers]  # others may still make them equal
+            # Other ranks may still make the buffers equal, which writes to those of this rank.
+            held = [reducer._hold_buffers("join_finish") for reducer in self._reducers]
             tensors, count = (None, 0) if described is None else (described.array, described.length)
             code = _interrupt.call(self._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
             del held
@@ -100,7 +103,7 @@ class Join(OnlyOne):
             lib.dsc_join_destroy(handle)
 
     def _note(self, joined: bool) -> None:
-        """Tells the reducers whether ranks may run out of batches."""
+        """Sets in each reducer whether ranks may run out of batches."""
         for reducer in self._reducers:
             reducer._joined = joined
 
@@ -125,7 +128,7 @@ class Join(OnlyOne):
         return f"<libdsc.Join of {len(self._reducers)} reducers on {self._world.name!r}{state}>"
 
     def _stop(self) -> None:
-        """Makes finish() return on all ranks, also while it takes part in what others do."""
+        """Makes finish() return on all ranks, even while it takes part in operations of other ranks."""
         for reducer in self._reducers:
             reducer._stop()
 

@@ -11,11 +11,11 @@ from libdsc import _raw, errors
 
 SYSTEM_NAME = f"libdsc.so.{_raw.SOVERSION}"
 Kind = TypeVar("Kind", bound="Shared")
-ROOM_BYTES = 1 << 14  # for a list or text at first
+ROOM_BYTES = 1 << 14  # the first size of the buffer for a list or text
 
 
 def _candidates() -> list[tuple[str, str]]:
-    """(where, path): what DSC_LIBRARY names and nothing else, or the packaged file, then the system's."""
+    """Returns pairs (where, path) to try: DSC_LIBRARY if it is set, otherwise the packaged and the system's file."""
     named = os.environ.get("DSC_LIBRARY")
     if named:
         return [("DSC_LIBRARY", named)]
@@ -40,7 +40,7 @@ def _load() -> ctypes.CDLL:
 
 
 def _checked(library: ctypes.CDLL, path: str) -> ctypes.CDLL:
-    """Refuses a library of another major version, or older than these bindings."""
+    """Raises ImportError if the library has another major version, or is older than these bindings."""
     found = (ctypes.c_int32 * 3)()
     parts = [ctypes.byref(found, 4 * part) for part in range(3)]
     library.dsc_version(*(ctypes.cast(part, ctypes.POINTER(ctypes.c_int32)) for part in parts))
@@ -88,19 +88,22 @@ def last_ranks() -> tuple[int, ...]:
 
 
 def fail(code: int) -> NoReturn:
-    """Raises the exception of a failed call that concerns no communicator."""
+    """Raises the exception of a failed call that does not belong to a communicator."""
     raise errors.from_code(code, last_message())
 
 
 def check(code: int) -> int:
-    """Returns a result that is not an error, raises otherwise."""
+    """Raises an exception if the result is an error; otherwise returns it."""
     if code < 0:
         fail(code)
     return code
 
 
 def list_of(element: Any, function: Any, *arguments: Any) -> Any:
-    """The list that a function gives at its last arguments; it may become longer between two calls."""
+    """Returns the list that a function writes to its last arguments.
+
+    It retries if the list has grown between two calls.
+    """
     n = ctypes.c_size_t(ROOM_BYTES // ctypes.sizeof(element))
     while True:
         room = (element * (n.value + n.value // 8))()
@@ -111,20 +114,23 @@ def list_of(element: Any, function: Any, *arguments: Any) -> Any:
 
 
 def text_of(function: Any, *arguments: Any) -> str:
-    """The text that a function gives at its last arguments."""
+    """Returns the text that a function writes to its last arguments."""
     text: bytes = list_of(ctypes.c_char, function, *arguments)[:-1]
     return text.decode(errors="replace")
 
 
 def give_settings(options: Any, named: dict[str, Optional[bytes]]) -> None:
-    """Puts settings of backends that were given into options; "nccl_library" stands for "nccl.library"."""
+    """Stores backend settings that are not None in options. The name "nccl_library" becomes "nccl.library"."""
     pairs = ((name.replace("_", ".", 1).encode(), value) for name, value in named.items())
     given = [_raw.Setting(name, value) for name, value in pairs if value is not None]
     options.settings, options.n_settings = (_raw.Setting * len(given))(*given), len(given)
 
 
 class OnlyOne:
-    """An object of the library in this process: a copy would end it a second time."""
+    """Base class of objects that own a handle of the library.
+
+    They cannot be copied: a copy would free the handle twice.
+    """
 
     __slots__ = ()
 
@@ -133,7 +139,7 @@ class OnlyOne:
 
 
 class Shared(OnlyOne):
-    """An object that copies of what holds it share, such as the communicator of a module."""
+    """Base class of objects that are shared by copies of their holder, such as the communicator of a module."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ CHECKSUM_BYTES = 8
 
 
 class Lists(Collectives):
-    """The operations of Communicator on lists of arrays."""
+    """Adds the operations on lists of arrays to Communicator."""
 
     __slots__ = ()
 
@@ -34,15 +34,15 @@ class Lists(Collectives):
     ) -> None:
         """Checks that all ranks have the same parameters in number, type and shape. Collective.
 
-        If not, all ranks raise MismatchError, which names the ranks, the parameter and both descriptions. The
+        If they differ, all ranks raise MismatchError, which names the ranks, the parameter and both descriptions. The
         communicator keeps working.
 
         Args:
             arrays: the parameters.
             names: names of the parameters, for messages.
             dtype: the element type of all arrays, such as "bf16".
-            values: True also compares the contents, by a checksum of the bytes of each array, and so detects replicas
-                that have drifted apart. It reads all arrays once; they must be on the host.
+            values: True also compares the contents, by a checksum of the bytes of each array. It detects replicas that
+                have drifted apart. It reads all arrays once; they must be on the host.
         """
         values = boolean("values", values)
         tensors = Tensors(self, arrays, "arrays", dtype, False, names)
@@ -91,9 +91,9 @@ class Lists(Collectives):
         """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
 
         The result is that of all_reduce() for each array, with fewer operations. If the lists differ between ranks,
-        nothing is written and MismatchError is raised. It shows how many arrays each rank passed, with index and count
-        of the first ones, as in "2 tensors, [0]: 3, [1]: 4". If these are equal, verify_params() finds the array that
-        differs.
+        nothing is written and MismatchError is raised. Its message lists how many arrays each rank passed, with index
+        and count of the first arrays, as in "2 tensors, [0]: 3, [1]: 4". If these numbers are equal on all ranks,
+        verify_params() finds the array that differs.
 
         Args:
             arrays: the same number, with the same counts and types, on all ranks; on the host or on a GPU. They are
@@ -109,7 +109,7 @@ class Lists(Collectives):
 
 
 def _checksum(tensor: Any) -> int:
-    """Of the bytes of an array on the host: 64 bits of BLAKE2."""
+    """Returns 64 bits of the BLAKE2 hash of an array on the host."""
     size_bytes = tensor.count * _dtypes.BYTES[Dtype(tensor.dtype)]
     content = (ctypes.c_char * size_bytes).from_address(tensor.data) if size_bytes else b""
     return int.from_bytes(hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest(), "little")
@@ -123,7 +123,7 @@ def verify_params(
     *,
     values: bool = False,
 ) -> None:
-    """As comm.verify_params()."""
+    """Same as comm.verify_params()."""
     expect_communicator("comm", comm)
     comm.verify_params(arrays, names, dtype, values=values)
 
@@ -131,7 +131,7 @@ def verify_params(
 def broadcast_coalesced(
     comm: Lists, arrays: Sequence[Any], root: int = 0, buffer_bytes: int = 0, dtype: Any = None
 ) -> None:
-    """As comm.broadcast_coalesced()."""
+    """Same as comm.broadcast_coalesced()."""
     expect_communicator("comm", comm)
     comm.broadcast_coalesced(arrays, root, buffer_bytes, dtype)
 
@@ -139,6 +139,6 @@ def broadcast_coalesced(
 def all_reduce_coalesced(
     comm: Lists, arrays: Sequence[Any], op: OpLike = "sum", buffer_bytes: int = 0, dtype: Any = None
 ) -> None:
-    """As comm.all_reduce_coalesced()."""
+    """Same as comm.all_reduce_coalesced()."""
     expect_communicator("comm", comm)
     comm.all_reduce_coalesced(arrays, op, buffer_bytes, dtype)

@@ -1,4 +1,4 @@
-"""Log records of the library, which is silent unless DSC_LOG is set or these are used."""
+"""Log records of the library. It logs nothing unless DSC_LOG is set or a function of this module is called."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ _LEVELS = {
     _raw.LogLevel.INFO: logging.INFO,
     _raw.LogLevel.DEBUG: logging.DEBUG,
 }
-_THREAD = "dsc-log"  # the library's thread, which Python does not know by name
+_THREAD = "dsc-log"  # the name of the library's log thread, which Python does not know
 
-_FORK_S = 1.0  # for a handler that may need what the forking thread holds
+# fork() waits at most this long for a log handler: the handler may need a lock that the forking thread holds.
+_FORK_S = 1.0
 
-_delivering = threading.RLock()  # held while handlers work, and during fork(): half a line would be written in the child again
+# Held while handlers run, and during fork(). Otherwise the child could inherit a half-written line and write it again.
+_delivering = threading.RLock()
 _forking = threading.local()
 _receiver: Optional[Callable[[str, str], None]] = None  # the callback of set_log()
 
 
 def log_to_logging(level: Any = "info") -> None:
-    """Sends the library's log records to the logger "libdsc" of Python's logging, until "off" ends it.
+    """Sends the library's log records to the logger "libdsc" of Python's logging, until a call with "off".
 
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank %(rank)s: %(message)s")
         dsc.log_to_logging()
@@ -39,7 +41,7 @@ def log_to_logging(level: Any = "info") -> None:
     Each record has the time when it was made and .rank, the rank in the world. rank is None if it is not yet known, or
     if the record concerns the whole process. Handlers are called on a thread of the library and must not call libdsc.
     While this is on, DSC_LOG does not write the same records to standard error, and set_log() is off. At exit the
-    pending records are delivered. In a child made by fork() the library logs nothing.
+    pending records are delivered. In a child process made by fork() the library logs nothing.
 
     Args:
         level: the least urgent level that is sent: "error", "warn", "info" or "debug". The logger's own level and its
@@ -55,7 +57,7 @@ def log_to_logging(level: Any = "info") -> None:
 
 
 def set_log(callback: Optional[Callable[[str, str], None]], level: Any = "info") -> None:
-    """Sends log records to callback(level, message), on a thread of the library; None ends this.
+    """Sends log records to callback(level, message), on a thread of the library. None stops this.
 
     It replaces log_to_logging() and an earlier callback.
 
@@ -68,7 +70,8 @@ def set_log(callback: Optional[Callable[[str, str], None]], level: Any = "info")
     if _receiver is None:
         _receiver = callback
     entry = _raw.LogFn(0) if callback is None else _received_entry
-    check(lib.dsc_log_set_callback(entry, None, number))  # who listened has got what was before
+    # This call first delivers earlier records to the previous receiver.
+    check(lib.dsc_log_set_callback(entry, None, number))
     _receiver = callback
 
 
@@ -95,7 +98,7 @@ def _received(_context: Any, record: Any) -> None:
 
 
 def _logged(_context: Any, record: Any) -> None:
-    """Hands a record to the logger, as of the rank and the moment that it is of."""
+    """Passes a record of the library to the logger, with the rank and the time at which the record was made."""
     made = record.contents
     level = _LEVELS[_raw.LogLevel(made.level)]
     if not logger.isEnabledFor(level):
@@ -110,7 +113,10 @@ def _logged(_context: Any, record: Any) -> None:
 
 
 def tell(text: str, rank: int) -> bool:
-    """Logs what the package itself says, of level INFO; False where the program's logging does not want it."""
+    """Logs a text of the package itself at level INFO.
+
+    Returns False if the program's logging does not want this level.
+    """
     wanted = logger.isEnabledFor(logging.INFO)
     if wanted:
         logger.handle(_record(logging.INFO, text, rank))
@@ -118,13 +124,16 @@ def tell(text: str, rank: int) -> bool:
 
 
 def _record(level: int, text: str, rank: Optional[int]) -> logging.LogRecord:
-    """A record of the logger. A program's own factory may have given it a rank, which extra= would not replace."""
+    """Returns a record for the logger.
+
+    The rank is set afterwards: extra= cannot replace a rank that the program's own record factory may have set.
+    """
     record = logger.makeRecord(logger.name, level, "libdsc", 0, text, (), None)
     record.rank = rank
     return record
 
 
-# The library may call these until it is gone, so they are never made anew.
+# The library may call these callbacks until it is unloaded, so they are created only once and never freed.
 _received_entry = _raw.LogFn(_received)
 _logged_entry = _raw.LogFn(_logged)
 
@@ -148,5 +157,8 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 @atexit.register
 def _remove() -> None:
-    """The interpreter goes before the library's log thread does, which delivers first what was recorded."""
+    """Removes the callback at exit. The log thread may outlive the interpreter, and must not call Python then.
+
+    The library first delivers the records that are pending.
+    """
     lib.dsc_log_set_callback(_raw.LogFn(0), None, 0)

@@ -1,8 +1,8 @@
-"""The mappings of megatron.core.tensor_parallel, each one a step of Communicator.tensor_map(), and its loss; torch can
-differentiate them.
+"""The mappings of megatron.core.tensor_parallel and its loss; torch can differentiate them.
 
-libdsc.megatron has these names. An array gives an array, by the forward step; a tensor of torch gives a tensor, whose
-gradient takes the backward step. Arrays never import torch: a program that has a tensor has imported it.
+Each mapping is a step of Communicator.tensor_map(). libdsc.megatron exports these functions. For an array the result is
+an array, computed by the forward step. For a tensor of torch it is a tensor, whose gradient uses the backward step.
+Only calls with a tensor import torch; the program has then imported it already.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ _Sizes = Optional[Sequence[int]]
 
 
 def copy_to_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """The input itself; the gradient is summed over the ranks."""
+    """Returns the input itself. The gradient is summed over the ranks."""
     return _mapped(input_, group, "copy", _LAST)
 
 
 def reduce_from_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """The sum over the ranks, in a new array; the gradient is passed on."""
+    """Returns the sum over the ranks in a new array. The gradient is passed on unchanged."""
     return _mapped(input_, group, "reduce", _LAST)
 
 
 def scatter_to_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """This rank's part of the last dimension; the gradient is gathered."""
+    """Returns this rank's part of the last dimension. The gradient is gathered."""
     return _mapped(input_, group, "scatter", _LAST)
 
 
 def gather_from_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """The parts of the last dimension of all ranks; the gradient is this rank's part, as it is equal on all ranks."""
+    """Gathers the parts of all ranks along the last dimension. The gradient, equal on all ranks, is split again."""
     return _mapped(input_, group, "gather", _LAST)
 
 
 def scatter_to_sequence_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """This rank's part of the first dimension; the gradient is gathered."""
+    """Returns this rank's part of the first dimension. The gradient is gathered."""
     return _mapped(input_, group, "scatter", _FIRST)
 
 
@@ -47,12 +47,12 @@ def gather_from_sequence_parallel_region(
     group: Optional[Communicator] = None,
     output_split_sizes: _Sizes = None,
 ) -> Any:
-    """The parts of the first dimension of all ranks.
+    """Gathers the parts of all ranks along the first dimension.
 
     Args:
         input_: this rank's part.
-        tensor_parallel_output_grad: whether gradients differ between the ranks and are summed; else this rank's part of
-            them is taken.
+        tensor_parallel_output_grad: True: gradients differ between the ranks, and are summed and split. False: they are
+            equal, and this rank's part is taken.
         group: the ranks; None: the tensor-parallel group.
         output_split_sizes: the size of each rank's part, if they differ; equal on all ranks.
     """
@@ -63,7 +63,7 @@ def gather_from_sequence_parallel_region(
 def reduce_scatter_to_sequence_parallel_region(
     input_: Any, group: Optional[Communicator] = None, input_split_sizes: _Sizes = None
 ) -> Any:
-    """This rank's part of the sum, along the first dimension; the gradient is gathered.
+    """Returns this rank's part of the sum, split along the first dimension. The gradient is gathered.
 
     Args:
         input_: a whole tensor of this rank.
@@ -74,12 +74,15 @@ def reduce_scatter_to_sequence_parallel_region(
 
 
 def all_gather_last_dim_from_tensor_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """The parts of the last dimension of all ranks; gradients are summed, and this rank's part is taken."""
+    """Gathers the parts of all ranks along the last dimension.
+
+    The gradient is summed, and this rank's part is taken.
+    """
     return _mapped(input_, group, "gather_reduce", _LAST)
 
 
 def reduce_scatter_last_dim_to_tensor_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """This rank's part of the sum, along the last dimension; the gradient is gathered."""
+    """Returns this rank's part of the sum, split along the last dimension. The gradient is gathered."""
     return _mapped(input_, group, "reduce_scatter", _LAST)
 
 
@@ -89,10 +92,10 @@ def all_to_all(
     output_split_sizes_: _Sizes = None,
     input_split_sizes: _Sizes = None,
 ) -> Any:
-    """Part r of the first dimension goes to rank r, and parts that come are put together in the order of the ranks.
+    """Sends part r of the first dimension to rank r, and concatenates the received parts in rank order.
 
     Args:
-        group: the ranks, before the tensor as Megatron-LM has it; None: the tensor-parallel group.
+        group: the ranks; None: the tensor-parallel group. It comes before the tensor, as in Megatron-LM.
         input_: what this rank sends.
         output_split_sizes_: what this rank receives from each rank, if sizes differ.
         input_split_sizes: what this rank sends to each rank, given together with output_split_sizes_.
@@ -104,19 +107,19 @@ def all_to_all(
 
 
 def all_to_all_sp2hp(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """[tokens / n, hidden] to [tokens, hidden / n]; dimensions before the last one are taken as one."""
+    """Changes [tokens / n, hidden] to [tokens, hidden / n]. Dimensions before the last one are flattened to one."""
     return _mapped(input_.reshape(-1, input_.shape[-1]), group, "sequence_to_hidden", _LAST)
 
 
 def all_to_all_hp2sp(input_: Any, group: Optional[Communicator] = None) -> Any:
-    """[tokens, hidden / n] to [tokens / n, hidden]; dimensions before the last one are taken as one."""
+    """Changes [tokens, hidden / n] to [tokens / n, hidden]. Dimensions before the last one are flattened to one."""
     return _mapped(input_.reshape(-1, input_.shape[-1]), group, "hidden_to_sequence", _LAST)
 
 
 def vocab_parallel_cross_entropy(
     vocab_parallel_logits: Any, target: Any, label_smoothing: float = 0.0, tp_group: Optional[Communicator] = None
 ) -> Any:
-    """The loss of each token, over logits whose last dimension, the vocabulary, is divided among the ranks.
+    """Returns the loss of each token. The last dimension of the logits, the vocabulary, is divided among the ranks.
 
     Label smoothing is over the whole vocabulary, and the logits are not overwritten, unlike in Megatron-LM.
 
@@ -135,7 +138,7 @@ def vocab_parallel_cross_entropy(
 def _group(given: Optional[Communicator]) -> Communicator:
     if given is not None:
         return given
-    from libdsc.megatron import get_tensor_model_parallel_group  # here, as that module imports this one
+    from libdsc.megatron import get_tensor_model_parallel_group  # imported here, because that module imports this one
 
     return get_tensor_model_parallel_group()
 
@@ -147,7 +150,7 @@ def _is_tensor(x: Any) -> bool:
 def _mapped(
     x: Any, group: Optional[Communicator], mapping: Any, dim: int, parts: _Sizes = None, other_parts: _Sizes = None
 ) -> Any:
-    """The forward step, of an array or of a tensor that torch may differentiate."""
+    """Applies the forward step to an array, or to a tensor that torch may differentiate."""
     group = _group(group)
     if _is_tensor(x):
         return _autograd().mapping_step(x, group, mapping, dim, parts, other_parts)
@@ -155,7 +158,7 @@ def _mapped(
 
 
 def _autograd() -> Any:
-    """The module that differentiates by torch, which a program with a tensor has imported."""
+    """Returns the module with the functions that torch can differentiate. It imports torch, so only tensors use it."""
     from libdsc import _autograd as found
 
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def numpy_module() -> Any:
-    """Returns numpy, which the package needs only where it makes arrays itself."""
+    """Returns numpy. It is imported when it is first needed, because the package uses it only to make arrays."""
     try:
         import numpy
     except ImportError as error:
@@ -16,7 +16,7 @@ def numpy_module() -> Any:
 
 
 class Memory:
-    """The base of such an array: it keeps the owner of the memory alive."""
+    """The object that a numpy array uses as its base: it keeps the owner of the memory alive."""
 
     __slots__ = ("__array_interface__", "_owner")
 
@@ -27,7 +27,7 @@ class Memory:
 
 
 def array_over(address: int, shape: tuple[int, ...], dtype: Any, owner: Any) -> Any:
-    """Returns a numpy array over memory that stays valid while owner lives."""
+    """Returns a numpy array over memory that stays valid as long as owner exists."""
     numpy = numpy_module()
     element = numpy.dtype(dtype)
     size_bytes = math.prod(shape) * element.itemsize
@@ -37,9 +37,9 @@ def array_over(address: int, shape: tuple[int, ...], dtype: Any, owner: Any) -> 
 
 
 class DeviceArray:
-    """An array on a GPU that is over memory of the library: cupy.asarray() and torch.as_tensor() take it as it is.
+    """An array on a GPU over memory of the library. cupy.asarray() and torch.as_tensor() accept it.
 
-    Elements that numpy has no type for are shown as whole numbers of their size.
+    Element types that numpy lacks are presented as unsigned integers of the same size.
     """
 
     __slots__ = ("__cuda_array_interface__", "shape", "dtype", "device", "_owner")

@@ -1,4 +1,4 @@
-"""Meshes: named axes over ranks, the groups along them, and communicators for these groups."""
+"""Meshes: ranks in a grid of named axes, the groups along these axes, and communicators for the groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MeshGroup(NamedTuple):
 
 
 class Mesh:
-    """Named axes over ranks: the position of each rank, and which ranks share a group.
+    """Ranks in a grid of named axes. A mesh gives the position of each rank, and the ranks of each group.
 
         mesh = dsc.Mesh({"tp": 2, "cp": 1, "ep": 1, "dp": 2, "pp": 2}, order="tp-cp-ep-dp-pp")
         mesh.groups("tp-dp")  # [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -47,7 +47,7 @@ class Mesh:
     __slots__ = ("axes", "order", "size", "rank_offset", "_handle", "_comms", "_release", "__weakref__")
 
     axes: dict[str, int]  # sizes, in the order in which they were listed
-    order: str  # the fastest axis first
+    order: str  # the axis that varies fastest comes first
     size: int  # number of ranks
     rank_offset: int
 
@@ -89,7 +89,10 @@ class Mesh:
 
     @staticmethod
     def default_grid(world_size: int) -> Mesh:
-        """DeepSpeed's default mesh: the prime factors go in turn to "pipe" and "data"."""
+        """Returns DeepSpeed's default mesh.
+
+        The prime factors of world_size go in turn to the axes "pipe" and "data".
+        """
         factors = _prime_factors(integer("world_size", world_size, 1))
         return Mesh({"pipe": math.prod(factors[::2]), "data": math.prod(factors[1::2])})
 
@@ -112,13 +115,13 @@ class Mesh:
     # ---- ranks and coordinates ---------------------------------------------------------------------------------
 
     def coord(self, rank: int) -> dict[str, int]:
-        """The coordinates of a rank, by axis."""
+        """Returns the coordinates of a rank, by axis."""
         coords = (c_int32 * len(self.axes))()
         check(lib.dsc_mesh_coord(self._handle, integer("rank", rank), coords, len(coords)))
         return dict(zip(self.axes, coords))
 
     def rank(self, **coords: int) -> int:
-        """The rank with these coordinates: one for every axis."""
+        """Returns the rank with these coordinates. There must be one for every axis."""
         missing = [name for name in self.axes if name not in coords]
         if missing:
             raise ValueError(f"the coordinate of {', '.join(missing)} is missing; expected one coordinate for every axis")
@@ -126,31 +129,34 @@ class Mesh:
         return _number(lib.dsc_mesh_rank, self._handle, listed, len(listed))
 
     def filter(self, **coords: int) -> list[int]:
-        """All ranks with these coordinates, ascending; axes that are not named may have any coordinate."""
+        """Returns all ranks with these coordinates, in ascending order.
+
+        Axes that are not named may have any coordinate.
+        """
         listed = self._coords(coords)
         ranks: list[int] = list_of(c_int32, lib.dsc_mesh_filter, self._handle, listed, len(listed))
         return ranks
 
     def neighbor(self, rank: int, axis: str, steps: int = 1) -> int:
-        """The rank this many steps further along an axis, which wraps around."""
+        """Returns the rank this many steps further along an axis, which wraps around."""
         rank, steps = integer("rank", rank), integer("steps", steps)
         return _number(lib.dsc_mesh_neighbor, self._handle, rank, string("axis", axis), steps)
 
     def peer(self, rank: int, axis: str, coord: int) -> int:
-        """The rank at a position of an axis, with the other coordinates of rank; -1 is the last position."""
+        """Returns the rank at a position of an axis, with the other coordinates of rank. -1 is the last position."""
         rank, coord = integer("rank", rank), integer("coord", coord)
         return _number(lib.dsc_mesh_peer, self._handle, rank, string("axis", axis), coord)
 
     def first(self, rank: int, axis: str) -> int:
-        """The first rank along an axis, with the other coordinates of rank."""
+        """Returns the first rank along an axis, with the other coordinates of rank."""
         return self.peer(rank, axis, 0)
 
     def last(self, rank: int, axis: str) -> int:
-        """The last rank along an axis, with the other coordinates of rank."""
+        """Returns the last rank along an axis, with the other coordinates of rank."""
         return self.peer(rank, axis, -1)
 
     def rank_name(self, rank: int, omit: Sequence[str] = (), inner: str = "_", outer: str = "-") -> str:
-        """DeepSpeed's name of a rank, such as "pipe_00-data_01".
+        """Returns DeepSpeed's name of a rank, such as "pipe_00-data_01".
 
         Args:
             rank: rank of the mesh.
@@ -165,22 +171,25 @@ class Mesh:
     # ---- groups ------------------------------------------------------------------------------------------------
 
     def groups(self, axes: str) -> list[list[int]]:
-        """All groups along some axes, such as "tp-dp"."""
+        """Returns all groups along some axes, such as "tp-dp"."""
         named = string("axes", axes)
         return _lists(self, lambda *room: lib.dsc_mesh_groups(self._handle, named, *room))
 
     def group(self, rank: int, axes: str) -> list[int]:
-        """The group along some axes that contains a rank."""
+        """Returns the group along some axes that contains a rank."""
         given = (self._handle, integer("rank", rank), string("axes", axes))
         ranks: list[int] = list_of(c_int32, lambda *room: lib.dsc_mesh_group(*given, *room, None, None))
         return ranks
 
     def levels(self, axes: str, sizes: Sequence[int]) -> list[list[list[int]]]:
-        """Megatron-LM's hierarchical groups: the groups of each level of the groups along some axes.
+        """Returns Megatron-LM's hierarchical groups.
+
+        Each group along some axes is divided into levels of smaller groups.
 
         Args:
             axes: such as "cp".
-            sizes: sizes of the levels, the first one fastest; their product is the size of a group.
+            sizes: sizes of the groups of each level, the fastest-varying level first. Their product is the size of a
+                group.
         """
         named, box = string("axes", axes), (c_int32 * len(sizes))(*integers("sizes", sizes, *INT32))
 
@@ -190,20 +199,23 @@ class Mesh:
         return [level(number) for number in range(max(1, len(box)))]
 
     def members(self, axes: str, positions: Sequence[int]) -> list[list[int]]:
-        """Groups of the members at these positions of each group along some axes; -1 is the last position."""
+        """Returns groups of the members at these positions of each group along some axes. -1 is the last position."""
         named, listed = string("axes", axes), (c_int32 * len(positions))(*integers("positions", positions, *INT32))
         return _lists(self, lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
 
     def embedding_groups(self, axis: str = "pp") -> list[list[int]]:
-        """The first and the last rank of each pipeline, which share the word embeddings."""
+        """Returns the first and the last rank of each pipeline, which share the word embeddings."""
         return self.members(axis, (0, -1))
 
     def position_embedding_groups(self, axis: str = "pp") -> list[list[int]]:
-        """The first rank of each pipeline, which has the position embeddings."""
+        """Returns the first rank of each pipeline, which has the position embeddings."""
         return self.members(axis, (0,))
 
     def hybrid_groups(self, axes: str = "dp-cp") -> dict[int, list[list[int]]]:
-        """By size 2, 4 and so on: the runs of ranks into which hybrid context parallelism divides groups."""
+        """Returns the groups of hybrid context parallelism by size, for the sizes 2, 4 and so on.
+
+        Groups of each size are consecutive parts of the groups along these axes.
+        """
         whole = len(self.group(self.rank_offset, axes))
         sizes = [2**power for power in range(1, whole.bit_length() - 1)]
         for size in sizes or [min(2, whole)]:
@@ -221,13 +233,13 @@ class Mesh:
         hybrid: bool = False,
         virtual_stages: int = 1,
     ) -> list[MeshGroup]:
-        """Every group that a framework makes from this mesh, in the order in which all ranks make them.
+        """Returns every group that a framework makes from this mesh, in the order in which all ranks make them.
 
         Args:
             style: "megatron" (initialize_model_parallel) or "deepspeed" (PipelineParallelGrid; axes pipe, data, model).
             rank: returns only the groups that contain this rank.
             experts: the mesh from experts(); None: one with ep 1.
-            cp_levels: sizes of hierarchical cp groups, the first one fastest.
+            cp_levels: sizes of hierarchical cp groups, the fastest-varying level first.
             instances: number of instances of the distributed optimizer.
             hybrid: True includes the dp x cp groups of hybrid_groups().
             virtual_stages: parts of the model on every pipeline stage; more than one needs pp above 1.
@@ -261,7 +273,7 @@ class Mesh:
         name: Optional[str] = None,
         timeout: Optional[Seconds] = None,
     ) -> Communicator:
-        """The communicator of this rank's group along some axes.
+        """Returns the communicator of this rank's group along some axes.
 
         It is made once for each set of axes and each parent, and then kept. The first call is collective over the
         parent; later calls are local. So all ranks must make the calls in the same order. Only the first call uses name
@@ -335,22 +347,22 @@ class Mesh:
         return group, at % group.size
 
     def _coords(self, coords: Mapping[str, int]) -> Any:
-        """A coordinate per axis for C; -1 where none is named."""
+        """Returns a C array with a coordinate per axis; -1 for axes that are not named."""
         for name in coords:
             if name not in self.axes:
-                _number(lib.dsc_mesh_axis_size, self._handle, string("an axis", name))  # says what is wrong
+                _number(lib.dsc_mesh_axis_size, self._handle, string("an axis", name))  # raises the library's error
         given = {name: integer(name, value, 0, self.axes[name] - 1) for name, value in coords.items()}
         return (c_int32 * len(self.axes))(*(given.get(name, -1) for name in self.axes))
 
 
 def dsc_mesh_comm(comm: int, mesh: int, *rest: Any) -> int:
-    """The function of that name, with the communicator first as all others have it."""
+    """Calls lib.dsc_mesh_comm() with the communicator as the first argument, as in all other functions."""
     code: int = lib.dsc_mesh_comm(mesh, comm, *rest)
     return code
 
 
 def _prime_factors(number: int) -> list[int]:
-    """Ascending."""
+    """Returns the prime factors of a number in ascending order."""
     factors, factor = [], 2
     while factor * factor <= number:
         if number % factor == 0:
@@ -368,7 +380,7 @@ def _number(function: Any, *arguments: Any) -> int:
 
 
 def _lists(mesh: Mesh, read: Callable[..., int]) -> list[list[int]]:
-    """Lists of equal length, of a function that ends with (ranks, capacity, &n_groups, &group_size)."""
+    """Calls a function that ends with (ranks, capacity, &n_groups, &group_size); returns a list of ranks per group."""
     n_groups, size = c_size_t(), c_size_t()
     ranks = (c_int32 * mesh.size)()
     check(read(ranks, len(ranks), byref(n_groups), byref(size)))

@@ -10,21 +10,22 @@ from libdsc._mesh import Mesh
 
 Lists = list[list[int]]
 
-# Groups of Mesh.plan() that are not made: with the sizes that are accepted they are of one rank, or equal to another.
+# Groups of Mesh.plan() that need no communicator. With the accepted sizes each has only one rank, or equals another
+# group.
 _NOT_MADE = {"gtp", "ep_gtp", "tp_ep_pp_gtp", "hcp"}
 
 
 class Layout:
-    """Who shares which group: plain arithmetic, without ranks that run.
+    """Which ranks share which group. It only computes, and needs no running ranks.
 
     Args:
         world_size: number of ranks.
         tp, pp, cp, ep: sizes of tensor, pipeline, context and expert parallelism.
-        etp: tensor parallel size of experts; None: as tp.
-        order: the axes, the fastest first.
+        etp: tensor parallel size of experts; None: the same as tp.
+        order: the axes, the fastest-varying first.
         virtual_stages: parts of the model on every stage.
-        cp_levels: sizes of hierarchical context-parallel groups, the first one fastest.
-        instances: of the distributed optimizer.
+        cp_levels: sizes of hierarchical context-parallel groups, the fastest-varying level first.
+        instances: number of instances of the distributed optimizer.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class Layout:
             self.groups[f"hcp_{level}"] = lists
 
     def ranks(self, name: str, rank: int) -> Optional[list[int]]:
-        """The group of this name that holds a rank, or None."""
+        """Returns the group of this name that contains a rank, or None."""
         return next((ranks for ranks in self.groups.get(name, []) if rank in ranks), None)
 
 
 class ModelParallel:
-    """The communicators of a layout. Collective: all ranks of the parent make them in one order.
+    """The communicators of a layout. Making them is collective: all ranks of the parent make them in the same order.
 
     Names with the same groups share a communicator.
     """
@@ -89,16 +90,16 @@ class ModelParallel:
         return self.parent.split(color, place, name, timeout)
 
     def comm(self, name: str) -> Optional[Communicator]:
-        """The communicator of a name; None: this rank is in no group of that name."""
+        """Returns the communicator with this name; None if this rank is in no group of that name."""
         return self._comms.get(name)
 
     @property
     def is_open(self) -> bool:
-        """Whether the world that they belong to still exists."""
+        """Whether the world of these communicators still exists."""
         return bool(self.parent._handle)
 
     def close(self) -> None:
-        """Leaves all groups."""
+        """Closes all communicators."""
         for comm in {id(comm): comm for comm in self._comms.values() if comm is not None}.values():
             comm.close()
         self._comms.clear()

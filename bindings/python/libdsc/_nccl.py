@@ -1,4 +1,4 @@
-"""NCCL from a wheel in this interpreter's own folders, which the library, knowing only the environment, cannot see."""
+"""Finds NCCL in a wheel of this interpreter. The library cannot see it, because it searches only the system's paths."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import Any, Iterator, Optional
 from libdsc import _streams
 
 WHEEL = os.path.join("nvidia", "nccl", "lib", "libnccl.so.2")
-SYMBOL = "ncclGetVersion"  # what every copy has, whatever its file is called
+SYMBOL = "ncclGetVersion"  # a function in every copy of NCCL, whatever the name of its file
 
-_dl: Any = _ctypes  # dlopen and the like, which type checkers do not know there
+# Module _ctypes contains dlopen() and similar functions, which type checkers do not know.
+_dl: Any = _ctypes
 
-_used: Optional[str] = None  # found and given to start-up: another call with equal options has to give it again
+# The path found for an earlier start-up. Later calls with equal options must pass the same path.
+_used: Optional[str] = None
 
 
 def wheel_for(device_wanted: bool) -> Optional[str]:
-    """NCCL's file for a start-up that names none, or None: then the library looks by itself."""
+    """Returns the path of NCCL for a start-up that names none. None: the library searches for NCCL itself."""
     global _used
     if os.environ.get("DSC_NCCL_LIBRARY") or not (device_wanted or _streams.context_is_current()):
         return None
@@ -29,7 +31,7 @@ def wheel_for(device_wanted: bool) -> Optional[str]:
 
 
 def _wheels() -> Iterator[str]:
-    """Where import would look; not below the folder that the program happens to stand in."""
+    """Yields the wheel's path in each folder of sys.path. Relative folders, such as the current one, are left out."""
     for folder in sys.path:
         if isinstance(folder, str) and os.path.isabs(folder):
             path = os.path.join(folder, WHEEL)
@@ -50,7 +52,7 @@ def _some_copy_is_loaded() -> bool:
 
 
 def _mapped_libraries() -> set[str]:
-    """The files of this process that may be libraries."""
+    """Returns the paths of this process's executable mapped files, which may be libraries."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             fields = [line.rstrip("\n").split(maxsplit=5) for line in maps]
@@ -63,7 +65,7 @@ def _has_symbol(path: str) -> bool:
     try:
         handle = _dl.dlopen(path, os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
-        return False  # no library, or the program itself
+        return False  # not a library, or the program itself
     try:
         _dl.dlsym(handle, SYMBOL)
     except OSError:

@@ -11,8 +11,9 @@ from libdsc import _dtypes, _raw
 from libdsc._library import check, lib
 from libdsc._types import NonfiniteName
 
-_checks: dict[int, int] = {}  # handle of a communicator -> what it was set to; OFF otherwise
-_NAMES: tuple[NonfiniteName, ...] = ("off", "count", "fail")  # by number
+# The check that was set for each communicator, by its handle. Communicators that are not listed have "off".
+_checks: dict[int, int] = {}
+_NAMES: tuple[NonfiniteName, ...] = ("off", "count", "fail")  # the index is the library's number
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class NonfiniteInputs:
 
 
 def read(handle: int, clear: bool) -> NonfiniteInputs:
-    """Reads what a communicator has counted."""
+    """Returns the counts of a communicator."""
     info = _raw.NonfiniteInfo(struct_size=ctypes.sizeof(_raw.NonfiniteInfo))
     check(lib.dsc_comm_nonfinite_info(handle, int(bool(clear)), byref(info)))
     if info.rank < 0:
@@ -47,23 +48,23 @@ def read(handle: int, clear: bool) -> NonfiniteInputs:
 
 
 def set_check(handle: int, value: Any) -> None:
-    """Sets what a communicator does about such inputs."""
+    """Sets what a communicator does about inputs that are NaN or infinite."""
     number = _dtypes.nonfinite_code(value)
     check(lib.dsc_comm_set_nonfinite_check(handle, number))
     _checks[handle] = number
 
 
 def get_check(handle: int) -> NonfiniteName:
-    """What was set last."""
+    """Returns the check that was set last."""
     return _NAMES[_checks.get(handle, 0)]
 
 
 def inherit(parent: int, group: int) -> None:
-    """A group starts with its parent's check."""
+    """Gives a new group the check of its parent."""
     if parent in _checks:
         _checks[group] = _checks[parent]
 
 
 def forget(handle: int) -> None:
-    """The communicator is gone, and its handle may be used again."""
+    """Removes a communicator that was closed, because its handle may be used again."""
     _checks.pop(handle, None)

@@ -14,15 +14,16 @@ from libdsc._broadcast_data import NamedArrays
 from libdsc._raw import Result
 from libdsc._types import OpName
 
-PROTOCOL = 5  # of pickle, which every Python that is supported reads
-HEADER = 2  # numbers of a rank's header: whether its object was pickled, and the bytes that follow
-# Operations that begin alike, with the headers of all ranks, so that the library cannot tell them apart. A header then
-# says which it is, and its root.
+PROTOCOL = 5  # of pickle; every supported version of Python can read it
+# The count of numbers in a rank's header: whether its object was pickled, and the size of the bytes that follow.
+HEADER = 2
+# These operations start with the same all-gather of headers, so the library cannot tell which of them a rank has
+# called. Each header therefore also contains the index of the operation in this tuple, and its root.
 ALIKE = ("all_gather_object", "gather_object", "all_reduce_object", "reduce_object")
 
 
 class Objects(NamedArrays):
-    """The operations of Communicator on Python objects.
+    """Adds the operations on Python objects to Communicator.
 
     Warning: pickle runs code that the other ranks send. Use these calls only between ranks that trust each other.
 
@@ -81,7 +82,7 @@ class Objects(NamedArrays):
         header, data = _pack(obj)
         headers = self._headers(name, root, header)
         failed = next((rank for rank, (is_pickled, _) in enumerate(headers) if not is_pickled), None)
-        if failed is not None:  # all ranks know it, and all are told why
+        if failed is not None:  # all ranks see the failure, and get its text from the failed rank
             text = data if self._rank == failed else bytearray(headers[failed][1])
             self.broadcast(text, failed)
             self._require_pickled(name, failed, headers[failed], text)
@@ -108,7 +109,7 @@ class Objects(NamedArrays):
         header = array.array("q", [number for part_header, _ in packed for number in part_header])
         headers = header if is_root else array.array("q", [0] * HEADER * self._size)
         self.broadcast(headers, root)
-        if not headers[0]:  # the text of the failure stands in the first place
+        if not headers[0]:  # the first header belongs to the failure, if there is one
             text = packed[0][1] if is_root else bytearray(headers[1])
             self.broadcast(text, root)
             self._require_pickled(name, root, headers, text)
@@ -176,7 +177,10 @@ class Objects(NamedArrays):
         return None if objs is None else combine(objs)
 
     def _pack_list(self, objs: Optional[Sequence[Any]]) -> list[tuple[array.array[int], bytearray]]:
-        """Headers and data for all ranks; when one is a failure, it is first and the others are empty."""
+        """Returns header and data for each rank.
+
+        If an object cannot be pickled, only the first entry is a failure text.
+        """
         if not isinstance(objs, (list, tuple)) or len(objs) != self._size:
             came = f"{len(objs)} objects" if isinstance(objs, (list, tuple)) else f"a {type(objs).__name__}"
             packed = [_failure(f"objs is {came}; expected a list of {self._size} objects, one per rank")]
@@ -188,7 +192,10 @@ class Objects(NamedArrays):
         return [failed] + [(_header(False, 0), bytearray())] * (self._size - 1)
 
     def _headers(self, name: str, root: int, header: array.array[int]) -> list[array.array[int]]:
-        """Whether each rank has pickled its object, and how many bytes follow. Raises if ranks made different calls."""
+        """Gathers the headers of all ranks: whether each pickled its object, and how many bytes follow.
+
+        Raises if the ranks called different operations.
+        """
         width = HEADER + 2
         flat = array.array("q", [0] * width * self._size)
         self.all_gather(flat, header + array.array("q", [ALIKE.index(name), root]))
@@ -197,7 +204,9 @@ class Objects(NamedArrays):
         return [of_rank[:HEADER] for of_rank in of_ranks]
 
     def _require_same(self, name: str, calls: Sequence[str]) -> None:
-        """Raises on all ranks if they called different operations. No rank waits then; the communicator stays usable.
+        """Raises MismatchError on all ranks if they called different operations.
+
+        No rank is waiting in an operation then, so the communicator stays usable.
         """
         usual = max(calls, key=calls.count)
         ranks = tuple(rank for rank, call in enumerate(calls) if call != usual)
@@ -212,7 +221,7 @@ class Objects(NamedArrays):
             raise errors.from_code(Result.ERR_STATE, text, op=name, group=self._name)
 
     def _require_pickled(self, name: str, rank: int, header: array.array[int], text: Any) -> None:
-        """Raises the failure of a rank, the same on all ranks."""
+        """Raises the failure of a rank; all ranks raise the same error."""
         if not header[0]:
             said = f"{name} of group \"{self._name}\": rank {rank}: {bytes(text).decode(errors='replace')}"
             raise errors.InvalidArgError(said, rank=rank, ranks=(rank,), group=self._name, op=name)
@@ -240,12 +249,15 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _spelled(op: Any) -> str:
-    """What ranks compare of an operation."""
+    """Returns the text by which ranks compare their reduce operations."""
     return op if isinstance(op, str) else str(getattr(op, "__qualname__", type(op).__name__))
 
 
 def combining(name: str, op: Any) -> Callable[[Sequence[tuple[str, Any]]], Any]:
-    """A function of what all ranks gave, in rank order: how each spelled the operation, and its object."""
+    """Returns a function that combines the objects of all ranks.
+
+    Its argument has an entry for each rank, in rank order: the text of the rank's operation, and the rank's object.
+    """
     if isinstance(op, str) and op not in _OPERATORS:
         raise ValueError(f"op is {op!r}; expected one of {', '.join(_OPERATORS)}, or a function of two objects")
     if not isinstance(op, str) and not callable(op):
@@ -264,7 +276,7 @@ def combining(name: str, op: Any) -> Callable[[Sequence[tuple[str, Any]]], Any]:
 
 
 def _call_text(number: int, root: int) -> str:
-    """A call as errors name it."""
+    """Returns a call in the form that errors show."""
     return f"{ALIKE[number]}({f'root {root}' if root >= 0 else ''})"
 
 
@@ -273,7 +285,7 @@ def _header(is_pickled: bool, size: int) -> array.array[int]:
 
 
 def _pack(obj: Any) -> tuple[array.array[int], bytearray]:
-    """The header and the pickled object, or the text of the failure."""
+    """Returns header and data: the pickled object, or the text of the failure."""
     try:
         data = bytearray(pickle.dumps(obj, PROTOCOL))
     except Exception as error:
@@ -287,24 +299,24 @@ def _failure(text: str) -> tuple[array.array[int], bytearray]:
 
 
 def broadcast_object(comm: Objects, obj: Any = None, root: int = 0) -> Any:
-    """As comm.broadcast_object()."""
+    """Same as comm.broadcast_object()."""
     expect_communicator("comm", comm)
     return comm.broadcast_object(obj, root)
 
 
 def all_gather_object(comm: Objects, obj: Any) -> list[Any]:
-    """As comm.all_gather_object()."""
+    """Same as comm.all_gather_object()."""
     expect_communicator("comm", comm)
     return comm.all_gather_object(obj)
 
 
 def gather_object(comm: Objects, obj: Any, root: int = 0) -> Optional[list[Any]]:
-    """As comm.gather_object()."""
+    """Same as comm.gather_object()."""
     expect_communicator("comm", comm)
     return comm.gather_object(obj, root)
 
 
 def scatter_object(comm: Objects, objs: Optional[Sequence[Any]] = None, root: int = 0) -> Any:
-    """As comm.scatter_object()."""
+    """Same as comm.scatter_object()."""
     expect_communicator("comm", comm)
     return comm.scatter_object(objs, root)

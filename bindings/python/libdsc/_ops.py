@@ -7,15 +7,15 @@ from typing import Any, Callable, Iterator, Optional, TypeVar
 
 from libdsc import _dtypes, _raw
 from libdsc._arguments import SIZE, integer, real
+from libdsc._callback_errors import failed
 from libdsc._library import OnlyOne, check, lib
 from libdsc._memory import array_over, numpy_module
 
 Self = TypeVar("Self", bound="ReduceOp")
 Combine = Callable[[Any, Any], Any]
 
-FAILED = 1
-
-user_ops_made = False  # until then no call needs to look for one
+# Until the program makes a user-defined operation, calls do not need to search their arguments for one.
+user_ops_made = False
 
 BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
 
@@ -23,7 +23,7 @@ BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
 class ReduceOp(OnlyOne):
     """An operation made by premul() or user_op(), for the op argument of reductions.
 
-    The built-in ones are here too, under PyTorch's names: ``ReduceOp.SUM`` is ``Op.SUM``, which is "sum".
+    The built-in operations are attributes under PyTorch's names: ``ReduceOp.SUM`` is ``Op.SUM``, which is "sum".
 
     The operation belongs to this process. close(), the end of a with block, or the end of the last reference releases
     it. Operations already running with it continue.
@@ -62,7 +62,7 @@ class ReduceOp(OnlyOne):
     def __del__(self) -> None:
         try:
             self.close()
-        except Exception:  # at interpreter shutdown anything may be gone already
+        except Exception:  # at interpreter shutdown, where modules may already be gone
             pass
 
 
@@ -73,12 +73,15 @@ class UserOp(ReduceOp):
 
     def __init__(self, number: int, text: str, entry: Any, failure: _Failure) -> None:
         super().__init__(number, text)
-        self._entry = entry  # the library calls it, so it must live
+        self._entry = entry  # kept alive here, because the library calls it
         self._failure = failure
 
 
 class _Failure:
-    """The first exception of a function, until an operation that failed with it takes it."""
+    """The first exception of a user-defined function.
+
+    The operation that failed because of it takes it and raises it.
+    """
 
     raised: Optional[BaseException] = None
 
@@ -122,7 +125,8 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
     if not callable(function):
         raise TypeError(f"function is a {type(function).__name__}; expected a function of two arrays")
     number_of_caller = integer("id", id, *SIZE)
-    numpy_module()  # not for the first time on a thread of the library
+    # numpy must be imported here, because its first import on a thread of the library is not safe.
+    numpy_module()
     user_ops_made = True
     failure = _Failure()
     entry, number = _entry(function, failure), c_int32()
@@ -131,25 +135,27 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
 
 
 def _entry(function: Combine, failure: _Failure) -> Any:
-    """Returns the C function that calls function. It must not lead to the UserOp, which owns it."""
+    """Returns the C function that calls function. It must not refer to the UserOp: a reference cycle would result."""
 
-    def called(later: int, earlier: int, count: int, dtype: int, _context: Any) -> int:
+    def called(_context: Any, pointer: Any) -> int:
+        call = pointer.contents
         try:
-            kind = _dtypes.NUMPY[_raw.Dtype(dtype)]
-            target = array_over(earlier, (count,), kind, None)
-            own = target.copy()  # what a function keeps stays valid, and belongs to no other rank
-            result = function(own, array_over(later, (count,), kind, None).copy())
+            kind = _dtypes.NUMPY[_raw.Dtype(call.dtype)]
+            target = array_over(call.result, (call.count,), kind, None)
+            # A copy: the function may keep it, and changes must not reach memory of another rank.
+            own = target.copy()
+            result = function(own, array_over(call.input, (call.count,), kind, None).copy())
             _store(own if result is None else result, target)
             return 0
-        except BaseException as error:  # nothing may leave through C
+        except BaseException as error:  # an exception must not propagate through C code
             failure.raised = failure.raised or error
-        return FAILED
+            return failed(call, error)
 
     return _raw.OpFn(called)
 
 
 def _store(result: Any, target: Any) -> None:
-    """Takes what a function returned: one element per element, of a type that numpy converts without a surprise."""
+    """Stores the result of a function. It must have the shape of target, and a type that numpy casts as "same_kind"."""
     numpy = numpy_module()
     came = numpy.asarray(result)
     if came.shape != target.shape:
@@ -160,7 +166,7 @@ def _store(result: Any, target: Any) -> None:
 
 
 def number_of(op: Any) -> int:
-    """The number of a reduce operation; hot, so the names of built-in ones take a short cut."""
+    """Returns the number of a reduce operation. Hot path: names of built-in operations are looked up first."""
     if type(op) is str and op in BUILT_IN:
         return BUILT_IN[op]
     if not isinstance(op, ReduceOp):
@@ -171,7 +177,7 @@ def number_of(op: Any) -> int:
 
 
 def user_ops_in(owner: Any) -> Iterator[UserOp]:
-    """The functions of user_op() among what an operation keeps alive."""
+    """Yields the operations of user_op() among the objects that an operation keeps alive."""
     if isinstance(owner, UserOp):
         yield owner
     elif isinstance(owner, (tuple, list)):
@@ -180,5 +186,5 @@ def user_ops_in(owner: Any) -> Iterator[UserOp]:
 
 
 def raised_in(owner: Any) -> Optional[BaseException]:
-    """What a function raised, if there is one among what an operation keeps alive."""
+    """Returns the exception that a user-defined function raised in this operation, or None."""
     return next((raised for op in user_ops_in(owner) if (raised := op._failure.take()) is not None), None)

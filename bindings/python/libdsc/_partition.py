@@ -1,4 +1,4 @@
-"""Pure planning: which layers are on which stage, and seeds that do not depend on the stages."""
+"""Planning without communication: which layers are on which stage, and seeds that do not depend on the stages."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def type_weights(names: Sequence[Any], regex: str) -> list[float]:
 
 
 def _parameter_counts(layers: Optional[Sequence[Any]]) -> list[float]:
-    """How many elements of the parameters of each layer are trained; 0 for functions and other layers without any."""
+    """Returns the number of trained parameter elements of each layer. It is 0 for layers without parameters."""
     if layers is None or any(isinstance(layer, str) for layer in layers):
         raise ValueError(
             "weights is None; expected the number of parameters of each layer for method 'parameters', or the layers "
@@ -143,7 +143,7 @@ def _parameter_counts(layers: Optional[Sequence[Any]]) -> list[float]:
 
 
 def _name(layer: Any) -> str:
-    """What DeepSpeed calls a layer: a function or class by its own name, another object by its class's."""
+    """Returns DeepSpeed's name of a layer: that of a function or class, otherwise that of the object's class."""
     if isinstance(layer, str):
         return layer
     return str(getattr(layer, "__name__", type(layer).__name__))
@@ -156,7 +156,7 @@ def _needed(names: Optional[Sequence[Any]], method: str) -> Sequence[Any]:
 
 
 def _options(method: str, n_layers: int, layer_bytes: Any, part_limits: Any) -> tuple[_raw.PipePartitionOptions, Any]:
-    """The options, and what must live as long as they are used."""
+    """Returns the options, and a list of the objects that must stay alive with them."""
     options = _raw.PipePartitionOptions()
     check(lib.dsc_pipe_partition_options_init(byref(options), ctypes.sizeof(options)))
     kept = [string("method", method)]
@@ -178,7 +178,7 @@ def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
     Args:
         seed: the seed of the run.
         layer: index of the layer in the whole model.
-        method: "split_mix": neighbouring seeds share no numbers. "deepspeed": seed + layer, as DeepSpeed does with
+        method: "split_mix": neighboring seeds share no numbers. "deepspeed": seed + layer, as DeepSpeed does with
             seed_layers and base_seed (1234 by default).
     """
     found, numbers = c_uint64(), (integer("seed", seed, *SIZE), integer("layer", layer, *SIZE))

@@ -29,12 +29,13 @@ class PipeInstruction(NamedTuple):
     "recv_activation", "send_grad", "recv_grad", "reduce_tied_grads", "reduce_grads", "optimizer_step" or "overlap".
     """
 
-    step: int  # 0 to steps - 1, never falling
+    step: int  # 0 to steps - 1, in ascending order
     op: str
     micro_batch: Optional[int]
     chunk: Optional[int]  # part of the model on this stage
-    buffer: Optional[int]  # place that holds the micro-batch here, 0 to buffers - 1
-    peer: Optional[int]  # stage at the other end of a send or receive
+    # Index of the buffer that holds the micro-batch on this stage, 0 to buffers - 1.
+    buffer: Optional[int]
+    peer: Optional[int]  # the stage that receives or sends the message
 
 
 class PipeStep(NamedTuple):
@@ -45,7 +46,7 @@ class PipeStep(NamedTuple):
 
 
 def instruction_of(raw: Any) -> PipeInstruction:
-    """Turns the C form into ours."""
+    """Converts an instruction from the C struct."""
     return PipeInstruction(
         raw.step,
         _OPS[raw.op],
@@ -61,16 +62,16 @@ def _or_none(value: int) -> Optional[int]:
 
 
 class PipeCompute(NamedTuple):
-    """One operation of a stage's order; op is None where the stage is idle for a step."""
+    """One operation in the order of a stage. op is None for a step in which the stage is idle."""
 
     op: Optional[str]
     chunk: Optional[int] = None
     micro_batch: Optional[int] = None
-    overlaps: bool = False  # runs at once with the next one
+    overlaps: bool = False  # overlaps with the next operation
 
 
 class _Handle(OnlyOne):
-    """Owns one of the library's schedules; arrays over the memory of its runs hold it too."""
+    """Owns a schedule of the library. Arrays over the memory of its runs also keep this object alive."""
 
     __slots__ = ("value", "__weakref__")
 
@@ -89,7 +90,7 @@ class _Handle(OnlyOne):
 
 
 class _NoStageError(errors.StateError, AttributeError):
-    """What only a schedule of one stage has; hasattr() and completion see that it is not there."""
+    """Raised for attributes that only a schedule of one stage has. As an AttributeError it makes hasattr() False."""
 
 
 class PipeSchedule(Shared):
@@ -99,17 +100,17 @@ class PipeSchedule(Shared):
             print(instruction.step, instruction.op, instruction.micro_batch)
         print(dsc.PipeSchedule("zb_v", stages=4, micro_batches=8))
 
-    With a stage, you can iterate over its instructions any number of times; they are generated one by one. A new
-    iteration ends the previous one. len() takes as long as an iteration, because it counts the instructions; steps does
-    not. Without a stage there are no instructions. orders(), write() and pictures are always those of the whole
-    pipeline. close() is local.
+    With a stage, you can iterate over its instructions any number of times. They are generated one by one. A new
+    iteration ends the previous one. len() takes as long as an iteration, because it counts the instructions; steps is
+    fast. Without a stage there are no instructions. orders(), write() and pictures always show the whole pipeline.
+    close() is local.
 
     Args:
         name: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe", "1f1b", "interleaved_1f1b",
             "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v" or "auto".
-        stages: devices of the pipeline.
-        stage: the stage whose instructions it has, 0 to stages - 1; None: the whole pipeline.
-        micro_batches: micro-batches of a batch; may be fewer than stages.
+        stages: number of stages; each runs on one rank.
+        stage: the stage that this schedule is for, 0 to stages - 1; None: the whole pipeline.
+        micro_batches: number of micro-batches in a batch; it may be less than stages.
         chunks: parts of the model on every stage; None: the schedule's default.
         micro_batch_group: in interleaved_1f1b, the number of micro-batches that run through a chunk before the next
             one.
@@ -142,7 +143,7 @@ class PipeSchedule(Shared):
     stage: Optional[int]
     micro_batches: int
     chunks: int
-    micro_batch_group: Optional[int]  # None where it has no meaning
+    micro_batch_group: Optional[int]  # None if the schedule does not use it
     placement: str  # "loop", "zigzag" or "apart"
     forward_only: bool
     messages: str  # "when_needed" or "at_once"
@@ -191,8 +192,8 @@ class PipeSchedule(Shared):
         """Makes a schedule from the order in which each stage computes.
 
         orders has a list for each stage. Its entries are PipeCompute objects, or tuples of operation, chunk and
-        micro-batch, such as ("forward", 0, 3). None is a step in which the stage is idle. Orders that cannot run raise
-        InvalidArgError, which names the stage, the operation, and the stages that wait for each other.
+        micro-batch, such as ("forward", 0, 3). None means a step in which the stage is idle. Orders that cannot run
+        raise InvalidArgError, which names the stage, the operation, and the stages that wait for each other.
         """
         options = schedule_options(stage, merge_backward, messages)
         options.name = string("name", name)
@@ -245,12 +246,12 @@ class PipeSchedule(Shared):
         self.micro_batch_group = info.micro_batch_group or None
         self.forward_only = bool(info.forward_only)
         self.messages = _raw.PipeMessages(info.messages).name.lower()
-        self._costs: dict[str, Any] = {}  # that it was found for
+        self._costs: dict[str, Any] = {}  # the costs that find_schedule() used
         self._owner: Optional[_Handle] = owner
         self._handle = owner.value
         self._iteration = 0
         self._length: Optional[int] = None
-        self._run_buffers: Any = None  # what runs of this schedule keep
+        self._run_buffers: Any = None  # the arrays of earlier runs, for the next run
 
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"
@@ -259,7 +260,7 @@ class PipeSchedule(Shared):
 
     @property
     def steps(self) -> int:
-        """The number of steps; a schedule of the whole pipeline has none."""
+        """The number of steps. Only a schedule of one stage has it."""
         self._require_stage("steps")
         steps = c_int64()
         check(lib.dsc_pipe_schedule_steps(self._handle, byref(steps)))
@@ -267,7 +268,10 @@ class PipeSchedule(Shared):
 
     @property
     def buffers(self) -> int:
-        """How many micro-batches this stage must be able to hold at once. It does not exist for the whole pipeline."""
+        """The number of micro-batches that this stage must hold at the same time.
+
+        Only a schedule of one stage has it.
+        """
         self._require_stage("buffers")
         buffers = c_int32()
         check(lib.dsc_pipe_schedule_buffers(self._handle, byref(buffers)))
@@ -278,7 +282,7 @@ class PipeSchedule(Shared):
             raise _NoStageError(f"{name} needs the schedule of one stage, but this schedule covers the whole pipeline; call at_stage(i) first")
 
     def step(self, step: int) -> PipeStep:
-        """Returns what a step computes; steps are numbered 0 to steps - 1."""
+        """Returns what this stage computes in a step; steps are numbered 0 to steps - 1."""
         if not 0 <= operator.index(step) < self.steps:
             raise IndexError(f"there is no step {step}; this schedule has {self.steps} steps")
         micro_batch, is_forward = c_int32(), c_int32()
@@ -292,7 +296,7 @@ class PipeSchedule(Shared):
 
     def __len__(self) -> int:
         if self._length is None:
-            other = self.at_stage(self.stage)  # whoever iterates keeps the place
+            other = self.at_stage(self.stage)  # a second schedule, so that an iteration in progress is not disturbed
             self._length = sum(1 for _ in _instructions(other._handle))
         return self._length
 
@@ -314,15 +318,19 @@ class PipeSchedule(Shared):
         return other
 
     def _leave_kept_arrays(self) -> None:
-        """Leaves the memory of earlier runs to the arrays that the program still has of it, if any."""
+        """Leaves the memory of earlier runs to arrays that the program still holds.
+
+        Later runs then use other memory.
+        """
         self._run_buffers = None
-        alone = 2  # references, of this schedule and of the call
+        # The number of references if only this schedule and the call of getrefcount() refer to the owner.
+        alone = 2
         if self._owner is not None and self.stage is not None and sys.getrefcount(self._owner) > alone:
             self._take_over(self.at_stage(self.stage))
 
     def _take_over(self, other: PipeSchedule) -> None:
         self._owner, self._handle = other._owner, other._handle
-        self._iteration += 1  # it begins anew
+        self._iteration += 1  # ends iterations that are in progress
 
     def run_bytes(
         self,
@@ -333,11 +341,11 @@ class PipeSchedule(Shared):
         """Returns the bytes that pipe_run() needs in memory= with these arguments."""
         options, size = RunShapes(inputs, outputs, variable_shapes).options, c_size_t()
         check(lib.dsc_pipe_run_bytes(self._handle, byref(options), byref(size)))
-        self._iteration += 1  # it begins anew
+        self._iteration += 1  # ends iterations that are in progress
         return size.value
 
     def order(self, stage: int) -> list[PipeCompute]:
-        """Returns the order in which any stage of the pipeline computes."""
+        """Returns the order in which a stage of the pipeline computes."""
         return [
             PipeCompute(_OPS[it.op], it.chunk, it.micro_batch, bool(it.overlaps)) if it.op else PipeCompute(None)
             for it in list_of(
@@ -357,8 +365,8 @@ class PipeSchedule(Shared):
     def draw(self, picture: str = "text", **costs: Any) -> str:
         """Returns a picture of the whole pipeline: "text", "color", "svg" or "perfetto".
 
-        costs are as in simulate_pipeline(). If they are not given, a schedule from find_schedule() is drawn with the
-        costs that it was found for.
+        costs are as in simulate_pipeline(). If none are given, a schedule from find_schedule() is drawn with the costs
+        that find_schedule() got.
         """
         number = _word("picture", picture, _raw.PipePicture)
         raw, keep = costs_of(**(costs or self._costs))
@@ -369,7 +377,7 @@ class PipeSchedule(Shared):
     def __str__(self) -> str:
         try:
             return self.draw() if self._handle else repr(self)
-        except errors.OverflowError:  # larger than anybody can look at
+        except errors.OverflowError:  # the picture is too large
             return repr(self)
 
     def _repr_svg_(self) -> str:
@@ -383,7 +391,7 @@ class PipeSchedule(Shared):
 
 
 def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) -> _raw.PipeScheduleOptions:
-    """Defaults, and what may be chosen for any schedule."""
+    """Returns default options, with the choices that every kind of schedule has."""
     options = _raw.PipeScheduleOptions()
     check(lib.dsc_pipe_schedule_options_init(byref(options), ctypes.sizeof(options)))
     options.stage = NONE if stage is None else integer("stage", stage, 0)
@@ -393,12 +401,12 @@ def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) 
 
 
 def _given(argument: str, value: Optional[int]) -> int:
-    """0 means that it was left out, so it may not be given."""
+    """Checks an optional number of 1 or more. Returns 0 for None, because the library's default is 0."""
     return 0 if value is None else integer(argument, value, 1)
 
 
 def _word(argument: str, value: str, numbers: Any) -> int:
-    """The number of a name."""
+    """Returns the number of an enumerator, given its name."""
     known = {it.name.lower(): int(it) for it in numbers}
     if value not in known:
         raise ValueError(f"{argument} is {brief(value)}; expected one of {', '.join(map(repr, known))}")
@@ -406,7 +414,7 @@ def _word(argument: str, value: str, numbers: Any) -> int:
 
 
 def _compute(argument: str, value: Any) -> Any:
-    """One operation of a custom order."""
+    """Converts an operation of a user-defined order to the C struct."""
     if value is None or (isinstance(value, PipeCompute) and value.op is None):
         return _raw.PipeCompute(0, NONE, NONE, 0)
     if not isinstance(value, (tuple, list)) or len(value) < 3:
@@ -419,7 +427,7 @@ def _compute(argument: str, value: Any) -> Any:
 
 
 def _instructions(handle: int) -> Iterator[_raw.PipeInstruction]:
-    """The instructions that are left, all in the same C struct."""
+    """Yields the remaining instructions. Each step overwrites the same C struct."""
     raw = _raw.PipeInstruction(struct_size=ctypes.sizeof(_raw.PipeInstruction))
     at, following = byref(raw), lib.dsc_pipe_schedule_next
     while check(following(handle, at)) != DONE:

@@ -1,4 +1,4 @@
-"""What callbacks of pipe_run() are handed: arrays over the memory of a run."""
+"""The arrays that callbacks of pipe_run() get. They are views of the memory of a run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Shape = Union[int, "Sequence[int]"]
 Arrays = Sequence[Any]
 Ends = tuple[Arrays, Arrays, Arrays, Arrays]  # inputs, outputs, output_grads and input_grads
 
-Kind = tuple[tuple[int, ...], Any]  # shape, and what numpy.dtype() takes
+Kind = tuple[tuple[int, ...], Any]  # shape, and an argument for numpy.dtype()
 
 
 class Tensors:
-    """What travels at one end of a stage: shapes and types, as C and numpy want them."""
+    """Shapes and types of the tensors that enter or leave a stage, in the form that C and numpy need."""
 
     def __init__(self, argument: str, described: Sequence[tuple[Shape, Any]], device: int) -> None:
-        self._device = device  # -1: the host
+        self._device = device  # the GPU; -1: host memory
         self.length = len(described)
         self.array = (_raw.Tensor * max(1, self.length))()
         self.kinds: list[Kind] = []
@@ -52,7 +52,7 @@ class Tensors:
 
 
 class RunShapes:
-    """The options of a run, and what they lead to."""
+    """The options of a run: shapes, types, memory and device."""
 
     def __init__(self, inputs: Any, outputs: Any, variable: bool, memory: Any = None, device: int = -1) -> None:
         self.inputs, self.outputs = Tensors("inputs", inputs, device), Tensors("outputs", outputs, device)
@@ -73,12 +73,12 @@ class RunShapes:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Two that are equal have the same arrays."""
+        """Two runs with equal keys can use the same arrays."""
         return self.inputs.kinds, self.outputs.kinds, self.device, self.variable, self.options.memory
 
 
 class Written(tuple[Any, ...]):
-    """Arrays that are written in place."""
+    """A tuple of arrays that a callback must write in place. Assigning to an index raises TypeError."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class Written(tuple[Any, ...]):
 
 
 class Owner:
-    """Keeps alive what arrays of one table lie in."""
+    """Keeps the memory of the arrays in one table alive."""
 
     __slots__ = ("_schedule", "_memory")
 
@@ -96,15 +96,16 @@ class Owner:
 
 
 def most_references(values: Iterable[Any]) -> int:
-    """The number of references to the value that has most."""
+    """Returns the largest reference count among some values."""
     return max((sys.getrefcount(value) for value in values), default=0)
 
 
-ALONE = most_references({0: object()}.values())  # of a value that nothing but its table refers to
+# The reference count of a value to which only its table refers.
+ALONE = most_references({0: object()}.values())
 
 
 class Buffers:
-    """The arrays over each buffer of a schedule, made once and used again by every callback and every run."""
+    """The arrays over each buffer of a schedule. They are made once, and used by every callback and every run."""
 
     def __init__(self, shapes: RunShapes, owner: Any) -> None:
         self._inputs, self._outputs, self._device = shapes.inputs.kinds, shapes.outputs.kinds, shapes.device
@@ -114,20 +115,21 @@ class Buffers:
         self._of_this_run: dict[tuple[Any, ...], Ends] = {}
 
     def begin(self) -> bool:
-        """Starts a run; the library may have moved a buffer since the one before.
+        """Prepares for a new run, in which the library may use other buffers than before.
 
-        Returns whether the program has arrays of earlier runs, so that their memory must stay if this run replaces it.
+        Returns whether the program still holds arrays of earlier runs. If this run uses new memory, the old memory must
+        then not be freed.
         """
         self._of_this_run.clear()
         return most_references(self._arrays.values()) > ALONE or self._owner_references() > self._owner_alone
 
     def _owner_references(self) -> int:
-        """References to the owner, except those of arrays in the table."""
+        """Returns the number of references to the owner, without those from arrays in the table."""
         return sys.getrefcount(self._owner) - len(self._arrays)
 
     def of(self, instruction: PipeInstruction, call: Any) -> Ends:
-        """Returns the arrays of a call; a list is empty where the stage has none."""
-        # Neighbouring chunks on a stage share memory, so that a buffer alone does not say where the inputs are.
+        """Returns the four lists of arrays for a call. A list is empty if the stage has no such tensors."""
+        # Adjacent chunks on a stage share memory, so the index of a buffer is not enough to find the inputs.
         shared = _place(call.inputs), _place(call.output_grads)
         key = (instruction.chunk, instruction.buffer, *shared)
         found = self._of_this_run.get(key)
@@ -141,7 +143,10 @@ class Buffers:
         return found
 
     def _list(self, addresses: Any, kinds: list[Kind], first: int) -> Arrays:
-        """The arrays at some addresses; None where a tensor has no gradient. Kinds are numbered from first."""
+        """Returns the arrays at some addresses. None stands for a tensor without a gradient.
+
+        The numbers of the arrays in the table start at first.
+        """
         if not addresses:
             return ()
         return Written(
@@ -163,10 +168,10 @@ class Buffers:
 
 
 class VariableBuffers(Buffers):
-    """The same with variable shapes, where every call has its own arrays."""
+    """Arrays of a run with variable shapes. Every call makes new arrays."""
 
     def of(self, instruction: PipeInstruction, call: Any) -> Ends:
-        """Returns the arrays of a call; in forward the outputs are Outputs."""
+        """Returns the four lists of arrays for a call. In a forward pass the outputs are an object of Outputs."""
         inputs, outputs = call.input_tensors, call.output_tensors
         if call.output_shapes:
             given: Arrays = Outputs(self, call, self._outputs)
@@ -189,7 +194,7 @@ class VariableBuffers(Buffers):
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
-    """The shape of a raw tensor that has one."""
+    """Returns the shape of a C tensor."""
     return tuple(tensor.shape[: tensor.ndim])
 
 
@@ -211,19 +216,19 @@ class Outputs(Sequence[Any]):
         return f"<libdsc outputs of shapes {shapes}>"
 
     def close(self) -> None:
-        """The callback has returned, and the sizes are the library's."""
+        """Ends the access after the callback has returned. From then on the shapes belong to the library."""
         self._addresses = self._sizes = None
 
     def __len__(self) -> int:
         return len(self._kinds)
 
     def __getitem__(self, index: Any) -> Any:
-        """An array over the output in its present shape."""
+        """Returns an array over the output in its current shape."""
         place = self._place(index)
         return self._array(place, tuple(self._sizes[place][: len(self._kinds[place][0])]))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Copies an array into the output, which takes its shape."""
+        """Copies an array into the output, which takes the shape of the array."""
         if self._device >= 0:
             raise TypeError("an output on a GPU cannot be assigned; write into the array that outputs.resize(index, shape) returns")
         numpy = numpy_module()

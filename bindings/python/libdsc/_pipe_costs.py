@@ -1,4 +1,4 @@
-"""What operations, messages and memory of a pipeline cost, as the library wants it."""
+"""Converts the costs of a pipeline (computation, messages and memory) to the C struct."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = ("overlap", "bytes_per_time", "bucket_bytes", "reduce_latency", "redu
 
 
 def costs_of(comm: float = 0, **costs: Any) -> tuple[Any, list[Any]]:
-    """The C form, and what must live as long as it does."""
+    """Returns the C struct, and a list of the objects that must stay alive with it."""
     raw = _raw.PipeCosts()
     check(lib.dsc_pipe_costs_init(byref(raw), ctypes.sizeof(raw)))
     raw.latency = real("comm", comm)
@@ -47,7 +47,7 @@ def costs_of(comm: float = 0, **costs: Any) -> tuple[Any, list[Any]]:
 
 
 def _values(argument: str, value: Any) -> list[float]:
-    """One number for all parts of the model, or one for each."""
+    """Returns a list with one number for all parts of the model, or with one number for each part."""
     if hasattr(value, "__len__") and not isinstance(value, (str, bytes)):
         if len(value) == 0:
             raise ValueError(f"{argument} is {brief(value)}; expected a number, or one for each part of the model")

@@ -14,14 +14,15 @@ from libdsc._pipe_costs import costs_of
 
 
 class FoundSchedule(NamedTuple):
-    """A schedule found by a search, and how good it is."""
+    """A schedule found by a search, and its quality."""
 
     schedule: PipeSchedule
     makespan: float
-    bound: float  # no order has a smaller makespan
-    is_optimal: bool  # no order is better; False: not known
+    bound: float  # a lower bound: no order has a smaller makespan
+    is_optimal: bool  # True: no better order exists; False: not known
     origin: str  # a schedule's name, "greedy", "repaired" or "exact"
-    best_named: Optional[str]  # the best schedule with a name; None: none keeps to the limits
+    # The best schedule with a name; None if no such schedule fits into the limits.
+    best_named: Optional[str]
     best_named_makespan: Optional[float]
 
 

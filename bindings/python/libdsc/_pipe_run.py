@@ -1,14 +1,14 @@
-"""Runs a pipeline schedule: Python computes in callbacks, the library sends and receives between them."""
+"""Runs a pipeline schedule. Python callbacks compute; the library sends and receives between them."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import traceback
 from ctypes import byref, c_double
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from libdsc import _callbacks, _interrupt, _raw
+from libdsc._callback_errors import FAILED, failed
 from libdsc._library import last_message, lib
 from libdsc._pipe import PipeInstruction, PipeSchedule, instruction_of
 from libdsc._pipe_arrays import Arrays, Buffers, Outputs, RunShapes, VariableBuffers
@@ -22,11 +22,10 @@ Backward = Callable[[PipeInstruction, Arrays, Arrays, Arrays, Arrays], Any]
 Callback = Callable[[PipeInstruction], Any]
 
 BACKWARD = ("backward", "backward_input", "backward_weight")
-FAILED = 1
 
 
 class Callbacks:
-    """The functions of one run as C calls them; the first exception ends the run and is kept."""
+    """The callbacks of one run as C functions. The first exception is stored and ends the run."""
 
     def __init__(self, comm: Communicator, buffers: Buffers, functions: dict[str, Any]) -> None:
         self.raised: Optional[BaseException] = None
@@ -50,10 +49,10 @@ class Callbacks:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if _interrupt.on_main_thread():
             sys.unraisablehook = self._hook
-        del self.table, self._entries[:]  # they lead back here
+        del self.table, self._entries[:]  # removes a reference cycle
 
     def _lost(self, unraisable: Any) -> None:
-        """Takes what a signal handler raised where a callback begins, before anything there could catch it."""
+        """Stores an exception that a signal handler raised at the start of a callback, before the try block in it."""
         if not any(unraisable.object is entry for entry in self._entries):
             self._hook(unraisable)
             return
@@ -68,16 +67,16 @@ class Callbacks:
                 if self.raised is None:
                     way(function, call.contents)
                     return 0
-            except BaseException as error:  # nothing may leave through C
+            except BaseException as error:  # an exception must not propagate through C code
                 self.raised = error
-                _explain(call.contents, error)
+                return failed(call.contents, error)
             return FAILED
 
         self._entries.append(called)
         return _raw.PipeFn(called)
 
     def _forward(self, function: Forward, call: Any) -> None:
-        """Calls forward, and passes on the loss where there is a place for it."""
+        """Calls forward. On the last part of the model it passes the loss to the library."""
         instruction = instruction_of(call.instruction.contents)
         inputs, outputs, _, _ = self._buffers.of(instruction, call)
         try:
@@ -91,7 +90,7 @@ class Callbacks:
             call.loss[0] = _loss(loss)
 
     def _backward(self, function: Backward, call: Any) -> None:
-        """Calls backward or one of its halves."""
+        """Calls backward, backward_input or backward_weight."""
         instruction = instruction_of(call.instruction.contents)
         ends = self._buffers.of(instruction, call)
         returned = function(instruction, *ends)
@@ -99,34 +98,27 @@ class Callbacks:
             _expect_none("backward", returned, "input_grads[0][...] = g")
 
     def _plain(self, function: Callback, call: Any) -> None:
-        """Calls a function that gets no arrays."""
+        """Calls a callback that gets no arrays."""
         function(instruction_of(call.instruction.contents))
 
 
 def _expect_none(name: str, returned: Any, example: str) -> None:
-    """What a callback computes for another stage it writes; what it returns instead would be lost."""
+    """Raises TypeError if a callback returned a value instead of writing its results, because the value would be lost.
+    """
     if returned is not None:
         raise TypeError(f"{name} returned a {type(returned).__name__}; expected None on this stage; write the result into the array instead: {example}")
 
 
 def _loss(returned: Any) -> float:
-    """What forward returned on the last stage."""
+    """Converts the return value of forward on the last stage to a number."""
     try:
         if isinstance(returned, (str, bytes)):
             raise TypeError
         return float(returned)
-    except (TypeError, ValueError, RuntimeError):  # the last by arrays of several elements in torch
+    # torch raises RuntimeError for a tensor of several elements.
+    except (TypeError, ValueError, RuntimeError):
         found = "None" if returned is None else f"a {type(returned).__name__}"
         raise TypeError(f"forward returned {found}; expected a number, the loss of the micro-batch, on the last stage") from None
-
-
-def _explain(call: Any, error: BaseException) -> None:
-    """Tells the other ranks what was raised."""
-    words = "".join(traceback.format_exception_only(type(error), error)).strip().encode(errors="replace")
-    fitting = words[: call.error_capacity - 1].decode(errors="ignore").encode() + b"\0"
-    place: Any = _raw.PipeCall.error  # of the field; reading call.error makes a copy
-    room = ctypes.c_void_p.from_buffer(call, place.offset)
-    ctypes.memmove(room, fitting, len(fitting))
 
 
 def run(
@@ -139,7 +131,7 @@ def run(
     variable_shapes: bool,
     memory: Any,
 ) -> float:
-    """Does what Communicator.pipe_run() says; functions are the callbacks by name."""
+    """Implements Communicator.pipe_run(). functions are the callbacks by name."""
     if not isinstance(schedule, PipeSchedule):
         raise TypeError(f"schedule is a {type(schedule).__name__}; expected a PipeSchedule")
     device = -1 if stream is None else comm._device
@@ -163,7 +155,7 @@ def run(
         try:
             raise raised
         finally:
-            del raised  # whose traceback leads here
+            del raised  # its traceback refers to this frame: a reference cycle
     if code == _raw.Result.ERR_CALLBACK:
         _interrupt.let_own_signal_come()
     if code < 0:
@@ -172,7 +164,7 @@ def run(
 
 
 def _buffers_of(comm: Communicator, schedule: PipeSchedule, shapes: RunShapes) -> Buffers:
-    """Returns the arrays of earlier runs of the schedule, if the library uses their memory again."""
+    """Returns the arrays of earlier runs if the library uses their memory again, otherwise new ones."""
     key = (comm._handle, shapes.key)
     known = schedule._run_buffers
     if known is None or known[0] != key:

@@ -1,4 +1,4 @@
-"""What a pipeline schedule costs in time and memory."""
+"""Simulates a pipeline schedule to find its time and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHOICES = ("micro_batch_group", "forward_only", "merge_backward", "messages")
 
 
 class PipeSpan(NamedTuple):
-    """An operation in a simulation, and when it runs."""
+    """An operation in a simulation, with its start and end."""
 
     stage: int
     op: str
@@ -26,17 +26,20 @@ class PipeSpan(NamedTuple):
 
 
 class PipeSimulation(NamedTuple):
-    """When the stages of a pipeline compute, and what they hold. Lists have an entry per stage."""
+    """The result of a simulation: times and memory of a pipeline. Lists have an entry per stage."""
 
     makespan: float
     busy: list[float]
-    idle: list[float]  # of the whole makespan
-    own_window_idle: list[float]  # between a stage's own first and last operation
-    peak_activations: list[int]  # most micro-batches times chunks held at once
+    idle: list[float]  # idle time in the whole makespan
+    own_window_idle: list[float]  # idle time between a stage's own first and last operation
+    # The largest number of micro-batches times chunks held at the same time.
+    peak_activations: list[int]
     peak_bytes: list[float]
-    reduced: list[float]  # when the last all-reduce of gradients ends; 0: there is none
-    timeline: list[PipeSpan]  # stage after stage
-    critical_path: list[PipeSpan]  # what nothing could delay without a longer makespan
+    # The time at which the last all-reduce of gradients ends; 0 without one.
+    reduced: list[float]
+    timeline: list[PipeSpan]  # ordered by stage, then by time
+    # The operations that cannot be delayed without a longer makespan.
+    critical_path: list[PipeSpan]
 
 
 def simulate_pipeline(
@@ -62,7 +65,7 @@ def simulate_pipeline(
     critical_path: bool = False,
     **more: Any,
 ) -> PipeSimulation:
-    """Computes when every operation of a pipeline runs, without running any.
+    """Computes when every operation of a pipeline would run. Nothing is executed.
 
     Args:
         schedule: a schedule; or the name of one, with stages, micro_batches, chunks and other arguments of
@@ -130,6 +133,6 @@ def _simulated(report: c_void_p, timeline: bool, critical_path: bool) -> PipeSim
 
 def _spans(function: Any, report: c_void_p) -> list[PipeSpan]:
     return [
-        PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.end)
+        PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.finish)
         for raw in list_of(_raw.PipeSpan, function, report)
     ]

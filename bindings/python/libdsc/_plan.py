@@ -1,4 +1,4 @@
-"""Pure planning: which tensor goes into which bucket, and which sample goes to which rank."""
+"""Planning without communication: which tensor goes into which bucket, and which sample goes to which rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from libdsc._library import check, lib, list_of
 def plan_buckets(
     numels: Sequence[int],
     dtypes: Sequence[Any],
-    limits: Sequence[int],
+    limits: Optional[Sequence[int]] = None,
     devices: Optional[Sequence[Hashable]] = None,
     expect_sparse: Optional[Sequence[bool]] = None,
     order: Optional[Sequence[int]] = None,
@@ -24,7 +24,7 @@ def plan_buckets(
         numels: elements of each tensor.
         dtypes: element type of each tensor, such as "float32".
         limits: the first bucket of a kind is closed when it holds limits[0] bytes, the next at limits[1], and so on.
-            The last limit applies to all further buckets.
+            The last limit applies to all further buckets. None: 1 MiB, then 25 MiB.
         devices: the device of each tensor: any values that can be compared. Only tensors with equal values share a
             bucket.
         expect_sparse: True for tensors that need their own bucket.
@@ -38,8 +38,9 @@ def plan_buckets(
     options = _raw.BucketPlanOptions()
     check(lib.dsc_bucket_plan_options_init(options, sizeof(options)))
     options.devices, options.expect_sparse = _array(c_int32, placed), _array(c_uint8, sparse)
-    options.order, options.limits = _sizes("order", order), _sizes("limits", limits)
-    options.n_limits = len(limits)
+    options.order = _sizes("order", order)
+    if limits is not None:
+        options.limits, options.n_limits = _sizes("limits", limits), len(limits)
     indices, starts, n_buckets = (c_size_t * max(1, n))(), (c_size_t * (n + 1))(), c_size_t()
     counts, codes = _sizes("numels", numels), _array(c_int32, _dtypes.dtype_codes(dtypes))
     check(lib.dsc_bucket_plan(counts, codes, n, options, indices, starts, None, byref(n_buckets)))
@@ -47,12 +48,12 @@ def plan_buckets(
 
 
 def bucket_lists(indices: Any, starts: Any, n_buckets: int) -> list[list[int]]:
-    """Turns the form of dsc_bucket_plan() into lists."""
+    """Converts the output arrays of dsc_bucket_plan() to a list per bucket."""
     return [list(indices[starts[b] : starts[b + 1]]) for b in range(n_buckets)]
 
 
 def _sizes(argument: str, values: Optional[Sequence[Any]]) -> Any:
-    """A C array of numbers of 0 or more, if they were given."""
+    """Returns a C array of numbers of 0 or more, or None if the caller passed None."""
     return None if values is None else _array(c_size_t, integers(argument, values, *SIZE))
 
 

@@ -75,14 +75,14 @@ class Dtype(IntEnum):
 class Op(IntEnum):
     """Values of ::dsc_op_t. Rank order applies to host memory; on devices NCCL chooses the order."""
 
-    SUM = 1  # sum in rank order
-    PROD = 2  # product in rank order
-    MAX = 3  # maximum; a NaN wins
-    MIN = 4  # minimum; a NaN wins
-    AVG = 5  # sum, then one true division by the group size; floating-point types only
-    BAND = 6  # bitwise and
-    BOR = 7  # bitwise or
-    BXOR = 8  # bitwise exclusive or
+    SUM = 101  # sum in rank order
+    PROD = 102  # product in rank order
+    MAX = 103  # maximum; a NaN wins
+    MIN = 104  # minimum; a NaN wins
+    AVG = 105  # sum, then one true division by the group size; floating-point types only
+    BAND = 106  # bitwise and
+    BOR = 107  # bitwise or
+    BXOR = 108  # bitwise exclusive or
 
 
 class NonfiniteCheck(IntEnum):
@@ -274,10 +274,6 @@ StoreGetFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, 
 
 # Called once, on any thread, when the store is no longer used. It must not call the library.
 StoreDestroyFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-# Combines elements: inout[i] = inout[i] op in[i].
-OpFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
 
 
 class Setting(ctypes.Structure):
@@ -578,6 +574,34 @@ class Tensor(ctypes.Structure):
         ("device", ctypes.c_int32),
         ("expect_sparse", ctypes.c_int32),
     ]
+
+
+class OpCall(ctypes.Structure):
+    """Elements that a user-defined operation combines. Valid during the call."""
+
+    struct_size: int  # size of this struct as the library compiled it
+    input: int | None  # count elements of the next rank, aligned for their type
+    result: int | None  # count elements, the result of all ranks before it, aligned for their type
+    error: Bytes | None  # a function that fails may write the reason here, ended by a zero; the errors of all ranks contain it
+    count: int  # 1 or more
+    error_capacity: int  # bytes at error, the final zero included
+    dtype: int  # type of the elements
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("input", ctypes.c_void_p),
+        ("result", ctypes.c_void_p),
+        ("error", ctypes.c_char_p),
+        ("count", ctypes.c_size_t),
+        ("error_capacity", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+# Combines elements: result[i] = result[i] op input[i].
+OpFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(OpCall))
 
 
 class BucketPlanOptions(ctypes.Structure):
@@ -1283,9 +1307,9 @@ class PipeStageStats(ctypes.Structure):
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     busy: float  # time in which it computes
     start: float  # when its first operation starts
-    end: float  # when its last one ends
+    finish: float  # when its last one ends
     idle: float  # of the whole makespan: makespan - busy
-    own_window_idle: float  # of its own window: end - start - busy
+    own_window_idle: float  # of its own window: finish - start - busy
     reduced: float  # when its last all-reduce ends; 0: it has none
     peak_bytes: float  # static bytes plus the largest bytes of activations
     peak_activations: int  # most activations held at a time, one per micro-batch and chunk
@@ -1294,7 +1318,7 @@ class PipeStageStats(ctypes.Structure):
         ("struct_size", ctypes.c_size_t),
         ("busy", ctypes.c_double),
         ("start", ctypes.c_double),
-        ("end", ctypes.c_double),
+        ("finish", ctypes.c_double),
         ("idle", ctypes.c_double),
         ("own_window_idle", ctypes.c_double),
         ("reduced", ctypes.c_double),
@@ -1308,7 +1332,7 @@ class PipeSpan(ctypes.Structure):
 
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     start: float  # when it starts
-    end: float  # when it ends; two that run together have the same times
+    finish: float  # when it ends; two that run together have the same times
     stage: int  # stage that runs it
     op: int  # kind of operation
     chunk: int  # 0 to chunks - 1
@@ -1317,7 +1341,7 @@ class PipeSpan(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("start", ctypes.c_double),
-        ("end", ctypes.c_double),
+        ("finish", ctypes.c_double),
         ("stage", ctypes.c_int32),
         ("op", ctypes.c_int32),
         ("chunk", ctypes.c_int32),

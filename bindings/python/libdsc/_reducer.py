@@ -27,7 +27,7 @@ from libdsc._types import AverageLike, RebuildLike
 from libdsc._write_mark import STALE, WriteMark
 
 class _Handle(OnlyOne):
-    """Owns the library's reducer; the views hold it too, so their memory outlives close()."""
+    """Owns a reducer of the library. Views also keep this object alive, so their memory survives close()."""
 
     __slots__ = ("value", "__weakref__")
 
@@ -46,12 +46,12 @@ class BucketReducer(ReducerFeatures):
 
     All ranks make it together, with parameters of the same types and shapes. It checks them, plans the buckets and
     copies rank 0's parameters to the other ranks. An iteration consists of begin(), of mark_ready() for every parameter
-    as soon as its gradient is ready, and of finish(). After finish() the gradients hold the average. close() is local;
-    memory under a view stays allocated until the last view is gone.
+    as soon as its gradient is ready, and of finish(). After finish() the gradients hold the average. close() is local.
+    The memory of a view stays allocated until the last view is gone.
 
-    Parameters and gradients may be on the GPU that the world is bound to. Calls are then queued on streams, as
-    operations are, and no call waits for the GPU. Work queued on the stream of finish() afterwards sees the averages.
-    The next call raises a failure that occurs later. Do not change a gradient between mark_ready() and finish().
+    Parameters and gradients may be on the GPU that the world is bound to. Calls then queue their work on streams, as
+    operations do, and do not wait for the GPU. Work queued afterwards on the stream of finish() sees the averages. A
+    failure that occurs later is raised by the next call. Do not change a gradient between mark_ready() and finish().
 
     Args:
         world: the communicator.
@@ -79,7 +79,7 @@ class BucketReducer(ReducerFeatures):
         coalesce_sparse: True: each index occurs once in a sparse result, with the sum of its rows. False: the result
             has the rows of all ranks one after another.
         buffers: arrays that are not parameters, for sync_buffers(); a tree of them is flattened.
-        hook: what reduces buckets instead of an all-reduce; see set_hook().
+        hook: replaces the all-reduce of buckets; see set_hook().
         dtype: the element type of all parameters and gradients, such as "bf16".
     """
 
@@ -172,7 +172,7 @@ class BucketReducer(ReducerFeatures):
         names: Optional[Sequence[str]],
         dtype: Any,
     ) -> None:
-        """Sets what is known of the parameters, and the state before the first iteration."""
+        """Stores what is known of the parameters, and sets the state before the first iteration."""
         self._world = world
         self._dtype = dtype
         self._owner: Optional[_Handle] = _Handle(handle)
@@ -181,10 +181,11 @@ class BucketReducer(ReducerFeatures):
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in arrays]
         self._paths = paths
-        self._memory = tensors.memory  # whose library knows a current stream; None: the host's
+        # The library whose current stream is used, for parameters on a GPU; None for host memory.
+        self._memory = tensors.memory
         self._device = world._device
         self._views: dict[int, Any] = {}
-        self._marks: dict[int, WriteMark] = {}  # of the views that were handed out
+        self._marks: dict[int, WriteMark] = {}  # for the views that the program has got
         self._iteration = Iteration(0)
         self._finishing = threading.RLock()  # held inside finish()
         self._names = None if names is None else list(names)
@@ -214,7 +215,7 @@ class BucketReducer(ReducerFeatures):
             if not writable[i] and self._memory is not None:
                 raise ValueError(f"{path} is read-only and on a GPU; expected a writable array")
         self.begin()
-        for i in reversed(range(len(leaves))):  # the order of buckets
+        for i in reversed(range(len(leaves))):  # in the order of the buckets
             if not writable[i]:
                 self.accumulate(i, leaves[i][1])
             self.mark_ready(i, leaves[i][1] if writable[i] else None)
@@ -224,7 +225,7 @@ class BucketReducer(ReducerFeatures):
         return averaged
 
     def _expect_paths(self, paths: list[str]) -> None:
-        """A tree of gradients has the structure of the parameters."""
+        """Raises ValueError unless a tree of gradients has the structure of the parameters."""
         for path in self._paths:
             if path not in paths:
                 raise ValueError(f"grads{path} is missing; expected the same structure as params")
@@ -233,9 +234,11 @@ class BucketReducer(ReducerFeatures):
             raise ValueError(f"grads{path} has no counterpart in params; expected the same structure as params")
 
     def begin(self, *, stream: Any = None) -> None:
-        """Starts an iteration. If the previous one is not finished, StateError names the parameters that it lacks.
+        """Starts an iteration.
 
-        This invalidates the contents of gradient views, except for zeros, to which a framework may add.
+        If the previous one is not finished, StateError names the parameters that were not marked.
+
+        This invalidates the contents of gradient views. Zeros are kept, because a framework may add gradients to them.
         """
         try:
             self._require_world("begin")
@@ -244,10 +247,11 @@ class BucketReducer(ReducerFeatures):
             place = self._stream(None, stream)
             self._check(_interrupt.call(self._stop, lib.dsc_bucket_reducer_begin, self._handle, place), "begin")
             self._forget_moved_views()
-            if self._iteration.open:  # it has ended without a result
+            if self._iteration.open:  # the previous iteration ended without a result
                 self._carries = False
             self._iteration = Iteration(len(self._expected))
-            if self._carries:  # views hold sums, to which more may be added
+            # Under no_sync() the views hold sums, to which this iteration may add.
+            if self._carries:
                 return
             self._carried = Carried()
             for mark in self._marks.values():
@@ -279,7 +283,8 @@ class BucketReducer(ReducerFeatures):
             stream: the stream on which the gradient is computed.
         """
         try:
-            i, iteration = self._index(i), self._iteration  # which keeps the other arrays alive during the call, too
+            # the iteration keeps the other arrays alive during this call
+            i, iteration = self._index(i), self._iteration
             self._require_world("mark_ready")
             if grad is None:
                 self._require_written(i)
@@ -349,12 +354,12 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def _view_type(self, i: int) -> Any:
-        """The element type of a view in numpy."""
+        """Returns numpy's element type of a view."""
         own = None if self._grad_dtype else self._elements[i]
         return _dtypes.view_type(self._grad_dtype or self._expected[i][1], own)
 
     def _copy_of(self, i: int) -> Any:
-        """A new array with the gradient as it is in its bucket."""
+        """Returns a new array with the current gradient in the bucket."""
         if self._memory is not None:
             raise ValueError("copy is True; expected False for gradients on a GPU: copy the view with cupy.array()")
         numpy = numpy_module()
@@ -382,8 +387,12 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def _finish(self, place: Optional[int]) -> None:
-        """Ends the iteration if that succeeds. After a failure calls before begin() may still write its arrays."""
-        iteration = self._iteration  # keeps its arrays alive during the call, even if another thread closes the reducer
+        """Ends the iteration if finish succeeds.
+
+        After a failure, later calls may still write its arrays until begin().
+        """
+        # Keeps the arrays of the iteration alive during the call, even if another thread closes the reducer.
+        iteration = self._iteration
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         if code < 0:
             self._fail(code, last_message() + _collected_only(code, map(self._name, sorted(iteration.collected))), "finish")
@@ -394,7 +403,9 @@ class BucketReducer(ReducerFeatures):
             self._carried.note_sums(self._marks)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
-        """Waits until the GPU has completed all finished iterations; raises any failure. False: not complete yet.
+        """Waits until the GPU has completed all finished iterations, and raises any failure.
+
+        Returns False on a time-out.
 
         Call it before you rely on the results of the last iteration. With host memory there is nothing to wait for.
         """
@@ -413,7 +424,7 @@ class BucketReducer(ReducerFeatures):
         return bucket_lists(indices, starts, n_buckets.value)
 
     def close(self) -> None:
-        """Ends this rank's part. A running reduction is revoked on all ranks. May be called twice.
+        """Closes the reducer on this rank. A running reduction is revoked on all ranks. May be called twice.
 
         The other ranks get PeerLeftError in the next call that needs this rank. Views that the program still has remain
         valid. A hook cannot close its own reducer: that raises ReentrantError.
@@ -433,7 +444,7 @@ class BucketReducer(ReducerFeatures):
         self.close()
 
     def _require_world(self, op: str) -> None:
-        """Raises after the end of the world, whose finalize() has ended the reducer's group."""
+        """Raises StateError if the world was finalized, because that also ended the reducer's group."""
         if self._world._is_world and not self._world._handle and self._handle:
             raise errors.StateError(f"{op}: the world was finalized, and this reducer with it", op=f"bucket_reducer_{op}")
 
@@ -441,7 +452,7 @@ class BucketReducer(ReducerFeatures):
         return f"parameter {i}" if self._names is None else f"{self._names[i]} (index {i})"
 
     def _mark_view(self, i: int, view: Any, address: int) -> None:
-        """Follows whether a view is written, in this iteration already if nothing is there yet."""
+        """Marks a view, to detect later whether it was written. Starts now if parameter i has no gradient yet."""
         dtype = self._grad_dtype or self._expected[i][1]
         if view.size == 0 or dtype not in STALE:
             return
@@ -450,7 +461,7 @@ class BucketReducer(ReducerFeatures):
             mark.put()
 
     def _require_written(self, i: int) -> None:
-        """Raises where mark_ready(i) would reduce what nobody has written."""
+        """Raises StateError if mark_ready(i) would reduce a view to which no gradient was written."""
         if i not in self._iteration.pending or self._expected[i][0] == 0 or self._carries:
             return
         name = self._name(i)
@@ -471,7 +482,10 @@ class BucketReducer(ReducerFeatures):
             )
 
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
-        """Locates a gradient, which must have the shape, or be flat with the count, and the type of its parameter."""
+        """Locates a gradient.
+
+        It must have the type of its parameter, and the parameter's shape or, if flat, its count.
+        """
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
@@ -482,16 +496,17 @@ class BucketReducer(ReducerFeatures):
             got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
             raise ValueError(f"{argument} has {got}; parameter {i} has {wanted} of {_raw.Dtype(dtype).name.lower()}")
         shape, expected = getattr(x, "shape", ()), self._shapes[i]
-        if shape != expected and min(len(shape), len(expected)) > 1:  # a flat one is taken as it is
+        # an array of one dimension is accepted for any shape
+        if shape != expected and min(len(shape), len(expected)) > 1:
             raise ValueError(f"{argument} has shape {tuple(shape)}; parameter {i} has {expected}")
         return address, owner
 
     def _stream(self, owner: Any, stream: Any) -> Optional[int]:
-        """The stream of a call; None for host memory."""
+        """Returns the stream of a call; None for host memory."""
         return of_call(self._memory, owner, stream)
 
     def _index(self, i: int) -> int:
-        """The index of a parameter that there is."""
+        """Checks and returns the index of a parameter."""
         if not 0 <= integer("i", i, -INT64_MOST, INT64_MOST) < len(self._expected):
             raise IndexError(f"there is no parameter {i}; the number of parameters is {len(self._expected)}")
         return operator.index(i)
@@ -506,7 +521,7 @@ class BucketReducer(ReducerFeatures):
             self._fail(code, last_message(), op)
 
     def _require_sums(self) -> None:
-        """Raises where a view was zeroed that holds the sum of iterations under no_sync()."""
+        """Raises StateError if a view was zeroed although it held the sum of iterations under no_sync()."""
         lost = self._carried.zeroed(self._marks) if self._carries else None
         if lost is not None:
             raise errors.StateError(
@@ -525,7 +540,7 @@ class BucketReducer(ReducerFeatures):
 
 
 def _twice(name: str, i: int) -> str:
-    """What is wrong with an array that was marked under no_sync(), and since then added to and not zeroed."""
+    """Returns the error for an array that was marked under no_sync(), and was added to without being zeroed."""
     return (
         f"mark_ready: the array of {name} still contains the gradient that was marked under no_sync(). The reducer already "
         "has that gradient, and would add it a second time. Set the array to zero before each iteration. If it was "
@@ -534,7 +549,7 @@ def _twice(name: str, i: int) -> str:
 
 
 def _collected_only(code: int, names: Iterable[str]) -> str:
-    """What finish() adds where gradients were accumulated, but never marked."""
+    """Returns text for an error of finish(), if gradients were accumulated but never marked ready."""
     listed = ", ".join(names)
     if code != _raw.Result.ERR_STATE or not listed:
         return ""
@@ -542,7 +557,7 @@ def _collected_only(code: int, names: Iterable[str]) -> str:
 
 
 def _options(**values: int) -> _raw.BucketReducerOptions:
-    """The C options, with those values."""
+    """Returns the default options of C, changed by the given values."""
     options = _raw.BucketReducerOptions()
     check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
     for name, value in values.items():

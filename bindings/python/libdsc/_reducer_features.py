@@ -1,4 +1,4 @@
-"""What a reducer does apart from its iterations: hooks, buffers, clipping and statistics."""
+"""The features of a reducer that are not part of an iteration: hooks, buffers, clipping and statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ReducerFeatures(OnlyOne):
-    """The methods of BucketReducer apart from those of an iteration."""
+    """The methods of BucketReducer that are not part of an iteration."""
 
     __slots__ = (
         "_synced",
@@ -50,8 +50,9 @@ class ReducerFeatures(OnlyOne):
     _marks: dict[int, WriteMark]
     _synced: bool
     _rebuilds: int
-    _elsewhere: list[int]  # parameters whose latest result is in their views alone
-    _untaken: set[int]  # those that the program has not taken
+    # The parameters whose latest average is only in their views, because this rank did not mark them.
+    _elsewhere: list[int]
+    _untaken: set[int]  # those of them that the program has not read yet
     _finds_unused: bool
     _joined: bool
     _hook_entry: Optional[HookEntry]
@@ -59,7 +60,7 @@ class ReducerFeatures(OnlyOne):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Iterations in its block communicate nothing. Gradients add up; the next iteration outside reduces the sums.
+        """Iterations in its block do not communicate. Gradients add up; the next iteration outside reduces the sums.
 
         with reducer.no_sync():
             for x, y in micro_batches[:-1]:
@@ -72,7 +73,8 @@ class ReducerFeatures(OnlyOne):
         try:
             yield
         except BaseException:
-            with contextlib.suppress(errors.DscError):  # that an iteration is open would hide what has happened in it
+            # The error about an open iteration would hide the exception that was raised in the block.
+            with contextlib.suppress(errors.DscError):
                 self._leave_no_sync(before)
             raise
         self._leave_no_sync(before)
@@ -86,31 +88,31 @@ class ReducerFeatures(OnlyOne):
         self._synced = sync
 
     def unused(self) -> list[tuple[int, str]]:
-        """The parameters, by index and name, that had no gradient on any rank; nothing was written for them.
+        """Returns the parameters, by index and name, that had no gradient on any rank. Nothing was written for them.
 
-        With find_unused it is known for the latest iteration, with static_graph for all iterations.
+        With find_unused the result is for the latest iteration, with static_graph for all iterations.
         """
         indices = list_of(c_size_t, lib.dsc_bucket_reducer_unused, self._handle)
         names = self._names
         return [(int(i), f"parameter {i}" if names is None else names[int(i)]) for i in indices]
 
     def used_elsewhere(self) -> list[tuple[int, str]]:
-        """The parameters, by index and name, that had a gradient in the latest iteration on other ranks only.
+        """Returns the parameters, by index and name, that had a gradient in the latest iteration on other ranks only.
 
         Their averages are in grad_view(i), and in no array of this rank. In PyTorch their p.grad stays None. The
-        optimizer would not update them on this rank, while other ranks update theirs. So set p.grad:
+        optimizer would not update these parameters on this rank, while other ranks update them. So set p.grad:
 
             for i, name in reducer.used_elsewhere():
                 params[i].grad = torch.as_tensor(reducer.grad_view(i))
 
-        It is known with find_unused or static_graph. If a program reads neither these views nor this list, the next
+        The list needs find_unused or static_graph. If a program reads neither these views nor this list, the next
         begin() raises StateError.
         """
         names, self._untaken = self._names, set()
         return [(i, f"parameter {i}" if names is None else names[i]) for i in self._elsewhere]
 
     def _note_elsewhere(self, unmarked: Iterable[int]) -> None:
-        """Remembers the results of an iteration that was reduced for parameters that this rank has not marked."""
+        """Notes the reduced parameters that this rank has not marked in the iteration."""
         self._elsewhere = []
         if self._finds_unused and unmarked:
             nowhere = {i for i, _ in self.unused()}
@@ -118,7 +120,7 @@ class ReducerFeatures(OnlyOne):
         self._untaken = set(self._elsewhere) - self._views.keys()
 
     def _require_taken(self) -> None:
-        """Raises once for averages that the program did not take."""
+        """Raises StateError, only once, if the program did not read averages that are only in views."""
         untaken, self._untaken = self._untaken, set()
         if untaken:
             first = min(untaken)
@@ -130,7 +132,10 @@ class ReducerFeatures(OnlyOne):
 
     @property
     def rebuilds(self) -> int:
-        """How often the buckets were rebuilt. After that grad_view() returns new arrays, from the next begin() on."""
+        """The number of times that the buckets were rebuilt.
+
+        grad_view() returns new arrays from the following begin() on.
+        """
         count = c_uint64()
         self._check(lib.dsc_bucket_reducer_rebuilds(self._handle, byref(count)), "rebuilds")
         return count.value
@@ -173,7 +178,8 @@ class ReducerFeatures(OnlyOne):
             raise shown(error)
 
     def sparse(self, i: int) -> tuple[Any, Any]:
-        """Returns the result for the sparse gradient of parameter i: a new array of indices, and one of their rows."""
+        """Returns the result for the sparse gradient of parameter i: new arrays of indices, and of the rows for them.
+        """
         try:
             i = self._index(i)
             indices, values, count = POINTER(c_int64)(), c_void_p(), c_size_t()
@@ -203,15 +209,19 @@ class ReducerFeatures(OnlyOne):
         """Makes the buffers equal on all ranks, before a forward pass. Collective.
 
         Args:
-            how: "broadcast" copies rank 0's buffers. "mean" averages buffers of floats, and copies rank 0's integers,
-                such as counters. Under a Join only ranks that still have batches count.
+            how: "broadcast" copies rank 0's buffers. "mean" averages floating-point buffers, and copies rank 0's
+                integer buffers, such as counters. Under a Join, only ranks that still have batches take part in the
+                mean.
         """
-        held = self._hold_buffers("sync_buffers")  # during the call
+        held = self._hold_buffers("sync_buffers")  # keeps the arrays alive during the call
         self._call(lib.dsc_bucket_reducer_sync_buffers, "sync_buffers", _dtypes.buffer_sync_code(how))
         del held
 
     def _hold_buffers(self, op: str) -> list[Any]:
-        """What keeps the arrays of set_buffers() alive and where they were; StateError names one that is elsewhere."""
+        """Returns objects that keep the arrays of set_buffers() alive.
+
+        StateError names an array whose memory has moved.
+        """
         held = []
         for path, array, found in self._buffers:
             held.append(in_place(array, found.address, found.count, self._dtype))
@@ -245,7 +255,7 @@ class ReducerFeatures(OnlyOne):
         """
         options = _raw.ClipOptions()
         check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
-        held = self._iteration.hold(self._dtype)  # during the call
+        held = self._iteration.hold(self._dtype)  # keeps the arrays alive during the call
         options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
         options.norm = _dtypes.norm_code(norm)
         if shards is not None:
@@ -261,7 +271,7 @@ class ReducerFeatures(OnlyOne):
         return found.value
 
     def set_hook(self, hook: Union[str, Hook, None]) -> None:
-        """Sets what reduces a bucket instead of the reducer's own all-reduce. Collective.
+        """Sets a hook, which reduces buckets instead of the reducer's own all-reduce. Collective.
 
         Args:
             hook: one of these, or None for no hook:
@@ -288,7 +298,7 @@ class ReducerFeatures(OnlyOne):
             raise shown(error)
 
     def _raise_hook_error(self) -> None:
-        """Raises what a hook has raised, which is why a call of the library failed."""
+        """Raises the exception of a hook, if that was the reason why a call of the library failed."""
         entry = self._hook_entry
         if entry is not None and entry.raised is not None and not entry.told:
             entry.told = True
@@ -323,7 +333,11 @@ class ReducerFeatures(OnlyOne):
         return read_stats(lib.dsc_bucket_reducer_stats, self._handle)
 
     def draw(self) -> str:
-        """Draws the last iteration as SVG: when gradients were ready, when buckets were reduced, what was exposed."""
+        """Draws the last iteration as SVG.
+
+        The picture shows when gradients were ready, when buckets were reduced, and which communication was not
+        overlapped.
+        """
         return text_of(lib.dsc_bucket_reducer_draw, self._handle)
 
     def _repr_html_(self) -> Optional[str]:

@@ -1,4 +1,4 @@
-"""Blocks that go around the ranks of a communicator, for ring attention."""
+"""Passes blocks around the ranks of a communicator, for ring attention."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from libdsc._tracebacks import shown
 from libdsc._types import Array
 from libdsc._work import IN_PROGRESS
 
-MOST_BYTES = 2**60 - 1  # so that the address space holds the ring's memory, which is several times a block
+# The ring's memory is several times the size of a block, and must fit into the address space.
+MOST_BYTES = 2**60 - 1
 
 
 class _Handle(OnlyOne):
-    """The ring of C. Arrays over its memory keep it, and it keeps the arrays of a pass."""
+    """Owns a ring of the library.
+
+    Arrays over the ring's memory keep this object alive; it keeps the arrays of a pass.
+    """
 
     __slots__ = ("value", "kept", "__weakref__")
 
@@ -43,7 +47,7 @@ class Ring(OnlyOne):
 
         ring = dsc.Ring(world, keys_and_values.nbytes)
         for source, block in ring(keys_and_values):
-            ...     # the next block is on its way
+            ...     # the next block arrives meanwhile
 
     Make a ring once and use it for any number of passes. Making it, and beginning a pass, are collective. The first
     step yields the rank's own block, step i the block of rank - i.
@@ -89,7 +93,8 @@ class Ring(OnlyOne):
             parts: sizes of all ranks' blocks along dim, if they differ; the same list on all ranks.
             dim: the dimension along which blocks may differ.
             dtype: the element type, such as "bf16" for an array of uint16.
-            stream: the stream of a pass on a GPU; None: the current one of torch or CuPy, or the one the array names.
+            stream: the stream of a pass on a GPU; None: the current stream of torch or CuPy, or the stream that the
+                array names.
         """
         try:
             found = _buffers.describe(block, "block", dtype, False)
@@ -134,7 +139,7 @@ class Ring(OnlyOne):
             raise self._world._shown(error, "ring")
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
-        """Waits until the GPU has completed all passes; raises any failure. False: not complete yet.
+        """Waits until the GPU has completed all passes, and raises any failure. Returns False on a time-out.
 
         Call it before you rely on the results of the last pass. With host memory there is nothing to wait for.
         """
@@ -172,7 +177,8 @@ class Ring(OnlyOne):
         queue = None if place is None or block.device < 0 else place.stream
         arguments = (block.address, block.count, counts, block.dtype, to, kind, queue)
         stop = self._world._stop
-        handle.kept = (handle.kept, owners)  # a signal handler may raise when the pass has begun
+        # The arrays of both passes are kept, because a signal handler may raise an exception after the pass has begun.
+        handle.kept = (handle.kept, owners)
         code = _interrupt.call(stop, lib.dsc_ring_begin, handle.value, *arguments)
         if code < 0:
             self._world._fail(code, last_message(), "ring_begin")
@@ -181,7 +187,7 @@ class Ring(OnlyOne):
         return handle, self._pass, shapes, block, grad
 
     def _shapes(self, block: Buffer, parts: Optional[Sequence[int]], dim: int) -> list[tuple[int, ...]]:
-        """The shape of each rank's block."""
+        """Returns the shape of each rank's block."""
         size, rank = self._world._size, self._world._rank
         if parts is None:
             return [block.shape] * size
@@ -210,7 +216,7 @@ class Ring(OnlyOne):
                 yield source, block, self._view(grad, shapes[source], sums, handle, likes[1])
 
     def _next(self, handle: _Handle) -> tuple[int, int, int]:
-        """Goes on to the next step, in slices, because a signal handler may have to run."""
+        """Advances to the next step. It waits in short slices, so that Python can run signal handlers."""
         source, count, block, grad = c_int32(), c_size_t(), c_void_p(), c_void_p()
         places = (byref(source), byref(block), byref(count), byref(grad))
         code = IN_PROGRESS
@@ -233,9 +239,9 @@ class Ring(OnlyOne):
         return self._handle
 
     def _view(self, address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:
-        """An array over the caller's memory, if the address is there, or else over the ring's. It keeps that memory.
+        """Returns an array over the caller's memory if that is the address, otherwise over the ring's memory.
 
-        It is a tensor if the caller passed one.
+        It keeps that memory alive. The result is a tensor if the caller passed one.
         """
         owner = own.owner if address == own.address else handle
         is_tensor = hasattr(like, "new_empty")
@@ -246,11 +252,12 @@ class Ring(OnlyOne):
             return DeviceArray(address, shape, _dtypes.numpy_type(own.dtype), self._world._device, owner)
         if not math.prod(shape):
             return like.new_empty(shape)
-        plain = f"i{_dtypes.BYTES[_raw.Dtype(own.dtype)]}"  # whole numbers, since the interface cannot spell all types
+        # An integer type of the same size, because the interface cannot express all element types.
+        plain = f"i{_dtypes.BYTES[_raw.Dtype(own.dtype)]}"
         return _tensor(like, "as_tensor", DeviceArray(address, shape, plain, self._world._device, owner), device=like.device)
 
 
 def _tensor(like: Any, make: str, array: Any, **options: Any) -> Any:
-    """A tensor of the same type over whole numbers of its size."""
+    """Returns a tensor of the type of `like` over an array of integers of the same size."""
     torch = sys.modules[type(like).__module__.partition(".")[0]]
     return getattr(torch, make)(array, **options).view(like.dtype)

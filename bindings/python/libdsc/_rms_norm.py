@@ -15,7 +15,7 @@ from libdsc._types import Array
 
 
 class Norms(Losses):
-    """The operation of Communicator that sums rows over ranks and normalizes them."""
+    """Adds the operation to Communicator that sums rows over ranks and normalizes them."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class Norms(Losses):
 
 
 def _described(argument: str, x: Any, dtype: Any, shape: tuple[int, ...], code: int, writable: bool) -> Buffer:
-    """The place of an array of this shape and type."""
+    """Describes an array that must have this shape and type."""
     found = _buffers.describe(x, argument, dtype, writable)
     expect(argument, found, shape, code)
     return found

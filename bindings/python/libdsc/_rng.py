@@ -1,4 +1,4 @@
-"""Named states of random number generators, and the seeds of the ranks that share a model."""
+"""Named states of random number generators, and seeds for the ranks of a model-parallel job."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from libdsc._arguments import SIZE, brief, integer
 from libdsc._memory import numpy_module
 from libdsc._partition import seed_layer, seed_region
 
-# The names that Megatron-LM gives the states of its regions (core/tensor_parallel/random.py).
+# The names of the regions' states in Megatron-LM (core/tensor_parallel/random.py).
 DATA_PARALLEL_RNG = "data-parallel-rng"
 MODEL_PARALLEL_RNG = "model-parallel-rng"
 EXPERT_PARALLEL_RNG = "expert-parallel-rng"
 
 
 class RngError(KeyError):
-    """The tracker does not have a state, or already has a state or seed that was added.
+    """The tracker does not have the requested state, or the state or seed to add is already in use.
 
     Attributes:
         name: the name of the state.
@@ -28,16 +28,19 @@ class RngError(KeyError):
         super().__init__(message, name, seed)
         self.message, self.name, self.seed = message, name, seed
 
-    def __str__(self) -> str:  # that of KeyError would show the arguments
+    # KeyError's __str__ would show the arguments instead of the text.
+    def __str__(self) -> str:
         return self.message
 
 
 class ModelParallelSeeds(NamedTuple):
-    """The seeds of a rank's regions."""
+    """The seeds of a rank's random number regions."""
 
-    data: int  # the same on all ranks that share a model: of what they all hold whole
-    tensor: int  # another one on each rank of a tensor-parallel group
-    expert: int  # another one on each rank that holds other experts, or another part of them
+    # Equal on all ranks that share a model, for everything that they all hold completely.
+    data: int
+    tensor: int  # different on each rank of a tensor-parallel group
+    # Different on ranks that hold different experts, or different parts of experts.
+    expert: int
 
 
 def model_parallel_seeds(seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank: int = 0) -> ModelParallelSeeds:
@@ -54,19 +57,19 @@ def model_parallel_seeds(seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank
 
 
 class RngTracker:
-    """Named random number generators that continue from their last state, as Megatron-LM's CudaRNGStatesTracker.
+    """Named random number generators that continue from their last state, like Megatron-LM's CudaRNGStatesTracker.
 
         tracker = dsc.RngTracker()
         tracker.add_regions(1234, tp_rank=tensor.rank)
         with tracker.fork() as rng:                  # "model-parallel-rng", different on each tensor-parallel rank
             keep = rng.random(x.shape) > 0.1
 
-    Without arguments it holds numpy Generators (PCG64), and fork() yields the one with the given name. With three
+    Without arguments it holds numpy Generators (PCG64), and fork() yields the generator with the given name. With three
     functions of another library it holds states of that library's generator; fork() sets the state for its block:
 
         dsc.RngTracker(torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.cuda.manual_seed)
 
-    Use it from one thread at a time. It has no notion of ranks: ranks differ by their seeds.
+    Use it from one thread at a time. It does not know the ranks: ranks get different numbers from different seeds.
 
     Args:
         get_state: get_state() returns the state of the library's generator, as a separate object.
@@ -98,7 +101,7 @@ class RngTracker:
         return list(self._states)
 
     def reset(self) -> None:
-        """Forgets all states and seeds."""
+        """Removes all states and seeds."""
         self._states: dict[str, Any] = {}  # numpy's generators, or the other library's states
         self._seeds: dict[int, str] = {}
         self._open: set[str] = set()
@@ -109,8 +112,10 @@ class RngTracker:
             self._seed(integer("seed", seed, *SIZE))
 
     def add(self, name: str, seed: int) -> None:
-        """Adds a state that starts from a seed. Raises RngError if the name or the seed is already used: two generators
-        with one seed would give the same numbers."""
+        """Adds a state that starts from a seed. Raises RngError if the name or the seed is already used.
+
+        Two generators with one seed would give the same numbers.
+        """
         number = integer("seed", seed, *SIZE)
         if not isinstance(name, str):
             raise TypeError(f"name is {brief(name)}; expected a string")
@@ -138,10 +143,10 @@ class RngTracker:
 
     @contextmanager
     def fork(self, name: str = MODEL_PARALLEL_RNG) -> Iterator[Any]:
-        """Uses the named state in its block, and keeps its new value for the next time.
+        """Uses the named state in its block, and stores the new state at the end.
 
-        It yields the numpy Generator, or None with the functions of another library. After the block that library's
-        generator has the state from before the block. Blocks of different names may be nested.
+        It yields the numpy Generator, or None with the functions of another library. After the block, that library's
+        generator gets back the state from before the block. Blocks of different names may be nested.
         """
         self._expect(name)
         if name in self._open:

@@ -1,4 +1,4 @@
-"""Operations with a root: one rank that has or gets all data."""
+"""Operations with a root: one rank that sends or receives all data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _locate = _buffers.locate
 
 
 class Rooted(Calls):
-    """The operations of Communicator that have a root."""
+    """Adds the operations that have a root to Communicator."""
 
     __slots__ = ()
 
-    # ---- one rank has or gets all ------------------------------------------------------------------------------
+    # ---- operations in which one rank has or gets all data ------------------------------------------------------
 
     @overload
     def reduce(
@@ -193,7 +193,7 @@ class Rooted(Calls):
         except Exception as error:
             raise self._shown(error, "scatter")
 
-    # ---- where the parts are -----------------------------------------------------------------------------------
+    # ---- blocks of the ranks -------------------------------------------------------------------------------------
 
     def _blocks(
         self, x: Arrays, argument: str, dtype: Any, writable: bool, counts: Any, counts_argument: str = "counts"
@@ -204,7 +204,7 @@ class Rooted(Calls):
     def _on_root(
         self, x: Optional[Arrays], argument: str, dtype: Any, writable: bool, counts: list[int], name: str = ""
     ) -> Blocks:
-        """Blocks of these lengths, which the root must give; name is what the caller calls the lengths."""
+        """Returns the root's blocks with these counts. name is the caller's argument for the counts, for errors."""
         if x is None:
             raise ValueError(f"{argument} is None; expected an array or a list of arrays on the root, rank {self._rank}")
         return Blocks(x, argument, dtype, writable, self._size, counts, name)
@@ -219,9 +219,9 @@ class Rooted(Calls):
         counts: Sequence[int],
         own: tuple[str, int, int],
     ) -> tuple[Optional[Blocks], Any]:
-        """The root's blocks by counts, None elsewhere, and their lengths as C wants them, 0 elsewhere.
+        """Returns the root's blocks and their counts as a C array. Other ranks get None and zeros.
 
-        own is this rank's array: what the caller calls it, its count and its type.
+        own describes this rank's array: the name of the argument, its count and its type.
         """
         numbers = checked_counts(counts, "counts", self._size) or []
         name, count, code = own
@@ -234,13 +234,13 @@ class Rooted(Calls):
         return blocks, blocks.c_counts
 
     def _only_at(self, root: int, count: int) -> Any:
-        """Lengths of which only the root's is not 0."""
+        """Returns a C array of counts that are 0 except for the root."""
         lengths = (ctypes.c_size_t * self._size)()
         lengths[root] = count
         return lengths
 
     def _expect_own(self, blocks: Blocks, whole: str, count: int, part: str, counts: Any) -> None:
-        """This rank's block must be as long as its own array."""
+        """Raises ValueError unless this rank's block has as many elements as this rank's own array."""
         expected = blocks.counts[self._rank]
         if counts is not None and expected != count:
             raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
@@ -249,7 +249,7 @@ class Rooted(Calls):
 
 
 def expect_shape(out: Any, x: Any) -> None:
-    """Raises unless the result has the shape of the input, where both have one."""
+    """Raises ValueError unless the result has the shape of the input. Objects without a shape are accepted."""
     shape, expected = getattr(out, "shape", None), getattr(x, "shape", None)
     if shape is not None and expected is not None and tuple(shape) != tuple(expected):
         raise ValueError(f"out has shape {tuple(shape)}; expected {tuple(expected)}, like x")

@@ -1,4 +1,4 @@
-"""The exchange of sequence and heads before and after an attention, of DeepSpeed-Ulysses."""
+"""DeepSpeed-Ulysses' exchange of sequence parts for heads, before and after an attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Empty = Optional[Callable[[tuple[int, ...], str], Any]]
 
 
 class SequenceHeads(Norms):
-    """The operation of Communicator that exchanges the parts of a sequence for parts of its heads."""
+    """Adds the operation to Communicator that exchanges parts of a sequence for parts of the heads."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class SequenceHeads(Norms):
         dtype: Any = None,
         stream: Any = None,
     ) -> Any:
-        """Exchanges this rank's tokens with all heads for all tokens with this rank's heads. Collective.
+        """Exchanges this rank's tokens of all heads for all tokens of this rank's heads. Collective.
 
         "forward" changes [batch, sequence / n, heads, head_dim] to [batch, sequence, heads / n, head_dim]; "backward"
         does the reverse. Each is the gradient of the other. Use "forward" for queries, keys and values before the
@@ -59,10 +59,10 @@ class SequenceHeads(Norms):
             x: the input array, of four dimensions.
             direction: "forward" or "backward".
             sequence_parts: tokens of each rank, if they differ; equal on all ranks.
-            head_parts: heads of each rank, if they differ; 0 for ranks without heads, as with few heads of keys.
+            head_parts: heads of each rank, if they differ. 0 is allowed, for example with few heads of keys.
             out: where the result goes. Required with async_op, and for arrays on a GPU that have no new_empty().
             empty: empty(shape, dtype) makes out; None: x.new_empty() if it exists, else numpy.empty().
-            async_op: True returns a Work at once.
+            async_op: True starts the operation and returns a Work.
             dtype: the element type, such as "bf16" for an array of uint16.
             stream: as in Communicator.
         """
@@ -90,7 +90,7 @@ class SequenceHeads(Norms):
     def _head_shapes(
         self, shape: tuple[int, ...], way: Any, sequence_parts: Any, head_parts: Any
     ) -> tuple[list[int], tuple[int, ...], list[Any]]:
-        """Returns the sizes of the whole, the shape of the result, and the lists of parts as C wants them."""
+        """Returns the sizes of the whole array, the shape of the result, and the lists of parts as C arrays."""
         if len(shape) != 4:
             raise ValueError(f"x has shape {shape}; expected [batch, sequence, heads, head_dim]")
         given = [self._parts(name, value) for name, value in (("sequence_parts", sequence_parts), ("head_parts", head_parts))]
@@ -106,7 +106,7 @@ class SequenceHeads(Norms):
 
 
 def _head_options(whole: list[int], lists: list[Any]) -> Any:
-    """The options, which keep the lists alive as long as they live."""
+    """Returns the options, which keep the lists alive."""
     options = _raw.SequenceHeadsOptions()
     check(lib.dsc_sequence_heads_options_init(options, ctypes.sizeof(options)))
     options.batch, options.sequence, options.heads, options.head_dim = whole

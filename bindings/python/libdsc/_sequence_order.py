@@ -1,4 +1,4 @@
-"""Which tokens of a sequence a rank holds, and which part of a causal attention it computes."""
+"""Planning for causal attention: the tokens that a rank holds, and the part of the attention that it computes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ OrderName = Union[Literal["zigzag", "contiguous"], SequenceOrder]
 
 
 class CausalWork(NamedTuple):
-    """Which of a rank's queries see which keys of a block, as slices of the tokens of the two ranks."""
+    """A part of a causal attention: which of this rank's queries see which keys of a block.
+
+    Both are slices, of the tokens of this rank and of the tokens of the block's rank.
+    """
 
     queries: slice
     keys: slice
-    is_diagonal: bool  # query i sees the keys up to i; False: all of these queries see all of these keys
+    # True: query i sees the keys up to i. False: all of these queries see all of these keys.
+    is_diagonal: bool
 
 
 def sequence_ranges(count: int, ranks: int, rank: int, order: OrderName = "zigzag") -> tuple[range, range]:
     """Returns the two ranges of a sequence that a rank holds, in the order in which it holds them.
 
-    In "zigzag" order these are chunks rank and 2 * ranks - 1 - rank of 2 * ranks; in "contiguous" order the second one
-    is empty.
+    In "zigzag" order the sequence has 2 * ranks chunks, and the ranges are chunks rank and 2 * ranks - 1 - rank. In
+    "contiguous" order the second range is empty.
     """
     begins, lengths = (c_size_t * 2)(), (c_size_t * 2)()
     sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32), integer("rank", rank, *INT32))
@@ -38,7 +42,7 @@ def sequence_ranges(count: int, ranks: int, rank: int, order: OrderName = "zigza
 
 
 def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName = "zigzag") -> Optional[CausalWork]:
-    """Returns the part of a causal attention that a rank computes with the keys of rank source; None: nothing."""
+    """Returns the part of a causal attention that a rank computes with the keys of rank source. None: no part."""
     work = _raw.SequenceCausalRange(struct_size=ctypes.sizeof(_raw.SequenceCausalRange))
     sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32))
     pair = (integer("rank", rank, *INT32), integer("source", source, *INT32))

@@ -1,4 +1,7 @@
-"""The files of a checkpoint of shards: a JSON header and raw arrays, as safetensors. Data that is read is validated."""
+"""Files of a checkpoint of shards: a JSON header and raw arrays, as in safetensors.
+
+All data that is read is checked.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ def path_of(folder: pathlib.Path, shard: int, shards: int) -> pathlib.Path:
 
 
 def name_of(code: int) -> str:
-    """The name that safetensors has for a type."""
+    """Returns the name of an element type in safetensors."""
     name = _raw.Dtype(code).name
     return _OWN_NAMES.get(name, name)
 
 
 def name_of_numpy(dtype: Any) -> str:
-    """The name that safetensors has for a type of numpy or ml_dtypes."""
+    """Returns the name in safetensors for a type of numpy or ml_dtypes."""
     text = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}.get(dtype.name)
     if text is None:
         spelled = "?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}"
@@ -45,7 +48,7 @@ def name_of_numpy(dtype: Any) -> str:
 
 
 def write(path: pathlib.Path, layout: Mapping[str, Any], arrays: Mapping[str, tuple[str, Any]]) -> None:
-    """Writes a file to the disk; arrays are pairs of a type's name and an array."""
+    """Writes a file to disk. Each array is given as a pair: the name of its type, and the array."""
     header: dict[str, Any] = {"__metadata__": {"libdsc": json.dumps(layout)}}
     at = 0
     for name, (dtype, array) in arrays.items():
@@ -63,13 +66,13 @@ def write(path: pathlib.Path, layout: Mapping[str, Any], arrays: Mapping[str, tu
                 file.write(memoryview(array.reshape(-1).view("u1")))
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:  # a full disk does not say which file it was
+    except OSError as error:  # the error of a full disk does not name the file
         words = f"{error.strerror}; the file needs {needed} bytes"
         raise OSError(error.errno, words, os.path.abspath(error.filename or path)) from None
 
 
 class _Array(NamedTuple):
-    """An array in a file: the name of its type, and its bytes in the data."""
+    """An array in a file: the name of its type, and where its bytes are in the data."""
 
     dtype: str
     begin: int
@@ -88,7 +91,7 @@ class _File(NamedTuple):
 
 
 class ShardFiles:
-    """All files of a checkpoint, mapped and not read."""
+    """All files of a checkpoint. The files are mapped into memory, not read as a whole."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         paths = sorted(folder.glob("shard-*-of-*.safetensors"))
@@ -103,7 +106,7 @@ class ShardFiles:
                 raise ValueError(f"{file.path} has a different layout from {paths[0]}; expected all shards from one checkpoint")
             if file.layout["save"] != self.save:
                 raise ValueError(f"{file.path} and {paths[0]} come from different saves; one of the saves may not have been completed")
-        if len(files) != self.shards:  # each has the name of its shard, so none is there twice
+        if len(files) != self.shards:  # each file is named after its shard, so no shard can occur twice
             expected = (path_of(folder, shard, self.shards) for shard in range(self.shards))
             first = next(path.name for path in expected if path not in paths)
             more = f" and {self.shards - len(files) - 1} more" if self.shards - len(files) > 1 else ""
@@ -111,11 +114,11 @@ class ShardFiles:
         self._files = sorted(files, key=lambda file: int(file.layout["shard"]))
 
     def names(self) -> list[str]:
-        """Of what is saved for every bucket: "params", and the optimizer's."""
+        """Returns the names of what is saved for every bucket: "params", and the arrays of the optimizer."""
         return sorted({"params"} | {key.rpartition(".")[0] for file in self._files for key in file.arrays})
 
     def require_arrays(self, plan: ShardLayout) -> None:
-        """Raises if a file has other arrays than the layout of the checkpoint says."""
+        """Raises ValueError if the arrays of a file do not fit the layout of the checkpoint."""
         expected = [(name, b) for name in self.names() for b in range(len(plan.buckets))]
         for file in self._files:
             for name, b in expected:
@@ -125,12 +128,12 @@ class ShardFiles:
                 raise ValueError(f"{file.path} has an unexpected array {min(set(file.arrays) - known)!r}; expected arrays for {len(plan.buckets)} buckets only")
 
     def array(self, shard: int, name: str, bucket: int) -> Any:
-        """An array of a shard, in numbers of numpy's own for types that it does not know."""
+        """Returns an array of a shard. Types that numpy lacks are represented by unsigned integers."""
         file, entry = self._files[shard], self._files[shard].arrays[f"{name}.{bucket}"]
         return file.data[entry.begin : entry.end].view(_NAMES[entry.dtype])
 
     def kind(self, shard: int, name: str, bucket: int) -> Any:
-        """The type of the array that was saved, which is that of array() where numpy knows it."""
+        """Returns the type of a saved array. It differs from that of array() for types that numpy lacks."""
         dtype = self._files[shard].arrays[f"{name}.{bucket}"].dtype
         code = next((code for code in _raw.Dtype if name_of(code) == dtype), None)
         return numpy_module().dtype(_NAMES[dtype] if code is None else _dtypes.view_type(code))
@@ -148,7 +151,7 @@ def _require_array(file: _File, name: str, b: int, plan: ShardLayout) -> None:
 
 
 def _open(path: pathlib.Path) -> _File:
-    # Without O_NONBLOCK the opening of a FIFO waits for somebody who writes.
+    # Without O_NONBLOCK, opening a FIFO would wait until another process opens it for writing.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{path} is not a shard of libdsc: it is not a regular file")
@@ -168,7 +171,7 @@ def _open(path: pathlib.Path) -> _File:
 
 
 def _require_layout(path: pathlib.Path, layout: Any) -> None:
-    """Raises if the layout is none; whether it fits the parameters is seen later."""
+    """Raises ValueError if this is not a valid layout. Whether the layout fits the parameters is checked later."""
     if not isinstance(layout, dict) or "format" not in layout:
         raise ValueError(f"{path} is not a shard of libdsc: its layout has no 'format'")
     if layout["format"] != FORMAT:
@@ -184,7 +187,7 @@ def _require_layout(path: pathlib.Path, layout: Any) -> None:
 
 
 def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterator[tuple[str, _Array]]:
-    """The arrays of a header, which fill the data without holes."""
+    """Yields the arrays of a header. They must cover the data without gaps."""
     at = 0
     found = [(name, _entry(path, name, entry)) for name, entry in header.items()]
     for name, array in sorted(found, key=lambda one: (one[1].begin, one[1].end)):

@@ -1,4 +1,4 @@
-"""Pure planning: layouts of sharded parameters, and the copies from the shards of one layout to those of another."""
+"""Planning without communication: layouts of sharded parameters, and the copies from one layout to another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from libdsc._types import LayoutName
 
 
 class ShardBucket(NamedTuple):
-    """A flat buffer of one element type; size and used count elements."""
+    """A flat buffer of one element type. size and used are numbers of elements."""
 
     unit: int
     used: int
@@ -23,7 +23,7 @@ class ShardBucket(NamedTuple):
 
 
 class ShardLayout(NamedTuple):
-    """Where parameters are: parameter i begins at element starts[i] of buckets[places[i]]."""
+    """The positions of parameters: parameter i begins at element starts[i] of buckets[places[i]]."""
 
     buckets: list[ShardBucket]
     places: list[int]
@@ -33,7 +33,10 @@ class ShardLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardCopy:
-    """Elements that a shard takes from a shard of another layout. Starts are offsets in the shards of the buckets."""
+    """Elements that a shard copies from a shard of another layout.
+
+    from_start and to_start are offsets in these shards.
+    """
 
     param: int
     from_shard: int
@@ -45,10 +48,10 @@ class ShardCopy:
 
 
 class ShardRules(NamedTuple):
-    """How parameters are laid out.
+    """Rules for the layout of parameters.
 
-    layout is "unit", "megatron", "deepspeed" or "partitioned". units are the indices of the first parameters of units,
-    if units are not to be planned. alone are the indices of parameters that each get their own planned unit.
+    layout is "unit", "megatron", "deepspeed" or "partitioned". units are the indices of the first parameter of each
+    unit; None: units are planned. alone are the indices of parameters that each get their own planned unit.
     """
 
     layout: LayoutName = "unit"
@@ -59,7 +62,7 @@ class ShardRules(NamedTuple):
     alone: Sequence[int] = ()
 
     def options(self, n: int) -> _raw.ShardPlanOptions:
-        """The options of C for n parameters."""
+        """Returns the C options for n parameters."""
         options = _raw.ShardPlanOptions()
         check(lib.dsc_shard_plan_options_init(byref(options), ctypes.sizeof(options)))
         options.layout = _dtypes.shard_layout_code(self.layout)
@@ -78,7 +81,7 @@ class ShardRules(NamedTuple):
 
 
 def plan_shards(numels: Sequence[int], dtypes: Sequence[Any], shards: int, **rules: Any) -> ShardLayout:
-    """Plans the layout of parameters in buckets that are divided equally among shards. It touches no memory.
+    """Plans the layout of parameters in buckets that are divided equally among shards. No memory is read or written.
 
     Args:
         numels: elements of each parameter, in forward order.

@@ -26,7 +26,7 @@ from libdsc._types import LayoutName, ShardAverageLike, Stage
 
 @dataclass
 class Shard:
-    """This rank's part of a bucket: elements start to start + count - 1 of it.
+    """This rank's part of a bucket: count elements, beginning at element start of the bucket.
 
     params and grads are flat numpy arrays over the library's memory. The optimizer reads grads and writes params, as in
     shard.params -= rate * shard.grads. bfloat16 and 8-bit floats have the types of ml_dtypes if the program has
@@ -42,7 +42,10 @@ class Shard:
     count: int
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Accepts only the present array: Python assigns the array that shard.params -= x has already written."""
+        """Accepts only the current array.
+
+        Python makes this assignment after shard.params -= x has written the array.
+        """
         if "count" in self.__dict__ and self.__dict__.get(name) is not value:
             expected = f"shard.{name}[...] = x, or shard.{name} -= x" if name in ("params", "grads") else "no assignment"
             raise AttributeError(f"{name} of a shard cannot be replaced, because its memory belongs to the library; expected {expected}")
@@ -73,7 +76,7 @@ class ShardedMemory:
 
 
 class _Handle(OnlyOne):
-    """Owns the library's object; the views hold it too, so their memory outlives close()."""
+    """Owns a sharded object of the library. Views also keep this object alive, so their memory survives close()."""
 
     __slots__ = ("value", "__weakref__")
 
@@ -105,9 +108,10 @@ class Sharded(OnlyOne):
 
     The same loop runs in all stages. In stages 1 and 2 unit(u) only waits for parameters that are still in flight.
 
-    Parameters and gradients may be on the GPU that the world is bound to. Calls are then queued on streams, as
-    operations are, and only clip() waits for the GPU. The next call raises a failure that occurs later. If `stream` is
-    not given, it is the current stream of torch or CuPy if the parameters are theirs, else CUDA's default stream.
+    Parameters and gradients may be on the GPU that the world is bound to. Calls then queue their work on streams, as
+    operations do, and only clip() waits for the GPU. A failure that occurs later is raised by the next call. If
+    `stream` is not given, it is the current stream of torch or CuPy if the parameters are theirs, else CUDA's default
+    stream.
 
     Args:
         world: the communicator.
@@ -115,16 +119,16 @@ class Sharded(OnlyOne):
             used; with sync=False those of each rank.
         names: names of the parameters for messages; by default the paths in the tree.
         stage: 1 (optimizer state is sharded), 2 (gradients too) or 3 (parameters too).
-        units: the index of the first parameter of each unit, such as a layer, whose parameters are used together; if
-            not given, units are planned.
+        units: the index of the first parameter of each unit. A unit, such as a layer, has parameters that are used
+            together. If not given, units are planned.
         layout: "unit", "megatron", "deepspeed" or "partitioned"; docs/sharding.md says what each is for.
-        bucket_elements: a planned unit ends with the parameter that brings it to this many elements; 0: never.
+        bucket_elements: a planned unit ends with the parameter that brings it to this many elements; 0: no limit.
         alignment: in layout "unit" the size of a shard is a multiple of this many elements.
-        wide_padding: True pads Megatron's buckets to multiples of 65,536 too.
+        wide_padding: True pads Megatron's buckets to multiples of 65,536 elements.
         alone: indices of the parameters that each get their own planned unit.
         average: "pre" (times 1/n, then summed), "post" or "none".
         grad_dtype: the type of gradients, such as "f32" for parameters of bfloat16; by default that of the parameters.
-        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy.
+        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy of the model.
         max_live_bytes: the most bytes of full parameters, and of full gradients, at a time; 0: no limit.
         prefetch: the number of units that are gathered ahead in stage 3, in the order of the previous step.
         sync: False: each rank uses its own parameters instead of rank 0's.
@@ -174,13 +178,14 @@ class Sharded(OnlyOne):
         self._owner: Optional[_Handle] = _Handle(made.value)
         self._handle = made.value
         self._paths = list(names or paths)
-        self._releases = stage == 3  # parameters, between uses
+        self._releases = stage == 3  # whether parameters are released between uses
         self._counts = [buffer.count for buffer in tensors.buffers]
         self._codes = [buffer.dtype for buffer in tensors.buffers]
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in arrays]
         on_device = [buffer for buffer in tensors.buffers if isinstance(buffer.owner, DeviceMemory)]
-        # Its library knows a current stream; None: the host's. The smallest one, because it stays alive.
+        # An array of the library whose current stream is used; None for host memory. The smallest array, because it is
+        # kept alive.
         self._memory = min(on_device, key=lambda buffer: buffer.count).owner if on_device else None
         self._views: dict[tuple[str, int], tuple[int, Any]] = {}
         self._read_places()
@@ -195,7 +200,7 @@ class Sharded(OnlyOne):
         self.units: list[list[int]] = [[] for _ in range(n_units.value)]
         for i in range(n):
             self.units[lists[0][i]].append(i)
-        #: Which shard this rank owns, of how many.
+        #: The index of the shard that this rank owns, and the number of shards.
         self.shard, self.n_shards = shard.value, shards.value
 
     def _read_shards(self) -> None:
@@ -218,13 +223,13 @@ class Sharded(OnlyOne):
 
     @property
     def ranges(self) -> list[ShardRange]:
-        """The parts of parameters that the shards hold, in the order of the shards."""
+        """The parts of parameters in this rank's shards, in the order of the shards."""
         found = list_of(_raw.ShardedRange, lib.dsc_sharded_ranges, self._handle)
         return [ShardRange(*(getattr(one, field.name) for field in fields(ShardRange))) for one in found]
 
     @property
     def memory(self) -> ShardedMemory:
-        """The bytes that this rank holds."""
+        """The bytes that sharded parameters hold on this rank."""
         held = _raw.ShardedMemoryInfo()
         held.struct_size = ctypes.sizeof(held)
         self._check(lib.dsc_sharded_memory_info(self._handle, byref(held)), "memory")
@@ -254,7 +259,7 @@ class Sharded(OnlyOne):
         Args:
             i: index of the parameter.
             grad: an array like the parameter, or a flat one, of the gradients' type or the parameter's; it is copied.
-                None: the gradient is in grad_view(i).
+                None: the gradient is already in grad_view(i).
             stream: the stream on which the gradient is computed. Its memory may be reused in the order of this stream.
         """
         try:
@@ -273,7 +278,7 @@ class Sharded(OnlyOne):
             raise shown(error)
 
     def finish(self, *, stream: Any = None) -> None:
-        """Waits until the gradient shards hold the averages; on a GPU the stream waits. Collective.
+        """Waits until the gradient shards hold the averages. On a GPU, only the stream waits. Collective.
 
         Ctrl-C aborts the world.
         """
@@ -304,11 +309,12 @@ class Sharded(OnlyOne):
         self._blocking("step_done", lib.dsc_sharded_step_done, int(boolean("changed", changed)), stream=stream)
 
     def unshard(self, unit: int) -> None:
-        """Starts to gather a unit's parameters (stage 3), and those of the units after it in the previous step."""
+        """Starts to gather a unit's parameters (stage 3), and those of the units that followed it in the previous step.
+        """
         self._call("unshard", lib.dsc_sharded_unshard, self._unit(unit))
 
     def wait(self, unit: int, *, stream: Any = None) -> None:
-        """Waits until a unit's parameters are ready; on a GPU the stream waits."""
+        """Waits until a unit's parameters are ready. On a GPU, only the stream waits."""
         self._blocking("wait", lib.dsc_sharded_wait, self._unit(unit), stream=stream)
 
     def reshard(self, unit: int, *, stream: Any = None) -> None:
@@ -330,7 +336,8 @@ class Sharded(OnlyOne):
             self.wait(unit, stream=place)
             yield [self.param_view(i) for i in self.units[unit]]
         except BaseException:
-            lib.dsc_sharded_reshard(self._handle, unit, place)  # the first error says more than one of this call
+            # The result is ignored, because the first error says more than an error of this call.
+            lib.dsc_sharded_reshard(self._handle, unit, place)
             raise
         self.reshard(unit, stream=place)
 
@@ -395,11 +402,11 @@ class Sharded(OnlyOne):
         return state
 
     def stats(self) -> list[OpStats]:
-        """Returns the running totals of the operations of all its groups."""
+        """Returns the running totals of the operations of all groups that this object uses."""
         return read_stats(lib.dsc_sharded_stats, self._handle)
 
     def close(self) -> None:
-        """Ends this rank's part. Running operations are revoked on all ranks. May be called twice.
+        """Closes this object on this rank. Running operations are revoked on all ranks. May be called twice.
 
         The other ranks get PeerLeftError in the next call that needs this rank. Arrays that the program still has
         remain valid.
@@ -424,27 +431,28 @@ class Sharded(OnlyOne):
         return view
 
     def _array(self, address: int, shape: tuple[int, ...], element: Any) -> Any:
-        """An array over the library's memory."""
+        """Returns an array over memory of the library."""
         if self._memory is None:
             return array_over(address, shape, element, self._owner)
         return DeviceArray(address, shape, element, self._world._device, self._owner)
 
     def _stream(self, owner: Any, stream: Any) -> Optional[int]:
-        """The stream of a call; None for host memory."""
+        """Returns the stream of a call; None for host memory."""
         return of_call(self._memory, owner, stream)
 
     def _bucket_codes(self) -> list[tuple[int, int, int]]:
-        """Each bucket with the types of its parameters and of their gradients."""
+        """Returns the index of each bucket with the types of its parameters and of their gradients."""
         found = list_of(_raw.ShardedShard, lib.dsc_sharded_shards, self._handle)
         return [(one.bucket, one.dtype, one.grad_dtype) for one in found]
 
     def _grad_code(self, i: int) -> int:
-        """Of one type of parameters all gradients have one type."""
+        """Returns the type of a parameter's gradient. It is the same for all parameters of one type."""
         return next(grads for _, params, grads in self._bucket_codes() if params == self._codes[i])
 
     def _gradient(self, i: int, x: Any) -> tuple[int, int, Any]:
-        """Locates a gradient, which must have the shape, or be flat with the count, of its parameter."""
-        numbers = str(getattr(x, "dtype", "")) in ("uint8", "uint16")  # which stand for floats that numpy lacks
+        """Locates a gradient. It must have the shape of its parameter, or be flat with the same count."""
+        # These integer types stand for floats that numpy lacks.
+        numbers = str(getattr(x, "dtype", "")) in ("uint8", "uint16")
         address, count, code, owner = _buffers.locate(x, "grad", self._dtype if numbers else None, False)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
@@ -453,7 +461,8 @@ class Sharded(OnlyOne):
         if count != self._counts[i]:
             raise ValueError(f"grad has {count} elements; parameter {i} has {self._counts[i]}")
         shape, expected = getattr(x, "shape", ()), self._shapes[i]
-        if shape != expected and min(len(shape), len(expected)) > 1:  # a flat one is taken as it is
+        # an array of one dimension is accepted for any shape
+        if shape != expected and min(len(shape), len(expected)) > 1:
             raise ValueError(f"grad has shape {tuple(shape)}; parameter {i} has {expected}")
         return address, code, owner
 
@@ -477,7 +486,7 @@ class Sharded(OnlyOne):
             raise shown(error)
 
     def _stop(self) -> None:
-        """Makes a call return on all ranks."""
+        """Makes a call in progress return on all ranks."""
         self._world._stop()
         lib.dsc_sharded_close(self._handle)
 

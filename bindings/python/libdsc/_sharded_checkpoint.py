@@ -1,4 +1,4 @@
-"""Checkpoints of sharded parameters: one file per shard, written by all ranks or none, read by any number of ranks."""
+"""Checkpoints of sharded parameters. Each shard has a file. All ranks write, or none; any number of ranks can read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from libdsc._tensors import DATA_S
 
 
 def _layout(sharded: Any) -> dict[str, Any]:
-    """What another number of ranks needs to find its elements."""
+    """Returns the description by which any number of ranks can find their elements in the files."""
     return {
         "format": _shard_files.FORMAT,
         "shards": sharded.n_shards,
@@ -35,7 +35,9 @@ def _plain(units: Any) -> Any:
 
 
 def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
-    """Writes the file of this rank's shard, unless a rank of another copy does. The files appear when all are written.
+    """Writes the file of this rank's shard, unless a rank of another copy of the model writes it.
+
+    The files get their final names only after all of them have been written.
     """
     same = {"state": sorted(map(str, state)) if isinstance(state, Mapping) else [], "names": sharded._paths}
     if isinstance(folder, (str, os.PathLike)):
@@ -48,12 +50,12 @@ def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: 
         _agree(sharded._world, "save", _failure(os.replace, part, path) if writes else None)
     finally:
         if writes:
-            with contextlib.suppress(OSError):  # a file that was renamed or never made
+            with contextlib.suppress(OSError):  # the file was renamed, or never created
                 part.unlink()
 
 
 def _failure(function: Callable[..., None], *arguments: Any) -> Optional[Exception]:
-    """Calls a function; returns its exception, which all ranks are told before one raises."""
+    """Calls a function and returns its exception. It is sent to all ranks before any rank raises it."""
     try:
         function(*arguments)
     except Exception as error:
@@ -71,9 +73,9 @@ def _write(sharded: Any, path: pathlib.Path, number: str, state: Mapping[str, Se
 
 
 def _on_host(x: Any, stream: Optional[int]) -> tuple[str, Any]:
-    """The type's name and the elements of an array, which are copied from a GPU."""
+    """Returns the name of an array's type, and its elements. Elements on a GPU are copied to the host."""
     numpy = numpy_module()
-    if stream is not None:  # there are arrays on a GPU
+    if stream is not None:  # some arrays are on a GPU
         address, count, code, owner = _buffers.locate(x, "state", None, False)
         if isinstance(owner, DeviceMemory):
             copied = numpy.empty(count, _dtypes.numpy_type(code))
@@ -84,7 +86,7 @@ def _on_host(x: Any, stream: Optional[int]) -> tuple[str, Any]:
 
 
 def _count(x: Any) -> int:
-    """The elements of an array of numpy, or of one on a GPU; -1: it is none."""
+    """Returns the number of elements of an array, on the host or on a GPU; -1 if this is not an array."""
     shape = getattr(x, "shape", None)
     return -1 if shape is None else int(numpy_module().prod(shape))
 
@@ -104,7 +106,10 @@ def _check(folder: Any, state: Mapping[str, Sequence[Any]], shards: Sequence[Any
 
 
 def _bucket_types(sharded: Any) -> list[str]:
-    """Of parameters, whose arrays may represent types that numpy does not know."""
+    """Returns the names of the parameters' types.
+
+    They are not taken from arrays, where integers may stand for floats.
+    """
     types = {}
     for one in sharded._bucket_codes():
         types[one[0]] = _shard_files.name_of(one[1])
@@ -112,7 +117,7 @@ def _bucket_types(sharded: Any) -> list[str]:
 
 
 def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any]]:
-    """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
+    """Fills the parameter shards, and returns the optimizer's arrays for them. It reads only what this rank needs."""
     why: Optional[Exception] = None
     try:
         saved = ShardFiles(pathlib.Path(folder))
@@ -129,9 +134,9 @@ def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any
 
 
 def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, Any] = {}) -> str:
-    """Raises on all ranks if one has a reason why it cannot go on, or something that must be the same is not.
+    """Raises on all ranks if one rank cannot continue, or if values that must be equal differ between ranks.
 
-    Returns a number that is rank 0's, and new.
+    why is the exception of this rank, or None. Returns a new random number of rank 0, as text.
     """
     own = None if why is None else reason_of(why, what == "save")
     told = world.all_gather_object((own, same, secrets.token_hex(8)))
@@ -151,7 +156,10 @@ def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, A
 
 
 def _prepare(sharded: Any, saved: ShardFiles) -> tuple[dict[str, list[Any]], list[Any], list[tuple[Any, Any]]]:
-    """The optimizer's arrays, still empty, those of the parameters, and what is copied to where; nothing is changed."""
+    """Prepares a load without changing anything.
+
+    Returns the optimizer's arrays, still zero, the arrays of the parameters, and pairs (target, source) to copy.
+    """
     numpy = numpy_module()
     own = _layout(sharded)
     for key in ("names", "shapes", "dtypes"):
@@ -176,12 +184,13 @@ def _prepare(sharded: Any, saved: ShardFiles) -> tuple[dict[str, list[Any]], lis
     state: dict[str, list[Any]] = {}
     copies: list[tuple[Any, Any]] = []
     params = [shard.params for shard in sharded.shards]
-    # Of parameters on a GPU, which are written at the end; padding is zero.
+    # Parameters on a GPU are first filled on the host, and copied at the end. Their padding is zero.
     filled = [numpy.zeros(x.shape, x.dtype) if isinstance(x, DeviceArray) else x for x in params]
     for name in saved.names():
         if name != "params":
             kinds = _kinds(saved, name, parts)
-            for shard in range(sharded.n_shards if len(kinds) < len(params) else 0):  # of which this rank has nothing
+            # types from other ranks, for buckets of which this rank has no elements
+            for shard in range(sharded.n_shards if len(kinds) < len(params) else 0):
                 kinds = {**_kinds(saved, name, parts_of(shard)), **kinds}
             state[name] = [numpy.zeros(shard.count, kinds.get(b)) for b, shard in enumerate(sharded.shards)]
         arrays = filled if name == "params" else state[name]
@@ -194,7 +203,10 @@ def _prepare(sharded: Any, saved: ShardFiles) -> tuple[dict[str, list[Any]], lis
 
 
 def _kinds(saved: ShardFiles, name: str, parts: Sequence[Any]) -> dict[int, Any]:
-    """The types of the optimizer's arrays by bucket, which are those of what goes into them."""
+    """Returns the types of the optimizer's arrays by bucket.
+
+    Each is the type of the saved arrays that are copied to it.
+    """
     kinds: dict[int, Any] = {}
     for part in parts:
         kind = saved.kind(part.from_shard, name, part.from_bucket)
@@ -204,5 +216,5 @@ def _kinds(saved: ShardFiles, name: str, parts: Sequence[Any]) -> dict[int, Any]
 
 
 def _raw_bits(array: Any) -> str:
-    """A type of numpy's own for any element, so that bits are copied as they are."""
+    """Returns a plain type of numpy with the size of an element, so that bits are copied unchanged."""
     return str(array.dtype.str) if array.dtype.kind in "fiub" else f"u{array.dtype.itemsize}"

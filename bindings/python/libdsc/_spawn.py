@@ -1,4 +1,4 @@
-"""Ranks as fresh processes of one Python program, for notebooks and tests."""
+"""Starts ranks as new processes of a Python program, for notebooks and tests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from libdsc._arguments import Seconds, brief, integer, seconds_of
 
 START_METHODS = ("spawn", "forkserver")
 END_S = 5.0
-NAME = "libdsc rank"  # of the processes, before their number
-EXIT_UNGUARDED = 113  # of a process that came to spawn() while it was importing the script
+NAME = "libdsc rank"  # the name of a process, followed by its rank
+EXIT_UNGUARDED = 113  # exit code of a process that called spawn() while it was importing the script
 UNGUARDED = (
     "each new process runs the program's script again, up to the call of spawn(); put the code of the script under "
     '`if __name__ == "__main__":`'
@@ -34,7 +34,7 @@ RESULT = "the result of fn cannot be sent to the caller"
 
 
 class SpawnError(RuntimeError):
-    """A process of spawn() failed; ``rank`` says which one."""
+    """A process of spawn() failed; ``rank`` is its rank."""
 
     def __init__(self, rank: int, text: str) -> None:
         super().__init__(f"rank {rank} {text}")
@@ -62,8 +62,8 @@ def spawn(
         start_method: "spawn" starts an interpreter for each process. "forkserver" forks them from a server process of
             multiprocessing, which has imported the modules of multiprocessing.set_forkserver_preload(); later calls
             then start in a fraction of the time. fn has the caller's environment. But modules that the server has
-            imported saw the environment, limits and output at the start of the server. Random generators that it has
-            made, such as numpy's global one, have the same state in all processes, so seed them by rank.
+            imported saw the environment, limits and output at the start of the server. Random generators that they
+            created, such as numpy's global one, have the same state in all processes, so seed them by rank.
     """
     if integer("n", n) < 1:
         raise ValueError(f"n is {n}; expected the number of processes, 1 or more")
@@ -77,7 +77,7 @@ def spawn(
     context: Any = multiprocessing.get_context(start_method)
     job_id = f"spawn-{os.getpid()}-{time.monotonic_ns()}"
     call = _pickle((fn, tuple(args)))
-    inherited = dict(os.environ) if start_method == "forkserver" else None  # the server's own may be older
+    inherited = dict(os.environ) if start_method == "forkserver" else None  # the server's environment may be older
     processes: list[Any] = []
     pipes: list[Any] = []
     succeeded = False
@@ -99,7 +99,7 @@ def spawn(
 def _start(process: Any, start_method: str) -> None:
     try:
         process.start()
-    except (EOFError, ConnectionError) as error:  # newer fork servers import the script themselves
+    except (EOFError, ConnectionError) as error:  # fork servers of newer Python versions import the script themselves
         if start_method == "spawn":
             raise
         ended = "the fork server of multiprocessing ended; this happens if the script calls spawn() when the server imports it: "
@@ -107,30 +107,31 @@ def _start(process: Any, start_method: str) -> None:
 
 
 def is_importing_script() -> bool:
-    """Whether this is a process of multiprocessing that is importing the program's script."""
+    """Whether this process was started by multiprocessing and is still importing the program's script."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def _expect_script() -> None:
-    """Raises where new processes could not import the script."""
-    path = getattr(sys.modules["__main__"], "__file__", None)  # None: nothing is imported
+    """Raises RuntimeError if new processes could not import the script."""
+    path = getattr(sys.modules["__main__"], "__file__", None)  # None: there is no script to import
     if path is not None and not os.path.exists(path):
         raise RuntimeError(f"spawn() is called in a program without a file ({path}), so other processes cannot run this program")
 
 
 def _expect_guarded() -> None:
-    """Ends where a script calls spawn() in each process that it makes; the parent says what is wrong."""
+    """Ends this process if its script calls spawn() without a guard. The parent process reports the error."""
     if not is_importing_script():
         return
     if multiprocessing.current_process().name.startswith(NAME):
         if sys.stdout:
             sys.stdout.flush()
-        os._exit(EXIT_UNGUARDED)  # a child of a fork server gives any other exit another code
+        # Every other way to exit would get another exit code in a child of a fork server.
+        os._exit(EXIT_UNGUARDED)
     raise RuntimeError("spawn() is called while a process of multiprocessing imports the script: " + UNGUARDED)
 
 
 def _cloudpickle() -> Any:
-    """The package, or None."""
+    """Returns the package cloudpickle, or None if it is not installed."""
     try:
         import cloudpickle  # type: ignore[import]
     except ImportError:
@@ -139,7 +140,7 @@ def _cloudpickle() -> Any:
 
 
 def _pickle(value: Any, what: str = CALL) -> bytes:
-    """By value where cloudpickle is installed, which alone can carry a function out of a notebook."""
+    """Pickles a value, with cloudpickle if it is installed. Only cloudpickle can pickle functions of a notebook."""
     by_value = _cloudpickle()
     try:
         return bytes(by_value.dumps(value)) if by_value else pickle.dumps(value)
@@ -148,13 +149,13 @@ def _pickle(value: Any, what: str = CALL) -> bytes:
 
 
 def _not_carried(error: Exception, by_value: bool, what: str = CALL) -> pickle.PicklingError:
-    """Says what to do where something does not get to another process."""
+    """Returns the error for a value that cannot be sent to another process, with advice."""
     advice = "" if by_value else "; " + BY_VALUE
     return pickle.PicklingError(f"{what}: {error}{advice}")
 
 
 def _run(rank: int, n: int, job_id: str, call: bytes, results: Any, inherited: Optional[dict[str, str]]) -> None:
-    """What each process does."""
+    """The main function of each process."""
     if inherited is not None:
         os.environ.clear()
         os.environ.update(inherited)
@@ -164,10 +165,11 @@ def _run(rank: int, n: int, job_id: str, call: bytes, results: Any, inherited: O
         fn, args = _unpickle(call)
         message = _pickle((True, fn(rank, *args)), RESULT)
     except BaseException as error:
-        of_fn = error.__traceback__ and error.__traceback__.tb_next  # without this function
+        of_fn = error.__traceback__ and error.__traceback__.tb_next  # the traceback without this function's frame
         text = "raised\n" + "".join(traceback.format_exception(type(error), error, of_fn))
         message = pickle.dumps((False, (None, text)))
-        with contextlib.suppress(Exception):  # of one that cannot travel, or ends a process, its text goes alone
+        # If the exception cannot be pickled, or would end a process, only its text is sent.
+        with contextlib.suppress(Exception):
             if isinstance(error, Exception):
                 with_error = pickle.dumps((False, (error, text)))
                 pickle.loads(with_error)
@@ -184,7 +186,7 @@ def _unpickle(call: bytes) -> Any:
 
 
 def _collect(processes: list[Any], pipes: list[Any], timeout: Optional[float]) -> list[Any]:
-    """Takes the results in the order in which they come, so that the first failure is the one reported."""
+    """Receives the results in the order of their arrival, so that the first failure is the one reported."""
     results: list[Any] = [None] * len(pipes)
     waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
     end = None if timeout is None else time.monotonic() + timeout
@@ -224,7 +226,7 @@ def _ending(exit_code: Optional[int]) -> str:
 
 
 def _end(processes: list[Any], patience: float) -> None:
-    """Leaves no process behind: waits for a while, then sends SIGTERM, then SIGKILL."""
+    """Ends all processes: waits for a while, then sends SIGTERM, then SIGKILL."""
     _join(processes, patience)
     for process in processes:
         process.terminate()

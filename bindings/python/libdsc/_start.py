@@ -1,4 +1,4 @@
-"""Start-up and end of the world, the communicator of all ranks."""
+"""Start and end of the world, the communicator of all ranks."""
 
 from __future__ import annotations
 
@@ -56,31 +56,31 @@ def init_distributed(
     If two names of the same setting contradict each other, the call raises ValueError before it contacts other ranks.
 
     Args:
-        dist_backend: DeepSpeed's name of backend.
+        dist_backend: another name of backend, for programs written for DeepSpeed.
         backend: "auto" (the default), "host", "device" (PyTorch's "nccl") or "inter_host" (PyTorch's "gloo").
         rank: this process's number, 0 to world_size - 1; None or -1: not given.
         world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
-        job_id: keeps jobs on one host apart.
+        job_id: distinguishes jobs on one host.
         device: the number of the GPU to bind, as CUDA numbers devices in this process. If not given, "device" uses the
             GPU of the current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
-        port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
+        port: 1 to 65535; if not given, DSC_PORT, MASTER_PORT or 29500.
         sources: bits of ``Source``: where rank and size may come from.
         require_existing: return the existing world, never create one, and ignore all other arguments.
         rank_per_thread: this process holds several ranks; each rank makes the call on its own thread.
         init_timeout: seconds, or a timedelta, until this call gives up (300).
         timeout: seconds, or a timedelta, that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
-        progress_thread: a thread of the library drives operations that no call waits for. Without it the program
-            calls progress(), or awaits its works.
-        token: the secret of a job on several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
-            if not given.
+        progress_thread: True: a thread of the library advances operations that no call waits for. Without it the
+            program must call progress(), or await its works.
+        token: the secret of a job on several hosts, 64 hexadecimal digits; if not given, the value of DSC_TOKEN_FD,
+            DSC_TOKEN_FILE or DSC_TOKEN.
         store: how rank 0 tells ranks on other hosts where it listens, such as ``Store.from_callbacks()``.
-        nccl_library: the path of NCCL's library, the same for all ranks of a process. docs/gpu.md has the default,
-            which includes wheels in the folders of sys.path.
-        cuda_library: the path of the CUDA driver's library, likewise; DSC_CUDA_LIBRARY or the system's if not given.
-        distributed_port: DeepSpeed's name of port.
+        nccl_library: the path of NCCL's library, the same for all ranks of a process. docs/gpu.md describes the
+            default, which includes wheels in the folders of sys.path.
+        cuda_library: the path of the CUDA driver's library, likewise; if not given, DSC_CUDA_LIBRARY or the system's.
+        distributed_port: another name of port, for programs written for DeepSpeed.
         auto_mpi_discovery: False: do not take rank and size from a PMIx server or the variables of a launcher. The same
             as sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
         dist_init_required: False is the same as require_existing=True; None and True make the world if there is none.
@@ -92,7 +92,7 @@ def init_distributed(
 
 
 def _joined(said: dict[str, Any]) -> Communicator:
-    """The world that the arguments of init_distributed() ask for; with require_existing nothing else is looked at."""
+    """Returns the world for the arguments of init_distributed(). With require_existing, other arguments are ignored."""
     for name in ("require_existing", "rank_per_thread", "progress_thread", "auto_mpi_discovery", "verbose"):
         said[name] = boolean(name, said[name])
     if said["config"] is not None and not isinstance(said["config"], (Mapping, str, os.PathLike)):
@@ -112,7 +112,7 @@ def _joined(said: dict[str, Any]) -> Communicator:
 
 
 def _given(said: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of init_distributed() that were given, as the library's options."""
+    """Returns the arguments of init_distributed() that were given, under the names of the library's options."""
     backend = _one_of("backend", said["backend"], "dist_backend", said["dist_backend"])
     port = _one_of("port", said["port"], "distributed_port", said["distributed_port"])
     sources = said["sources"] if said["auto_mpi_discovery"] else _without_mpi(said["sources"])
@@ -140,14 +140,14 @@ _SETTINGS = {"nccl_library", "cuda_library"}
 
 
 def _one_of(name: str, value: Optional[Given], other_name: str, other: Optional[Given]) -> Optional[Given]:
-    """A setting that has two names."""
+    """Returns a setting that has two names. Raises ValueError if both are given and differ."""
     if value is not None and other is not None and value != other:
         raise ValueError(f"{name} is {value!r} and {other_name} is {other!r}; expected only one of them, or the same value for both")
     return other if value is None else value
 
 
 def _without_mpi(sources: Optional[int]) -> int:
-    """The sources of rank and size that are left with auto_mpi_discovery=False."""
+    """Returns the sources of rank and size that remain with auto_mpi_discovery=False."""
     discovery = int(_raw.Source.PMIX | _raw.Source.LAUNCHER)
     if sources is not None and integer("sources", sources, 0, 2**32 - 1) & discovery:
         raise ValueError("auto_mpi_discovery is False, but sources contains PMIX or LAUNCHER; expected sources without them")
@@ -155,9 +155,9 @@ def _without_mpi(sources: Optional[int]) -> int:
 
 
 def _init(given: dict[str, Any], here: bool) -> Communicator:
-    """Calls with what is given, and with NCCL's file if that is to be found here; on this thread if `here`.
+    """Creates or joins the world with the given options, and with the path of NCCL if this package has to find it.
 
-    With rank_per_thread the world belongs to the thread.
+    If here is true the call runs on this thread: with rank_per_thread the world belongs to the calling thread.
     """
     wheel = None if "nccl_library" in given else _wheel_for(given)
     if wheel is not None:
@@ -167,11 +167,12 @@ def _init(given: dict[str, Any], here: bool) -> Communicator:
     return joined
 
 
-_given_wheels: dict[int, Optional[str]] = {}  # NCCL's, by world: a world that exists is asked for with equal options
+# The path of NCCL with which each world was made. Later calls for a world must pass equal options.
+_given_wheels: dict[int, Optional[str]] = {}
 
 
 def _wheel_for(given: dict[str, Any]) -> Optional[str]:
-    """NCCL's file as this package finds it, where the library is told by nobody and may need it."""
+    """Returns the path of NCCL that this package finds. None if the library may not need it, or if a world has none."""
     if is_initialized():
         return _given_wheels.get(world()._handle) if given else None
     backend = given.get("backend", int(_raw.Backend.AUTO))
@@ -215,12 +216,12 @@ def _texts(**given: Optional[str]) -> dict[str, Any]:
 
 
 def _stall_ms(seconds: Seconds) -> int:
-    """0 means never."""
+    """Returns a stall time-out in milliseconds; 0 means never."""
     return 0 if seconds_of(seconds, "stall_timeout") == 0 else milliseconds(seconds, "stall_timeout")
 
 
 def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:
-    """NULL when nothing was given, so that any world that exists is good enough."""
+    """Returns the C options, or None if no argument was given: then any existing world is accepted."""
     if not given:
         return None
     options = _raw.InitOptions()
@@ -249,15 +250,16 @@ def is_initialized() -> bool:
 def finalize() -> None:
     """Waits for all ranks and ends the world. Collective. Later operations on its groups raise StateError."""
     if not is_initialized():
-        check(lib.dsc_finalize())  # says what is wrong
+        check(lib.dsc_finalize())  # raises the library's error
     current = world()
     code = _interrupt.call(current._stop, lib.dsc_finalize)
     text, ranks = (last_message(), last_ranks()) if code < 0 else ("", ())
-    if code == 0 or not is_initialized():  # a call that was refused has left the world as it was
+    if code == 0 or not is_initialized():  # a refused call leaves the world unchanged
         _nonfinite.forget(current._handle)
         _given_wheels.pop(current._handle, None)
         current._attached.clear()
         current._handle = 0
-        reap_ended(current)  # no later call may look at dropped operations
+        # Releases dropped operations now, because later calls must not access the communicator.
+        reap_ended(current)
     if code < 0:
         raise from_code(code, text, op="finalize", rank=ranks[0] if ranks else None, ranks=ranks)

@@ -18,7 +18,8 @@ Get = Callable[[str, float], Value]
 
 INT64 = (-(2**63), INT64_MOST)
 DEFAULT_TIMEOUT_MS = 300_000
-SLICE_MS = 200  # of a wait on the main thread, where Ctrl-C has to come through
+# Waits on the main thread are divided into slices, so that Ctrl-C is handled between them.
+SLICE_MS = 200
 
 
 class Store(OnlyOne):
@@ -48,9 +49,10 @@ class Store(OnlyOne):
             uri: "memory://", "file:///PATH" or "tcp://HOST:PORT".
             token: the job's secret, 64 hexadecimal digits; if not given, the value of the environment variables
                 (DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN).
-            job_id: separates jobs that use the same URI.
+            job_id: distinguishes jobs that use the same URI.
             bind: where a server listens: "any", an interface, a name or an address; the URI's host if not given.
-            serve: True: this process is the server of a tcp:// store. Port 0 takes a free port, which ``port`` returns.
+            serve: True: this process is the server of a tcp:// store. With port 0 it uses a free port, which ``port``
+                returns.
             world_size: for a server, how many processes will connect.
             timeout: seconds that opening and every call may take.
             allow_unauthenticated: True: a server without a token may listen beyond loopback.
@@ -81,7 +83,7 @@ class Store(OnlyOne):
 
     @classmethod
     def from_callbacks(cls: type[Self], put: Put, get: Get) -> Self:
-        """Makes a store from two functions, over what the program already has: a database, an object store, MPI.
+        """Makes a store from two functions of the program, over its own database, object store or MPI.
 
         put(key, value, timeout) stores a value. get(key, timeout) waits until the key has a value and returns it, or
         raises TimeoutError. They may be called from several threads, and must not call libdsc. The store supports set,
@@ -127,8 +129,10 @@ class Store(OnlyOne):
         self._check(lib.dsc_store_set(self._live(), string("key", key), data, len(data)))
 
     def get(self, key: str, timeout: Optional[Seconds] = None) -> bytes:
-        """Waits until a key is set and returns its value. Raises TimeoutError after timeout seconds, by default the
-        store's time-out."""
+        """Waits until a key is set and returns its value.
+
+        Raises TimeoutError after timeout seconds, by default the store's time-out.
+        """
         name = string("key", key)
 
         def read(*room: Any) -> int:
@@ -150,7 +154,8 @@ class Store(OnlyOne):
         A key that does not exist is set if the expected value is empty; otherwise expected is returned.
         """
         old, new, length = _bytes("expected", expected), _bytes("desired", desired), c_size_t()
-        room = 1 << 20  # the longest value there is: the call may have set it, so it is not made twice
+        # The largest possible value: the call may set the key, so it cannot be repeated with a larger buffer.
+        room = 1 << 20
         value = ctypes.create_string_buffer(room)
         self._check(
             lib.dsc_store_compare_set(
@@ -171,8 +176,10 @@ class Store(OnlyOne):
         return bool(present.value)
 
     def wait(self, keys: Sequence[str], timeout: Optional[Seconds] = None) -> None:
-        """Waits until all of the keys are set. Raises TimeoutError after timeout seconds, by default the store's
-        time-out."""
+        """Waits until all of the keys are set.
+
+        Raises TimeoutError after timeout seconds, by default the store's time-out.
+        """
         names = _names(keys)
         self._wait(lambda ms: int(lib.dsc_store_wait(self._live(), names, len(keys), ms)), timeout)
 
@@ -203,7 +210,7 @@ class Store(OnlyOne):
     def __del__(self) -> None:
         try:
             self.close()
-        except Exception:  # at interpreter shutdown anything may be gone already
+        except Exception:  # at interpreter shutdown, where modules may already be gone
             pass
 
     def _check(self, code: int) -> int:
@@ -221,7 +228,7 @@ class Store(OnlyOne):
         return None
 
     def _wait(self, call: Callable[[int], int], timeout: Optional[Seconds]) -> int:
-        """Waits in slices where signal handlers may be waiting for this thread."""
+        """Waits for a call of the library. On the main thread it waits in slices, so that signal handlers can run."""
         left = self._timeout_ms if timeout is None else 0 if seconds_of(timeout) == 0 else milliseconds(timeout)
         sliced = _interrupt.on_main_thread()
         while sliced and left > SLICE_MS:
@@ -247,11 +254,12 @@ def _names(keys: Sequence[str]) -> Any:
 
 
 def _callbacks_of(put: Put, get: Get) -> tuple[Any, dict[int, BaseException]]:
-    """The functions as C calls them, and what they raise, by the thread that called the store."""
+    """Returns the C callbacks, and a dict of the exceptions that they raise, by the thread that called the store."""
     raised: dict[int, BaseException] = {}
 
     def failed(error: BaseException) -> int:
-        if isinstance(error, TimeoutError):  # the built-in one, of which libdsc's is one
+        # Python's own TimeoutError; libdsc.TimeoutError is a subclass.
+        if isinstance(error, TimeoutError):
             return int(_raw.Result.ERR_TIMEOUT)
         raised[threading.get_ident()] = error
         return int(_raw.Result.ERR_CALLBACK)
@@ -260,7 +268,7 @@ def _callbacks_of(put: Put, get: Get) -> tuple[Any, dict[int, BaseException]]:
         try:
             put(key.decode(), ctypes.string_at(value, length), timeout_ms / 1000)
             return 0
-        except BaseException as error:  # nothing may leave through C
+        except BaseException as error:  # an exception must not propagate through C code
             return failed(error)
 
     def called_get(_context: Any, key: bytes, timeout_ms: int, value: int, capacity: int, length: Any) -> int:
@@ -270,7 +278,7 @@ def _callbacks_of(put: Put, get: Get) -> tuple[Any, dict[int, BaseException]]:
                 ctypes.memmove(value, data, len(data))
             length[0] = len(data)
             return 0
-        except BaseException as error:  # nothing may leave through C
+        except BaseException as error:  # an exception must not propagate through C code
             return failed(error)
 
     callbacks = _raw.StoreCallbacks()

@@ -1,4 +1,4 @@
-"""The streams of a GPU: which one an operation goes on, found without importing the library of the arrays."""
+"""Finds the GPU stream of an operation, without importing the library of the arrays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from libdsc._buffers import DeviceMemory
 if TYPE_CHECKING:
     from libdsc._calls import Calls
 
-# CUDA's default stream by a number of its own: NULL would leave it open whether a call without memory is a device's.
+# CUDA's number for its default stream. NULL would be ambiguous: a call without memory could be for the host or for a
+# GPU.
 LEGACY = 1
-driver_file: Optional[str] = None  # that init_distributed() was given
+driver_file: Optional[str] = None  # the path that init_distributed() got
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class Place:
-    """The stream of an operation, and an array of it whose library may know a current stream."""
+    """The stream of an operation, and one of its arrays, whose library may have a current stream."""
 
     __slots__ = ("stream", "_memory")
 
@@ -32,7 +33,8 @@ class Place:
         self._memory = memory
 
     def waiting(self, stream: Any) -> int:
-        """The stream that waits: the given one, or what is current now, or else that of the operation."""
+        """Returns the stream that waits: the given stream, else the library's current one, else that of the operation.
+        """
         if stream is not None:
             return handle_of(stream)
         current = None if self._memory is None else current_of(self._memory)
@@ -40,7 +42,7 @@ class Place:
 
 
 def place_of(comm: Calls, owner: Any, stream: Any) -> Optional[Place]:
-    """Where an operation with these arrays goes; None: it has nothing to do with a GPU."""
+    """Returns the stream for an operation with these arrays; None if it does not involve a GPU."""
     memory = None
     for found in _memory_in(owner):
         _expect_device(comm, found)
@@ -54,7 +56,7 @@ def place_of(comm: Calls, owner: Any, stream: Any) -> Optional[Place]:
 
 
 def _memory_in(owner: Any) -> Iterator[DeviceMemory]:
-    """The arrays on a GPU among what an operation keeps alive."""
+    """Yields the arrays on a GPU among the objects that an operation keeps alive."""
     if isinstance(owner, DeviceMemory):
         yield owner
     elif isinstance(owner, Blocks):
@@ -74,7 +76,7 @@ def _expect_device(comm: Calls, memory: DeviceMemory) -> None:
 
 
 def current_of(memory: DeviceMemory) -> Optional[int]:
-    """The caller's current stream, as the library of an array knows it, or what the array says itself."""
+    """Returns the current stream of the array's library (torch or CuPy), or else the stream that the array names."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(memory.owner, torch.Tensor):
         return int(torch.cuda.current_stream(memory.device).cuda_stream) or LEGACY
@@ -85,7 +87,7 @@ def current_of(memory: DeviceMemory) -> Optional[int]:
 
 
 def of_call(memory: Optional[DeviceMemory], owner: Any, stream: Any) -> Optional[int]:
-    """The stream of a call on an object with arrays in `memory`; None if it has them on the host."""
+    """Returns the stream of a call on an object with arrays in `memory`; None for host memory."""
     if stream is not None:
         return handle_of(stream)
     if memory is None:
@@ -95,7 +97,10 @@ def of_call(memory: Optional[DeviceMemory], owner: Any, stream: Any) -> Optional
 
 
 def handle_of(stream: Any) -> int:
-    """CUDA's handle of a stream: a number, or an object of torch, CuPy or with __cuda_stream__."""
+    """Returns CUDA's handle of a stream.
+
+    It accepts a number, a stream of torch or CuPy, or any with __cuda_stream__.
+    """
     value = stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
@@ -118,13 +123,13 @@ def _current_context(driver: ctypes.CDLL) -> Optional[ctypes.c_void_p]:
 
 
 def context_is_current() -> bool:
-    """Whether this thread works in a CUDA context, without touching CUDA if the program has not."""
+    """Whether this thread has a current CUDA context. It does not load CUDA if the program has not loaded it."""
     driver = _loaded_driver()
     return driver is not None and _current_context(driver) is not None
 
 
 def in_own_context(function: Callable[..., int]) -> Callable[..., int]:
-    """Returns what calls function, on another thread, in this thread's current CUDA context."""
+    """Returns a function that calls `function` on another thread, in the CUDA context of the current thread."""
     driver = _loaded_driver()
     context = None if driver is None else _current_context(driver)
     if driver is None or context is None:
@@ -140,7 +145,7 @@ def in_own_context(function: Callable[..., int]) -> Callable[..., int]:
 
 
 def wait_for(stream: Optional[int], seconds: float) -> None:
-    """Waits until what is on a stream is over, for a call that has no stream."""
+    """Waits until the work on a stream is complete. It is for calls that have no stream argument."""
     driver = _loaded_driver()
     deadline = time.monotonic() + seconds
     while driver is not None and driver.cuStreamQuery(ctypes.c_void_p(stream)) == _NOT_READY:
@@ -150,13 +155,14 @@ def wait_for(stream: Optional[int], seconds: float) -> None:
 
 
 def copy(to: int, source: int, size_bytes: int, stream: Optional[int], seconds: float) -> None:
-    """Copies between the host and a GPU, behind what is on a stream, and waits."""
+    """Copies between the host and a GPU, after the work that is queued on a stream, and waits for the copy."""
     if size_bytes == 0:
         return
     driver = _loaded_driver()
     if driver is None:
         raise RuntimeError("the CUDA driver library is not loaded, but an array on a GPU needs it")
-    wait_for(stream, seconds)  # a copy to memory of the host may wait for the stream itself, without an end
+    # A copy to host memory may itself wait for the stream, but without a time limit.
+    wait_for(stream, seconds)
     places = ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size_bytes)
     result = driver.cuMemcpyAsync(*places, ctypes.c_void_p(stream))
     if result != 0:
@@ -165,14 +171,14 @@ def copy(to: int, source: int, size_bytes: int, stream: Optional[int], seconds: 
 
 
 def of_driver(file: Optional[str]) -> Optional[str]:
-    """The file of CUDA's driver as start-up is given it, which streams are found by from now on."""
+    """Stores and returns the path of CUDA's driver that was passed to start-up. Streams use this driver from now on."""
     global driver_file
     driver_file = file or driver_file
     return file
 
 
 def _loaded_driver() -> Optional[ctypes.CDLL]:
-    """CUDA's driver, if this process has it already; without it nobody works in a context."""
+    """Returns CUDA's driver if this process has loaded it. Otherwise no thread can have a CUDA context."""
     name = driver_file or os.environ.get("DSC_CUDA_LIBRARY") or "libcuda.so.1"
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)

@@ -1,4 +1,4 @@
-"""What the flight recorder holds as a table: counts, latencies and bandwidths by operation, size and group."""
+"""A table of the operations in the flight recorder: counts, latencies and bandwidths by operation, size and group."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ EXCHANGING = {"all_to_all", "all_to_all_v", "all_to_all_single"}
 REDUCING = {"all_reduce", "all_reduce_coalesced", "inference_all_reduce"}
 HEAD = ("operation", "size", "group", "ranks", "count", "total ms", "avg ms", "algbw Gbit/s", "busbw Gbit/s")
 STRAGGLER_HEAD = ("straggler ms", "straggler avg ms")
-STARTING_UP = {"bind_device", "ready"}  # of the library itself, in every world
+STARTING_UP = {"bind_device", "ready"}  # operations that the library itself runs in every world
 UNITS = "1 KB is 1,024 B; averages leave out the highest and the lowest tenth"
 
 
-# ---- arithmetic, as DeepSpeed's communication logger has it; tools/dscctl/trace/measures.cpp holds the same -------
+# ---- formulas of DeepSpeed's communication logger; tools/dscctl/trace/measures.cpp has the same ones --------------
 
 
 def bandwidth(operation: str, size_bytes: int, duration_ms: float, group_size: int) -> tuple[float, float]:
-    """Algorithm and bus bandwidth in Gbit/s; without a duration there is none: 0."""
+    """Returns algorithm and bus bandwidth in Gbit/s; both are 0 if the duration is 0."""
     if not duration_ms > 0:
         return 0.0, 0.0
     n = group_size
@@ -48,7 +48,7 @@ def bandwidth(operation: str, size_bytes: int, duration_ms: float, group_size: i
 
 
 def size_text(size_bytes: int) -> str:
-    """ "1.5 KB", of 1,024 bytes each; "0B"."""
+    """Returns a size as text, such as "1.5 KB", where a KB has 1,024 bytes."""
     if size_bytes <= 0:
         return "0B"
     unit = min((size_bytes.bit_length() - 1) // 10, len(SIZE_UNITS) - 1)
@@ -56,7 +56,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def trimmed_mean(values: Iterable[float]) -> float:
-    """The mean without a tenth of the values at each end; 0 of none."""
+    """Returns the mean without the lowest and the highest tenth of the values; 0 if there are no values."""
     ordered = sorted(values)
     cut = round(0.1 * len(ordered))
     kept = ordered[cut : len(ordered) - cut]
@@ -70,22 +70,22 @@ class Record(NamedTuple):
     """A completed operation."""
 
     operation: str
-    bytes: int  # of one rank's part
+    bytes: int  # the size of one rank's part
     group: str
     group_size: int
-    group_number: int  # the same on all ranks
-    sequence: Optional[int]  # of a collective; None for messages
+    group_number: int  # equal on all ranks
+    sequence: Optional[int]  # the number of a collective operation; None for messages
     latency_ns: int
 
     @property
     def key(self) -> Optional[tuple[int, int]]:
-        """Names a collective on all ranks."""
+        """Identifies a collective operation on all ranks."""
         return None if self.sequence is None else (self.group_number, self.sequence)
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """The completed operations of one kind, size and group; averages leave out a tenth at each end."""
+    """The completed operations of one kind, size and group. Averages leave out the lowest and the highest tenth."""
 
     operation: str
     bytes: int
@@ -102,7 +102,7 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows of one rank; as text, a table."""
+    """The rows of one rank. str() gives them as a table."""
 
     rank: int
     size: int
@@ -132,7 +132,8 @@ def _elements(sizes: Sequence[Sequence[int]]) -> int:
     return sum(shape[0] for shape in sizes)
 
 
-# One rank's part, so that the bandwidth of all_gather and reduce_scatter counts the group's size once.
+# Uses the size of one rank's part, because the bandwidth of all_gather and reduce_scatter is multiplied by the group's
+# size later.
 def _part_bytes(entry: dict[str, Any], operation: str) -> int:
     sides = ("input", "output")
     for side in reversed(sides) if operation in RECEIVES_PART else sides:
@@ -143,14 +144,19 @@ def _part_bytes(entry: dict[str, Any], operation: str) -> int:
 
 
 def _group_number(identity: str, ranks: str) -> int:
-    """Groups that one split made have different members, and may have one id."""
+    """Returns a number for a group.
+
+    Groups of one split may have the same id, so the number also depends on the ranks.
+    """
     digest = hashlib.blake2b(f"{identity} {ranks}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def completed_operations(trace: dict[str, Any]) -> list[Record]:
-    """What a trace says of the operations on host memory that succeeded, oldest first. How long a device took is known
-    to it alone."""
+    """Returns the successful operations on host memory in a trace, oldest first.
+
+    Operations on a GPU are left out, because the host does not know how long they took.
+    """
     records = []
     groups = {}
     for identity, config in trace["pg_config"].items():
@@ -173,7 +179,7 @@ def completed_operations(trace: dict[str, Any]) -> list[Record]:
 
 
 def least_latencies(comm: Communicator, records: list[Record]) -> dict[tuple[int, int], int]:
-    """The least latency of each collective among the ranks of the communicator that recorded it. Collective."""
+    """Returns the smallest latency of each collective operation, over the ranks that recorded it. Collective."""
     own = array("q", [number for r in records if r.key for number in (*r.key, r.latency_ns)])
     lengths = array("q", bytes(8 * comm.size))
     comm.all_gather(lengths, array("q", [len(own)]))
@@ -207,7 +213,7 @@ def _row(records: list[Record], least: Optional[dict[tuple[int, int], int]]) -> 
 
 
 def summarize(records: list[Record], least: Optional[dict[tuple[int, int], int]] = None) -> tuple[SummaryRow, ...]:
-    """Rows ordered by operation, bytes and group; with least latencies, stragglers as well."""
+    """Returns rows ordered by operation, bytes and group. If least is given, they contain straggler times."""
     by_kind: dict[tuple[str, int, str, int, int], list[Record]] = {}
     for record in records:
         by_kind.setdefault(record[:5], []).append(record)

@@ -34,13 +34,13 @@ DirectionName = Literal["forward", "backward"]
 
 
 class MapDirection(enum.IntEnum):
-    """The step of a mapping: for activations or for their gradients."""
+    """The step of a mapping: forward for activations, backward for their gradients."""
 
     FORWARD = 1
     BACKWARD = 2
 
 
-# What goes in and what comes out, forward; backward is the reverse.
+# What goes in and what comes out in the forward step. The backward step has the reverse order.
 _SHAPES = {
     TensorMapping.COPY: ("whole", "whole"),
     TensorMapping.REDUCE: ("whole", "whole"),
@@ -57,7 +57,9 @@ _IDENTITIES = {(TensorMapping.COPY, MapDirection.FORWARD), (TensorMapping.REDUCE
 
 
 def split_range(count: int, parts: int, part: int) -> range:
-    """Returns part `part` of range(count), divided as evenly as possible. The first count % parts parts are one longer.
+    """Returns part `part` of range(count), divided as evenly as possible.
+
+    The first count % parts parts are longer by one.
     """
     begin, length = c_size_t(), c_size_t()
     sizes = [integer(name, value, *SIZE) for name, value in (("count", count), ("parts", parts), ("part", part))]
@@ -66,7 +68,7 @@ def split_range(count: int, parts: int, part: int) -> range:
 
 
 def named(what: str, kind: Any, value: Any) -> Any:
-    """An enumerator by its name in lower case, or as it is."""
+    """Returns an enumerator, which the caller may pass as its name in lower case, as itself or as a number."""
     if isinstance(value, kind):
         return value
     names = [item.name.lower() for item in kind]
@@ -78,7 +80,7 @@ def named(what: str, kind: Any, value: Any) -> Any:
 
 
 class PartSizes:
-    """How a dimension of this call is divided among the ranks."""
+    """How a dimension of the input or result is divided among the ranks."""
 
     def __init__(self, parts: Optional[list[int]], rank: int, ranks: int) -> None:
         self.parts, self.rank, self.ranks = parts, rank, ranks
@@ -106,7 +108,7 @@ class PartSizes:
 
 
 class TensorMaps(Objects):
-    """The operation of Communicator that maps the parts of a divided tensor to each other."""
+    """Adds the operation to Communicator that maps a divided tensor from one division to another."""
 
     __slots__ = ()
 
@@ -200,7 +202,7 @@ class TensorMaps(Objects):
     def _map_shape(
         self, found: _buffers.Buffer, kind: Any, way: Any, dim: int, parts: Any, other_parts: Any
     ) -> tuple[int, int, int, tuple[int, ...], Any]:
-        """Returns outer, dim and inner as C wants them, the shape of the result, and the lists of unequal parts."""
+        """Returns outer, dim and inner for C, the shape of the result, and the lists of unequal parts."""
         at = dimension(dim, len(found.shape), "x")
         lists = self._lists(kind, at, parts, other_parts)
         if kind == TensorMapping.ALL_TO_ALL:
@@ -222,7 +224,7 @@ class TensorMaps(Objects):
         return outer, whole[at], math.prod(whole[at + 1 :]), tuple(shape), c_lists
 
     def _lists(self, kind: Any, at: int, parts: Any, other_parts: Any) -> list[Optional[list[int]]]:
-        """Checks the lists of unequal parts, and that the mapping has a use for them."""
+        """Checks the lists of unequal parts, and that the mapping uses them."""
         if kind in _OF_TWO and at == 0:
             raise ValueError("dim is 0, the sequence dimension; expected another dimension of x")
         has_two = kind in _OF_TWO or kind == TensorMapping.ALL_TO_ALL
@@ -252,7 +254,7 @@ class TensorMaps(Objects):
 
 
 def _map_options(kind: Any, outer: int, dim: int, inner: int, lists: Any, chunk: int, chunks: int) -> Any:
-    """The options, which keep the lists alive as long as they live."""
+    """Returns the options, which keep the lists alive."""
     options = _raw.TensorMapOptions()
     check(lib.dsc_tensor_map_options_init(options, ctypes.sizeof(options)))
     options.mapping, options.outer, options.dim, options.inner = kind, outer, dim, inner
@@ -274,7 +276,7 @@ def c_sizes(values: Optional[list[int]]) -> Any:
 
 
 def make_like(x: Any, found: _buffers.Buffer, shape: tuple[int, ...], empty: Any) -> Any:
-    """An array for the result that is like x."""
+    """Allocates an array for the result, of the same kind as x."""
     if empty is not None:
         return empty(shape, _dtypes.long_name(found.dtype))
     if hasattr(x, "new_empty"):

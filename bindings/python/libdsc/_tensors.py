@@ -1,4 +1,4 @@
-"""Lists of arrays: their C description, and what is done once with all of them."""
+"""Lists of arrays: their description for C, and checks that apply to the whole list."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from libdsc._streams import LEGACY, place_of, wait_for
 if TYPE_CHECKING:
     from libdsc._calls import Calls
 
-DATA_S = 300  # for arrays that are still being computed on a GPU
+DATA_S = 300  # the longest wait for arrays that a GPU still computes
 
 
 class Tensors:
-    """The C description of a list of arrays."""
+    """The description of a list of arrays for C."""
 
     def __init__(
         self,
@@ -59,6 +59,6 @@ class Tensors:
 
 
 def wait_for_data(tensors: Tensors) -> None:
-    """Elements on a GPU may still be on their way, on another stream than the default one."""
+    """Waits until arrays on a GPU are computed. Their stream may be another one than the default stream."""
     if tensors.place is not None and tensors.place.stream != LEGACY:
         wait_for(tensors.place.stream, DATA_S)

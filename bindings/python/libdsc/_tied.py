@@ -1,4 +1,4 @@
-"""Tied layers: weights that several stages of a pipeline hold."""
+"""Tied layers: weights that several stages of a pipeline share."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TiedLayers(OnlyOne):
         del kept, table
         assert made.value is not None
         self._dtype, self._handle = dtype, made.value
-        # in the order in which C was told of them
+        # The order is that of the keys passed to the library.
         self._shape = [(key, len(own[key])) for key in [*stages, *(k for k in own if k not in stages)] if key in own]
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class TiedLayers(OnlyOne):
         return self._owner(key)[0]
 
     def counts(self, key: str) -> bool:
-        """Whether this rank counts the weights of a key in a norm over all stages; only their owner does."""
+        """Whether this rank counts the weights of a key in a norm over all stages. Only the owner does."""
         return self._owner(key)[1]
 
     def _owner(self, key: str) -> tuple[int, bool]:
@@ -150,11 +150,12 @@ def _as_list(arrays: Any) -> list[Any]:
 
 
 def _keys(stages: Mapping[str, Sequence[int]], own: dict[str, list[Any]], tensors: Tensors) -> tuple[Any, Any]:
-    """The C list of all keys, and what must live as long as it is used."""
+    """Returns the C array of all keys, and a list of the objects that must stay alive with it."""
     begins, begin = {}, 0
     for key, arrays in own.items():
         begins[key], begin = begin, begin + len(arrays)
-    names = [*stages, *(key for key in own if key not in stages)]  # one without stages is told to all ranks
+    # a key without stages is an error, which the library reports to all ranks
+    names = [*stages, *(key for key in own if key not in stages)]
     keys, kept = (_raw.TiedKey * max(1, len(names)))(), []
     for place, name in enumerate(names):
         of_key = integers(f"stages[{name!r}]", stages.get(name, ()), *INT32)

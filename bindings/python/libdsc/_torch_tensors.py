@@ -1,4 +1,4 @@
-"""Tensors of torch as the library reads them. The module imports torch, as libdsc._autograd does."""
+"""Converts tensors of torch for the library. This module imports torch, as libdsc._autograd does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import torch
 
 
 def read(tensor: torch.Tensor, argument: str) -> torch.Tensor:
-    """The elements of a tensor in the order of its indices, only to be read; a copy where they have gaps."""
+    """Returns a tensor with the same elements, contiguous and without gradient.
+
+    It is a copy if the elements have gaps.
+    """
     if tensor.layout != torch.strided:
         raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
     if tensor.requires_grad:

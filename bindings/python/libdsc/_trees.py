@@ -1,4 +1,4 @@
-"""Nested dicts, lists and tuples of arrays, flattened in the order of JAX, and averages of all of them in one call."""
+"""Trees (nested dicts, lists and tuples) of arrays: flattening in the order of JAX, averages and broadcasts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ FLOATS = {Dtype.F16, Dtype.F32, Dtype.F64, Dtype.BF16, Dtype.F8E4M3, Dtype.F8E5M
 
 
 def flatten(tree: Any, path: str) -> list[tuple[str, Any]]:
-    """The arrays of a tree with their paths, such as "grads['layer1'][0]"; dicts by sorted key, None is no array."""
+    """Returns the arrays of a tree with their paths, such as "grads['layer1'][0]".
+
+    Dicts are visited by sorted key. None is skipped.
+    """
     return list(_leaves(tree, path))
 
 
 def parameters_of(params: Any, names: Optional[Sequence[str]]) -> tuple[list[str], list[Any], Optional[Sequence[str]]]:
-    """Paths, arrays and names of the parameters of a model; a tree names its arrays by their paths."""
+    """Returns paths, arrays and names of a model's parameters. The names of a tree's arrays are their paths."""
     given = params if isinstance(params, Mapping) else _buffers.list_of_arrays("params", params)
     for index, x in enumerate(() if isinstance(given, Mapping) else given):
         if x is None:
@@ -52,7 +55,7 @@ def _sorted_keys(tree: Mapping[Any, Any], path: str) -> list[Any]:
 
 
 def rebuild(tree: Any, leaves: Iterator[Any]) -> Any:
-    """A tree of the same structure with other leaves, which come in the order of flatten()."""
+    """Returns a tree of the same structure with other leaves, given in the order of flatten()."""
     if isinstance(tree, Mapping):
         made = {key: rebuild(tree[key], leaves) for key in sorted(tree)}
         return {key: made[key] for key in tree}
@@ -65,7 +68,7 @@ def rebuild(tree: Any, leaves: Iterator[Any]) -> Any:
 
 
 def is_writable(x: Any, path: str, dtype: Any) -> bool:
-    """Whether an array can be written; raises when it is none that operations take."""
+    """Whether an array can be written. Raises an exception if operations do not accept it at all."""
     _buffers.describe(x, path, dtype, False)
     try:
         _buffers.describe(x, path, dtype, True)
@@ -75,7 +78,7 @@ def is_writable(x: Any, path: str, dtype: Any) -> bool:
 
 
 class TreeOperations(Lists):
-    """The operations of Communicator on trees of arrays."""
+    """Adds the operations on trees of arrays to Communicator."""
 
     __slots__ = ()
 
@@ -124,19 +127,19 @@ class TreeOperations(Lists):
 
 
 def average_gradients(comm: TreeOperations, grads: Tree, dtype: Any = None) -> Tree:
-    """As comm.average_gradients()."""
+    """Same as comm.average_gradients()."""
     expect_communicator("comm", comm)
     return comm.average_gradients(grads, dtype)
 
 
 def broadcast_tree(comm: TreeOperations, tree: Tree, root: int = 0, dtype: Any = None) -> Tree:
-    """As comm.broadcast_tree()."""
+    """Same as comm.broadcast_tree()."""
     expect_communicator("comm", comm)
     return comm.broadcast_tree(tree, root, dtype)
 
 
 def _writable(x: Any, path: str, dtype: Any) -> Any:
-    """The array itself if it can be written, or a new one of its type and shape."""
+    """Returns the array itself if it can be written, otherwise a new array of the same type and shape."""
     if is_writable(x, path, dtype):
         return x
     found = _buffers.describe(x, path, dtype, False)
@@ -146,7 +149,7 @@ def _writable(x: Any, path: str, dtype: Any) -> Any:
 
 
 def _result_of(x: Any, path: str, dtype: Any) -> tuple[Any, Dtype]:
-    """Where the average of an array goes, and its element type."""
+    """Returns the array that gets an average, and its element type."""
     code = Dtype(_buffers.describe(x, path, dtype, False).dtype)
     if code not in FLOATS:
         raise TypeError(f"{path} has element type {code.name.lower()}; expected a floating-point type, because the call averages")
@@ -154,7 +157,7 @@ def _result_of(x: Any, path: str, dtype: Any) -> tuple[Any, Dtype]:
 
 
 def _require_distinct(grads: Any, dtype: Any) -> None:
-    """One array at two places would be averaged twice at once."""
+    """Raises ValueError if an array occurs twice in the tree, because two averages would write to the same memory."""
     places: dict[int, str] = {}
     for path, x in flatten(grads, "grads"):
         found = _buffers.describe(x, path, dtype, False)

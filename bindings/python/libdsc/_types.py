@@ -1,4 +1,4 @@
-"""The types of arguments, for checkers such as mypy and pyright; nothing here is needed to run."""
+"""Types of arguments, for type checkers such as mypy and pyright. They are not needed at run time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HasArrayInterface(Protocol):
 
     @property
     def __array_interface__(self) -> Any:
-        """Address, shape and type."""
+        """Address, shape and type of the array."""
 
 
 class HasCudaArrayInterface(Protocol):
@@ -24,14 +24,14 @@ class HasCudaArrayInterface(Protocol):
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        """Address, shape and type."""
+        """Address, shape and type of the array."""
 
 
 class HasDLPack(Protocol):
     """An array of torch, JAX, TensorFlow and others."""
 
     def __dlpack__(self) -> Any:
-        """The capsule of DLPack."""
+        """Returns a DLPack capsule."""
 
 
 BuiltIn = Union[bytes, bytearray, memoryview, mmap.mmap, "array.array[Any]", "ctypes.Array[Any]"]

@@ -1,4 +1,4 @@
-"""The words of the C interface in its messages, said as a program in Python knows them."""
+"""Rewrites messages of the C library with the names that this package uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libdsc._raw import (
     ShardLayout,
 )
 
-# Others may quote a program's own text.
+# The results whose messages are rewritten. Other messages may contain a text of the program.
 _CHECKED = (
     Result.ERR_INVALID_ARG,
     Result.ERR_STATE,
@@ -27,8 +27,9 @@ _CHECKED = (
     Result.ERR_NO_BACKEND,
 )
 
-_PREFIX = re.compile(r"^dsc_(?:comm_|bucket_reducer_|sharded_)?(\w+)(?=: )")  # of the function that failed
-# Functions that make what is a class in Python, or that have another name there.
+# The prefix of a message: the function that failed.
+_PREFIX = re.compile(r"^dsc_(?:comm_|bucket_reducer_|sharded_)?(\w+)(?=: )")
+# Functions that create an object of a Python class, or that have another name in Python.
 OPERATIONS = {
     "dsc_heads_to_sequence": "sequence_to_heads",
     "dsc_tensor_map_backward": "tensor_map",
@@ -66,7 +67,7 @@ _NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
 _NUMBER = re.compile(r"(?<=backend )\d+|(?<=: )\d+(?= \(rank)|(?<=\), )\d+(?= \(rank)")
 
 
-# Options that are chosen by name in Python and by number in C.
+# Options that take a name in Python and a number in C.
 _CHOICES: dict[str, Any] = {
     "average": Average,
     "rebuild": Rebuild,
@@ -79,7 +80,7 @@ _CHOICES: dict[str, Any] = {
 }
 _CHOICE = rf"\b({'|'.join(_CHOICES)}) is "
 
-# Options that are True or False in Python and 1 or 0 in C.
+# Options that are True or False in Python, and 1 or 0 in C.
 _FLAGS = (
     "sync|single_first_bucket|find_unused|static_graph|small_bucket_first|wide_padding|divide_by_initial"
     "|throw_on_early_end|forward_only|merge_backward|padded|accumulate|alone\\[\\d+\\]"
@@ -87,7 +88,7 @@ _FLAGS = (
 _FLAG = re.compile(rf"\b({_FLAGS})( is | )([01])(?:(, expected |.* on rank 0 and )([01]))?\b")
 _TRUTH = {"0": "False", "1": "True", None: ""}
 
-# Functions and types that have another name in Python, or are more than one there.
+# Functions and types that have another name in Python, or correspond to several names.
 _FUNCTIONS = {
     "dsc_batch_begin()": "batch()",
     "dsc_batch_end()": "the end of batch()",
@@ -105,7 +106,7 @@ _FUNCTION = re.compile("|".join(re.escape(name) for name in _FUNCTIONS) + r"|\bd
 
 
 def _choice(option: str, number: str) -> str:
-    """The name that a program gives for a number; numbers without a name stay."""
+    """Returns the name of an option's number. A number without a name is returned unchanged."""
     if option == "grad_dtype" and number == "0":
         return "None"
     try:
@@ -115,27 +116,27 @@ def _choice(option: str, number: str) -> str:
 
 
 def _wrong_choice(found: re.Match[str]) -> str:
-    """As "average is 4, expected 1 (pre) or 2 (post)"."""
+    """Rewrites text such as "average is 4, expected 1 (pre) or 2 (post)"."""
     return f"{found[1]} is {_choice(found[1], found[2])}, expected " + re.sub(r"\d+ \((\w+)\)", r'"\1"', found[3])
 
 
 def _other_choice(found: re.Match[str]) -> str:
-    """As "average is 1 on rank 0 and 2 on rank 1", or "messages is 1, expected 0"."""
+    """Rewrites text such as "average is 1 on rank 0 and 2 on rank 1", or "messages is 1, expected 0"."""
     return f"{found[1]} is {_choice(found[1], found[2])}{found[3]}{_choice(found[1], found[4])}"
 
 
 def _flag(found: re.Match[str]) -> str:
-    """As "sync is 1 on rank 0 and 0 on rank 1", or "forward_only is 1, expected 0"."""
+    """Rewrites text such as "sync is 1 on rank 0 and 0 on rank 1", or "forward_only is 1, expected 0"."""
     return f"{found[1]}{found[2]}{_TRUTH[found[3]]}{found[4] or ''}{_TRUTH[found[5]]}"
 
 
 def _seconds(found: re.Match[str]) -> str:
-    """As "timeout_ms: 5000 (rank 0), 6000 (rank 1)"; a program gives seconds."""
+    """Rewrites text such as "timeout_ms: 5000 (rank 0), 6000 (rank 1)". Python programs use seconds."""
     return f"{found[1]}: " + re.sub(r"\d+(?= \(rank)", lambda number: f"{int(number[0]) / 1000:g} s", found[2])
 
 
 def _backends(found: re.Match[str]) -> str:
-    """The numbers of backends by name; those of a newer library stay."""
+    """Replaces the numbers of backends by names. Unknown numbers, of a newer library, remain."""
     return _NUMBER.sub(lambda number: _NAMES.get(number[0], number[0]), found[0])
 
 
@@ -170,7 +171,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
 
 
 def in_python(code: int, message: str) -> str:
-    """A message of the library, with the names of this package."""
+    """Returns a message of the library with the names of this package."""
     message = _PREFIX.sub(lambda found: _CALLED.get(found[0], found[1]), message)
     if code == Result.ERR_BAD_HANDLE:
         return message.replace("the handle is NULL", "the object was closed, or its world was finalized")

@@ -1,4 +1,4 @@
-"""Operations that were started and not waited for."""
+"""Asynchronous operations: works, and the arrays that must stay alive until an operation has completed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,19 @@ AtEnd = Optional[Callable[[], None]]
 
 IN_PROGRESS = int(_raw.Result.IN_PROGRESS)
 FOREVER_MS = -1
-POLL_S = 0.001  # how often an awaited operation is driven where no thread does
-MISSES = 2  # dropped operations that one call may find running, so that many cost each call no more than few
-ENDING_S = 1.0  # how long operations of a communicator that has ended may take to end on other threads
+# The interval at which an awaited operation is advanced if no thread of the library does it.
+POLL_S = 0.001
+# A call stops after it has found this many dropped operations still running, to bound its cost.
+MISSES = 2
+# The longest wait for operations of a communicator that was closed, which other threads may still be ending.
+ENDING_S = 1.0
 
-# What an operation that runs needs alive, and its communicator; by handle, or by an object of no meaning while it is
-# being started. A Work that is dropped leaves its entry to reap().
+# The objects that a running operation needs alive, and its communicator. The key is the operation's handle, or a unique
+# token until it has started. The entry of a Work that was dropped is removed by reap().
 _running: dict[object, tuple[Any, Calls]] = {}
 _dropped: deque[tuple[int, AtEnd]] = deque()
-_completing = threading.RLock()  # what it frees may end in a Work of the caller's that is completed in turn
+# A reentrant lock: releasing an operation's objects may run the destructor of another Work, which completes too.
+_completing = threading.RLock()
 
 
 class Work(OnlyOne):
@@ -45,8 +49,8 @@ class Work(OnlyOne):
     wait(), which raises the failure, if any.
 
     If you drop the object, the operation still finishes; results for a list of arrays are then copied during a later
-    call. If it fails and the program was not told of the failure, a RuntimeWarning is issued after the object is gone
-    and the operation has completed.
+    call. If the operation fails and the failure was not raised by any call, a RuntimeWarning is issued after the object
+    is gone and the operation has completed.
     """
 
     __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_told", "_at_end", "_place", "__weakref__")
@@ -54,15 +58,15 @@ class Work(OnlyOne):
     def __init__(
         self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: AtEnd, place: Optional[Place]
     ) -> None:
-        _running[handle] = (owners, comm)  # before anything that may raise
+        _running[handle] = (owners, comm)  # first, because the following lines may raise
         self._handle = handle
         self._comm = comm
         self._op = op
         self._completed = False
         self._failure: Optional[errors.DscError] = None
-        self._told = False  # whether the program got the failure
+        self._told = False  # whether the failure was raised to the program
         self._at_end = at_end
-        self._place = place  # None: on host memory
+        self._place = place  # None: host memory
         reap()
 
     def __repr__(self) -> str:
@@ -80,14 +84,14 @@ class Work(OnlyOne):
                 code = lib.dsc_work_test(self._handle, byref(completed))
                 if completed.value:
                     self._complete()
-                elif code < 0 and not self._completed:  # another thread may have completed it just now
+                elif code < 0 and not self._completed:  # another thread may have completed it meanwhile
                     check(code)
             return self._completed
         except Exception as error:
             raise shown(error)
 
     def wait(self, timeout: Optional[Seconds] = None, *, stream: Any = None) -> bool:
-        """Waits until the operation has completed; raises its failure.
+        """Waits until the operation has completed, and raises its failure.
 
         With a timeout it returns False when that has passed, and the operation continues. Ctrl-C aborts the
         communicator.
@@ -97,7 +101,7 @@ class Work(OnlyOne):
 
         Args:
             timeout: seconds.
-            stream: the stream that waits, as in the operations; if not given, the caller's current one.
+            stream: the stream that waits, as in the operations; if not given, the caller's current stream.
         """
         try:
             seconds = wait_seconds(timeout)
@@ -128,14 +132,14 @@ class Work(OnlyOne):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            if not self._comm._failure_told:  # once, and not for each of many works
+            if not self._comm._failure_told:  # only for the first failure, not for each of many works
                 _interrupt.let_own_signal_come_after(str(self._failure))
             self._told = True
             _note_told(self._failure, self._comm)
             raise self._failure.with_traceback(None)
 
     def _see(self, code: int) -> None:
-        """Takes the result of a wait. A failure, and any result of a stream, may have arrived before the end."""
+        """Handles the result of a wait. With a failure, or on a stream, the operation may not have completed yet."""
         if self._place is None and code == 0:
             self._complete(succeeded=True)
         else:
@@ -145,7 +149,7 @@ class Work(OnlyOne):
         reap()
 
     def _wait(self, wait_for_ms: Callable[[int], int], seconds: Optional[float]) -> int:
-        """Waits in slices on the main thread, where a signal handler may have to run."""
+        """Waits for the operation. On the main thread it waits in slices, so that signal handlers can run."""
         if seconds is None and not _interrupt.on_main_thread():
             return wait_for_ms(FOREVER_MS)
         end = None if seconds is None else time.monotonic() + seconds
@@ -193,11 +197,16 @@ class Work(OnlyOne):
             raise shown(error)
 
     async def _until_readable(self) -> None:
-        with _completing:  # another thread may complete it, and its descriptor be closed
+        # Otherwise another thread could complete the operation and close its descriptor.
+        with _completing:
             if self._completed:
                 return
-            descriptor = os.dup(self.fileno())  # a loop knows one reader per descriptor, and several may await
-        import asyncio  # who awaits has it already; for all others it would only make `import libdsc` slower
+            # A duplicate, because an event loop allows one reader per descriptor, and several tasks may await this
+            # operation.
+            descriptor = os.dup(self.fileno())
+        # Imported here, because an import at the top would slow down `import libdsc` for programs that do not use
+        # asyncio.
+        import asyncio
 
         loop = asyncio.get_running_loop()
         readable: asyncio.Future[None] = loop.create_future()
@@ -216,7 +225,7 @@ class Work(OnlyOne):
                 os.close(descriptor)
 
     async def _until_driven(self) -> None:
-        """Without a thread of the library the loop's own turns move the operations."""
+        """Advances the operation from the event loop, for a world without a progress thread."""
         import asyncio
 
         delay = 0.0
@@ -225,7 +234,7 @@ class Work(OnlyOne):
             delay = min(POLL_S, delay + POLL_S / 20)
 
     def _complete(self, succeeded: bool = False) -> None:
-        """Takes the result, gives the handle back and lets go of the arrays; once, whichever thread comes first."""
+        """Stores the result and releases the handle and the arrays. Only the first thread that calls it does this."""
         with _completing:
             if self._completed:
                 return
@@ -238,7 +247,10 @@ class Work(OnlyOne):
             self._at_end = None
 
     def _hand_over(self) -> tuple[int, tuple[AtEnd, Any]]:
-        """Gives the handle away, with what to do and to keep until its new owner has waited; 0: nothing is left."""
+        """Transfers the handle to a new owner, for example a hook's bucket. Returns 0 if the operation has completed.
+
+        Also returns what the new owner must call and keep alive until it has waited.
+        """
         with _completing:
             if self._completed:
                 self._raise_failure()
@@ -254,12 +266,12 @@ class Work(OnlyOne):
                 reap()
             elif self._failure is not None and not self._told:
                 _warn_of(self._failure, self._comm)
-        except Exception:  # at interpreter shutdown anything may be gone already
+        except Exception:  # at interpreter shutdown, where modules may already be gone
             pass
 
 
 def details_of(info: _raw.ErrorInfo) -> dict[str, Any]:
-    """What an error record of the library says in addition to code and text, as exceptions name it."""
+    """Returns what an error record contains in addition to code and text, under the names that exceptions use."""
     return {
         "rank": info.rank if info.rank >= 0 else None,
         "ranks": tuple(info.ranks[: min(info.n_ranks, len(info.ranks))]),
@@ -271,28 +283,31 @@ def details_of(info: _raw.ErrorInfo) -> dict[str, Any]:
 
 
 def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
-    """Makes the exception that an error record of the library describes."""
+    """Returns the exception for an error record of the library."""
     details = details_of(info)
     details["group"] = details["group"] or comm.name
     return errors.from_code(info.code, info.text.decode(errors="replace"), **details)
 
 
 def _failure_of(handle: int, comm: Calls) -> Optional[errors.DscError]:
-    """The failure of a completed operation; None also in a process that cannot ask, such as a forked child."""
+    """Returns the failure of a completed operation. None if there is none, or in a forked child, which cannot ask."""
     info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
     code = int(lib.dsc_work_error_info(handle, byref(info)))
     return error_of(info, comm) if code >= 0 and info.code < 0 else None
 
 
 def _note_told(failure: errors.DscError, comm: Calls) -> None:
-    """Notes that the program knows a failure. All but these two end the communicator, with all operations in it."""
+    """Notes that the program knows of a failure. Except for two kinds, a failure ends the communicator."""
     if failure.code not in (_raw.Result.ERR_NONFINITE, _raw.Result.ERR_STATE):
         comm._failure_told = True
 
 
 class _Warning:
-    """Warns when it goes. Where the program makes exceptions of warnings, one in a destructor is shown and goes no
-    further, as Python has it, so that no other call fails that happens to find the dropped operation."""
+    """Issues a warning in its destructor.
+
+    A program may turn warnings into exceptions. In a destructor Python only prints them, so that they cannot fail an
+    unrelated call that happens to find the dropped operation.
+    """
 
     __slots__ = ("_text",)
 
@@ -302,13 +317,15 @@ class _Warning:
     def __del__(self) -> None:
         level, frame = 2, sys._getframe().f_back
         while frame is not None and frame.f_globals.get("__name__", "").startswith("libdsc."):
-            level, frame = level + 1, frame.f_back  # to the line of the program that met the failure
+            level, frame = level + 1, frame.f_back  # finds the line of the program during which the failure was found
         warnings.warn(self._text, RuntimeWarning, level)
 
 
 def _warn_of(failure: errors.DscError, comm: Calls) -> None:
-    """Warns of a failure that the program was not told. If the end of the communicator causes several, it warns of the
-    first."""
+    """Warns of a failure that no call has raised.
+
+    If the end of the communicator makes several operations fail, only the first failure is reported.
+    """
     if comm._failure_told and failure.code != _raw.Result.ERR_NONFINITE:
         return
     _note_told(failure, comm)
@@ -324,10 +341,10 @@ def start(
     op: str,
     place: Optional[Place],
 ) -> Union[int, Work]:
-    """Starts an operation; returns its Work, or the code with which it was refused.
+    """Starts an operation. Returns its Work, or the result code if the library refused it.
 
-    The signal handlers of a program may raise anywhere. Between the library's start and the Work nobody would own the
-    arrays, so they are kept from before on; after such an exception permanently.
+    Signal handlers of the program may raise an exception anywhere. The arrays are therefore kept alive from before the
+    start of the operation until the Work owns them. After such an exception they are kept forever.
     """
     token = object()
     _running[token] = (owner, comm)
@@ -348,22 +365,24 @@ def _release(handle: int, at_end: AtEnd) -> None:
     owners = _running.pop(handle, None)
     if at_end is not None:
         at_end()
-    del owners  # not before at_end(), which reads from what they own
+    # Only now, because at_end() reads from the memory of the owners.
+    del owners
 
 
 def reap(misses: int = MISSES) -> None:
-    """Lets go of the arrays of dropped operations that have completed since, until so many are found running.
+    """Releases the arrays of dropped operations that have completed. It stops after `misses` operations still run.
 
-    Who has taken an entry out owns it: threads, and destructors that run during a release, meet no half-done ones.
+    Each entry is removed from the queue before it is handled. So neither another thread, nor a destructor that runs
+    during a release, can handle it twice.
     """
     while _dropped and misses > 0:
         try:
             handle, at_end = _dropped.popleft()
-        except IndexError:  # another thread took the last one
+        except IndexError:  # another thread took the last entry
             return
         completed = c_int32()
         code = lib.dsc_work_test(handle, byref(completed))
-        if code == _raw.Result.ERR_REENTRANT:  # inside a function of user_op()
+        if code == _raw.Result.ERR_REENTRANT:  # this call is inside a function of user_op()
             _dropped.append((handle, at_end))
             return
         if code >= 0 and not completed.value:
@@ -386,12 +405,12 @@ def end_dropped(handle: int, comm: Calls) -> None:
 
 
 def reap_all() -> None:
-    """Looks at all dropped operations once, so that a failure does not go unnoticed because others still run."""
+    """Checks all dropped operations once, so that no failure stays unnoticed while other operations still run."""
     reap(len(_dropped) + 1)
 
 
 def reap_ended(comm: Calls) -> None:
-    """Looks at the dropped operations of a communicator that has ended, so that they end soon on other threads."""
+    """Checks the dropped operations of a communicator that has ended, until other threads have completed them."""
     end = time.monotonic() + ENDING_S
     while True:
         reap_all()
@@ -403,9 +422,9 @@ def reap_ended(comm: Calls) -> None:
 
 @atexit.register
 def _leave_running() -> None:
-    """The process ends while operations run: their arrays must not be freed under the library's hands.
+    """At exit, keeps the arrays of running operations alive forever, because the library may still use them.
 
-    A function of user_op() cannot be called once the interpreter is gone, so operations with one end now.
+    Operations with a function of user_op() are ended now, because Python functions cannot be called later.
     """
     _callbacks.end(_interrupt.AFTER_ABORT_S)
     reap_all()

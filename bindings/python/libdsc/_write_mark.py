@@ -1,4 +1,4 @@
-"""Whether a gradient view was written in an iteration."""
+"""Detects whether a gradient view was written in an iteration."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 from libdsc import _dtypes, _raw
 
-MARKED = 4  # elements at the head of a gradient view that tell whether it was written
-STALE = {  # NaNs that no computation yields, except from one of them; by type
+MARKED = 4  # the number of elements at the start of a view that are marked
+# For each type, a NaN with a bit pattern that computations do not produce, unless one of these NaNs is an input.
+STALE = {
     _raw.Dtype.F32: b"\xa5\xa5\xc5\x7f",
     _raw.Dtype.F64: b"\xa5\xa5\xa5\xa5\xa5\xa5\xfd\x7f",
     _raw.Dtype.F16: b"\xa5\x7e",
@@ -18,10 +19,10 @@ STALE = {  # NaNs that no computation yields, except from one of them; by type
 
 
 class WriteMark:
-    """Tells whether a gradient view was written since begin(), by marks in its first elements.
+    """Detects whether a gradient view was written since begin(), by marks in its first elements.
 
-    Zeros may have been put there for a framework that adds its gradients, so they are marked by the signs of zeros,
-    which no sum notices. Whatever else is there is of an earlier iteration, and becomes a NaN with a number.
+    Zeros may be there on purpose, because a framework adds its gradients to them. They are marked by their signs, which
+    do not change a sum. Any other contents belong to an earlier iteration, and are replaced by special NaNs.
     """
 
     __slots__ = ("address", "_head", "_stale", "_zeros", "_mark")
@@ -46,9 +47,9 @@ class WriteMark:
         return not self._head.tobytes().strip(b"\0\x80")
 
     def is_there(self) -> bool:
-        """Whether the marks are as they were put."""
+        """Whether the marks are unchanged."""
         return self._head.tobytes() == self._mark
 
     def voids(self) -> bool:
-        """Whether the view holds the NaNs of begin(), which a sum must never take for a gradient."""
+        """Whether the view still holds the NaNs of begin(), which must never be summed as a gradient."""
         return self._mark == self._stale and self.is_there()

@@ -53,7 +53,7 @@ class DscError(Exception):
 
 
 class InvalidArgError(DscError, ValueError):
-    """An argument is wrong; nothing happened."""
+    """An argument is wrong. The call had no effect."""
 
     default_code = Result.ERR_INVALID_ARG
 
@@ -65,25 +65,25 @@ class BadHandleError(DscError, ValueError):
 
 
 class StateError(DscError, RuntimeError):
-    """The call does not fit the object's state."""
+    """The call is not allowed in the current state of the object."""
 
     default_code = Result.ERR_STATE
 
 
 class ForkedError(DscError, RuntimeError):
-    """Called in a child made by fork()."""
+    """The call was made in a child process of fork()."""
 
     default_code = Result.ERR_FORKED
 
 
 class BusyError(DscError, RuntimeError):
-    """Another thread is inside a call on this communicator."""
+    """Another thread is in a call on this communicator."""
 
     default_code = Result.ERR_BUSY
 
 
 class ReentrantError(DscError, RuntimeError):
-    """Called from inside a callback that must not make this call."""
+    """The call was made in a callback in which it is not allowed."""
 
     default_code = Result.ERR_REENTRANT
 
@@ -113,7 +113,7 @@ class TimeoutError(DscError, builtins.TimeoutError):
 
 
 class PeerError(DscError, ConnectionError):
-    """Another rank is gone or no longer runs; the base of the three classes that say how."""
+    """Another rank has ended or no longer runs. Base of three classes for the different cases."""
 
     default_code = Result.ERR_PEER_DEAD
 
@@ -137,7 +137,7 @@ class PeerLeftError(PeerError):
 
 
 class MismatchError(DscError, RuntimeError):
-    """The ranks called different operations, or the same with different arguments."""
+    """The ranks called different operations, or the same operation with different arguments."""
 
     default_code = Result.ERR_MISMATCH
 
@@ -161,7 +161,7 @@ class ProtocolError(DscError, RuntimeError):
 
 
 class VersionError(DscError, RuntimeError):
-    """Versions that do not work together."""
+    """Two versions do not work together."""
 
     default_code = Result.ERR_VERSION
 
@@ -197,13 +197,13 @@ class BackendStuckError(DscError, RuntimeError):
 
 
 class UnsupportedError(DscError, NotImplementedError):
-    """Valid, but not offered by this version."""
+    """The call is valid, but this version does not support it."""
 
     default_code = Result.ERR_UNSUPPORTED
 
 
 class OverflowError(DscError, builtins.OverflowError):
-    """A size does not fit."""
+    """A size is too large."""
 
     default_code = Result.ERR_OVERFLOW
 
@@ -234,7 +234,7 @@ BY_CODE: dict[int, type[DscError]] = {
 
 
 def from_code(code: int, message: str, **details: Any) -> DscError:
-    """Returns the exception for a code; a code that this version does not know is a plain DscError."""
+    """Returns the exception for a code. A code that this version does not know gives a plain DscError."""
     try:
         code = Result(code)
     except ValueError:

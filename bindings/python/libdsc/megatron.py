@@ -70,11 +70,11 @@ def initialize_model_parallel(
         pipeline_model_parallel_size: stages.
         virtual_pipeline_model_parallel_size: parts of the model on every stage; needs more than one stage.
         context_parallel_size: ranks that share a sequence.
-        hierarchical_context_parallel_sizes: sizes of the levels of context-parallel groups, the first one fastest.
+        hierarchical_context_parallel_sizes: sizes of the levels of context-parallel groups, the fastest-varying first.
         expert_model_parallel_size: ranks that share the experts of a layer.
         num_distributed_optimizer_instances: parts of the data-parallel ranks, each with its own optimizer state.
-        expert_tensor_parallel_size: ranks that share each expert; None: as tensor_model_parallel_size.
-        distributed_timeout_minutes: time-out of every operation on the groups; None: that of comm.
+        expert_tensor_parallel_size: ranks that share each expert; None: the same as tensor_model_parallel_size.
+        distributed_timeout_minutes: the time-out of every operation on the groups; None: that of comm.
         order: the axes, the fastest-varying first.
         comm: the ranks; None: the world.
     """
@@ -99,12 +99,12 @@ def initialize_model_parallel(
 
 
 def model_parallel_is_initialized() -> bool:
-    """Whether the groups, and the world that they belong to, exist."""
+    """Whether the groups exist, and also the world that they belong to."""
     return _state is not None and _state.is_open
 
 
 def destroy_model_parallel() -> None:
-    """Leaves all groups; without groups it does nothing."""
+    """Closes all groups. Does nothing if there are no groups."""
     global _state
     if _state is not None:
         _state.close()
@@ -125,7 +125,7 @@ def _group(name: str) -> Communicator:
 
 
 def _ranks(name: str) -> list[int]:
-    """The ranks of this rank's group, as the communicator counts that the groups were made from."""
+    """Returns the ranks of this rank's group, numbered as in the communicator from which the groups were made."""
     _group(name)
     return _needed().layout.ranks(name, _needed().rank) or []
 
@@ -151,8 +151,11 @@ def get_pipeline_model_parallel_group() -> Communicator:
 def get_data_parallel_group(
     with_context_parallel: bool = False, partial_data_parallel: bool = False
 ) -> Communicator:
-    """The ranks that hold the same parameters. with_context_parallel adds the ranks that share their sequences.
-    partial_data_parallel keeps only the ranks of this rank's instance of the distributed optimizer."""
+    """Returns the ranks that hold the same parameters.
+
+    with_context_parallel adds the ranks that share their sequences. partial_data_parallel keeps only the ranks of this
+    rank's instance of the distributed optimizer.
+    """
     if partial_data_parallel:
         if not with_context_parallel:
             raise ValueError("partial_data_parallel is True and with_context_parallel is False; expected with_context_parallel=True too")
@@ -186,7 +189,7 @@ def get_tensor_and_data_parallel_group(with_context_parallel: bool = False) -> C
 
 
 def get_amax_reduction_group(with_context_parallel: bool = False) -> Communicator:
-    """The ranks over which maxima of 8-bit training are taken: get_tensor_and_data_parallel_group()."""
+    """The ranks over which the maxima of 8-bit training are computed: get_tensor_and_data_parallel_group()."""
     return get_tensor_and_data_parallel_group(with_context_parallel)
 
 
@@ -216,7 +219,10 @@ def get_expert_tensor_model_pipeline_parallel_group() -> Communicator:
 
 
 def get_expert_data_parallel_group(partial_expert_data_parallel: bool = False) -> Communicator:
-    """The ranks that hold the same experts; partial_expert_data_parallel: those of this instance of the optimizer."""
+    """The ranks that hold the same experts.
+
+    partial_expert_data_parallel keeps only those of this rank's instance of the distributed optimizer.
+    """
     is_partial = partial_expert_data_parallel and "intra_ep_dp" in _needed().layout.groups
     return _group("intra_ep_dp" if is_partial else "ep_dp")
 
@@ -245,12 +251,12 @@ def get_tensor_model_parallel_rank() -> int:
 
 
 def get_tensor_model_parallel_src_rank() -> int:
-    """The first rank of get_tensor_model_parallel_group(), as the world counts."""
+    """The first rank of get_tensor_model_parallel_group(), numbered as in the world."""
     return _ranks("tp")[0]
 
 
 def get_model_parallel_src_rank() -> int:
-    """The first rank of get_model_parallel_group(), as the world counts."""
+    """The first rank of get_model_parallel_group(), numbered as in the world."""
     return _ranks("mp")[0]
 
 
@@ -295,7 +301,7 @@ def get_data_parallel_rank(with_context_parallel: bool = False, partial_data_par
 
 
 def get_data_parallel_src_rank(with_context_parallel: bool = False) -> int:
-    """The first rank of get_data_parallel_group(), as the world counts."""
+    """The first rank of get_data_parallel_group(), numbered as in the world."""
     return _ranks("dp_cp" if with_context_parallel else "dp")[0]
 
 
@@ -310,7 +316,7 @@ def get_context_parallel_rank() -> int:
 
 
 def get_context_parallel_global_ranks() -> list[int]:
-    """The ranks of get_context_parallel_group(), as the world counts."""
+    """The ranks of get_context_parallel_group(), numbered as in the world."""
     return _ranks("cp")
 
 
@@ -373,8 +379,10 @@ def get_virtual_pipeline_model_parallel_world_size() -> Optional[int]:
 
 
 def get_virtual_pipeline_model_parallel_rank() -> Optional[int]:
-    """The part of the model that this rank works on, as set by set_virtual_pipeline_model_parallel_rank(). It is 0 at
-    first, and None without virtual stages."""
+    """The part of the model that this rank works on, as set by set_virtual_pipeline_model_parallel_rank().
+
+    It is 0 at first, and None without virtual stages.
+    """
     return _needed().virtual_rank
 
 
@@ -454,8 +462,10 @@ class VocabUtility:
 def split_tensor_into_1d_equal_chunks(
     tensor: Any, new_buffer: bool = False, tp_group: Optional[Communicator] = None
 ) -> Any:
-    """Returns this rank's part of the elements, in one dimension; a view unless new_buffer. Elements left over by the
-    division are in no part."""
+    """Returns this rank's part of the elements, in one dimension. It is a view unless new_buffer is True.
+
+    If the number of ranks does not divide the number of elements, the last elements are in no part.
+    """
     group = get_tensor_model_parallel_group() if tp_group is None else tp_group
     flat = tensor.reshape(-1)
     part = len(flat) // group.size
@@ -466,10 +476,13 @@ def split_tensor_into_1d_equal_chunks(
 
 
 def gather_split_1d_tensor(tensor: Any, tp_group: Optional[Communicator] = None) -> Any:
-    """Returns the parts of all ranks one after another, each as long as tensor. Collective over the group."""
+    """Returns the parts of all ranks one after another.
+
+    All parts have the size of tensor. Collective over the group.
+    """
     group = get_tensor_model_parallel_group() if tp_group is None else tp_group
     count = len(tensor.reshape(-1)) * group.size
-    make = getattr(tensor, "new_empty", None)  # of torch
+    make = getattr(tensor, "new_empty", None)  # tensors of torch have it
     gathered = make(count) if make is not None else numpy_module().empty(count, tensor.dtype)
     group.all_gather(gathered, tensor)
     return gathered
@@ -483,7 +496,10 @@ def broadcast_data(
     *,
     empty: Empty = None,
 ) -> dict[str, Any]:
-    """Communicator.broadcast_data() from the first rank of a group, the tensor-parallel one by default. Collective."""
+    """Calls Communicator.broadcast_data() with the first rank of a group as root. Collective.
+
+    The default group is the tensor-parallel group.
+    """
     group = get_tensor_model_parallel_group() if tp_group is None else tp_group
     return group.broadcast_data(keys, data, datatype, 0, empty=empty)
 
@@ -492,7 +508,7 @@ def broadcast_data(
 
 
 def initialize_rng_tracker(tracker: Optional[RngTracker] = None) -> None:
-    """Sets the tracker of get_rng_tracker(), such as one with torch's functions; None: a new one of numpy's."""
+    """Sets the tracker of get_rng_tracker(), for example one with torch's functions. None: a new tracker with numpy."""
     global _tracker
     _tracker = RngTracker() if tracker is None else tracker
 
@@ -511,7 +527,7 @@ def model_parallel_cuda_manual_seed(
     ep_rank: Optional[int] = None,
     etp_rank: Optional[int] = None,
 ) -> None:
-    """Empties the tracker and adds the states of this rank's regions.
+    """Removes all states of the tracker, and adds the states of this rank's regions.
 
     A tracker with another library's functions also seeds that library's generator with the seed of the data-parallel
     region.

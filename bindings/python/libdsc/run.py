@@ -1,4 +1,4 @@
-"""``python -m libdsc.run`` is ``dscrun``, and takes the same options: ``python -m libdsc.run -n 4 python train.py``.
+"""``python -m libdsc.run`` is the same as ``dscrun``: for example, ``python -m libdsc.run -n 4 python train.py``.
 
 The commands ``dscrun`` and ``dscctl`` that pip installs also start here. Each replaces the interpreter by a separate
 program, whose exit code and signals are the result.
@@ -16,7 +16,7 @@ PACKAGED = pathlib.Path(__file__).resolve().parent / "bin"
 
 
 def _become(name: str) -> NoReturn:
-    """Replaces this process by a program of the package, or by the one that is installed with the library."""
+    """Replaces this process by a program of the package, or by the program that is installed with the library."""
     packaged = PACKAGED / name
     path = str(packaged) if packaged.exists() else shutil.which(name)
     if path is None or os.path.realpath(path) == os.path.realpath(sys.argv[0]):

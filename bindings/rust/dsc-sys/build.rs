@@ -1,4 +1,5 @@
-//! Finds libdsc: in the folder that DSC_LIB_DIR names or its architecture's below, else by pkg-config.
+//! Finds libdsc: in the folder in DSC_LIB_DIR, or in that folder's subfolder for the architecture, or else by
+//! pkg-config.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,14 @@ fn main() {
         println!("cargo:rerun-if-env-changed={}", variable);
     }
     if env::var_os("DOCS_RS").is_some() {
-        return; // documentation is not linked, and docs.rs has no libdsc
+        return; // nothing is linked for documentation, and docs.rs has no libdsc
     }
     match find() {
         Ok(folders) => {
             for folder in &folders {
                 println!("cargo:rustc-link-search=native={}", folder.display());
-                println!("cargo:lib_dir={}", folder.display()); // DEP_DSC_LIB_DIR for the build scripts of dependents
+                // available as DEP_DSC_LIB_DIR in the build scripts of dependents
+                println!("cargo:lib_dir={}", folder.display());
             }
             println!("cargo:rustc-link-lib=dylib=dsc");
         }
@@ -31,7 +33,7 @@ fn main() {
     }
 }
 
-/// The folders for the linker to search; empty if those of the system are enough.
+/// Returns the folders for the linker to search; empty if the system's folders are enough.
 fn find() -> Result<Vec<PathBuf>, String> {
     match env::var_os("DSC_LIB_DIR") {
         Some(folder) => from_folder(Path::new(&folder)).map(|folder| vec![folder]),
@@ -39,7 +41,7 @@ fn find() -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// The folder itself, or the one of the architecture below it, where Debian has libraries: lib/x86_64-linux-gnu.
+/// Returns the folder itself, or its subfolder for the architecture, which Debian uses: lib/x86_64-linux-gnu.
 fn from_folder(folder: &Path) -> Result<PathBuf, String> {
     let below = folder.join(architecture());
     for candidate in [folder, &below] {
@@ -57,7 +59,7 @@ fn from_folder(folder: &Path) -> Result<PathBuf, String> {
     Err(format!("{}, nor has {} below it", problem, architecture()))
 }
 
-/// "x86_64-linux-gnu" of x86_64-unknown-linux-gnu.
+/// Returns, for example, "x86_64-linux-gnu" for x86_64-unknown-linux-gnu.
 fn architecture() -> String {
     env::var("TARGET").unwrap_or_default().replace("-unknown-", "-").replace("-pc-", "-")
 }

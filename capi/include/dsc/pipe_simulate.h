@@ -46,9 +46,9 @@ typedef struct dsc_pipe_stage_stats {
   size_t struct_size;       /**< in the first element: size of this struct as the caller compiled it */
   double busy;              /**< time in which it computes */
   double start;             /**< when its first operation starts */
-  double end;               /**< when its last one ends */
+  double finish;            /**< when its last one ends */
   double idle;              /**< of the whole makespan: makespan - busy */
-  double own_window_idle;   /**< of its own window: end - start - busy */
+  double own_window_idle;   /**< of its own window: finish - start - busy */
   double reduced;           /**< when its last all-reduce ends; 0: it has none */
   double peak_bytes;        /**< static bytes plus the largest bytes of activations */
   int64_t peak_activations; /**< most activations held at a time, one per micro-batch and chunk */
@@ -58,7 +58,7 @@ typedef struct dsc_pipe_stage_stats {
 typedef struct dsc_pipe_span {
   size_t struct_size;  /**< in the first element: size of this struct as the caller compiled it */
   double start;        /**< when it starts */
-  double end;          /**< when it ends; two that run together have the same times */
+  double finish;       /**< when it ends; two that run together have the same times */
   int32_t stage;       /**< stage that runs it */
   dsc_pipe_op_t op;    /**< kind of operation */
   int32_t chunk;       /**< 0 to chunks - 1 */

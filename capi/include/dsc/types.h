@@ -34,11 +34,13 @@
  * - Options are named after the call that takes them: dsc_shard_plan() takes dsc_shard_plan_options_t.
  * - A call whose name ends with _info fills in a dsc_..._info_t; one that ends with _json writes a JSON text;
  * one that ends with _stats writes a list of dsc_..._stats_t structs.
- * - After `capacity` comes `needed`. Numbers of entries (n, n_...) are size_t.
+ * - After `capacity` comes `needed`. Numbers of entries (n, n_...) are size_t. Ranks, stages, chunks and
+ * micro-batches are int32_t, and so is how many of them there are.
  * - The order of arguments is: inputs, outputs, stream, work. In calls that move data, recv follows send. The
  * root follows the data and its type.
  * - A callback that fails may write a text to `error`, which has room for error_capacity bytes.
  * - A call has at most 10 arguments, except dsc_shard_copies(), which takes two layouts.
+ * - No field or argument is a reserved word of Python, Rust or Julia.
  */
 #ifndef DSC_TYPES_H
 #define DSC_TYPES_H
@@ -118,20 +120,21 @@ enum dsc_dtype {
   DSC_DTYPE_FORCE32 = 0x7fffffff
 };
 
-/** @brief Reduce operation: NCCL's number plus one; 0 is never valid. User-defined operations have numbers
- * from 1000 on, see op.h. */
+/** @brief Reduce operation: NCCL's number plus 101. No element type has such a number, so an operation and a
+ * type in the wrong order are DSC_ERR_INVALID_ARG. User-defined operations have numbers from 1000 on, see
+ * op.h. */
 typedef int32_t dsc_op_t;
 
 /** @brief Values of ::dsc_op_t. Rank order applies to host memory; on devices NCCL chooses the order. */
 enum dsc_op {
-  DSC_OP_SUM = 1,  /**< sum in rank order */
-  DSC_OP_PROD = 2, /**< product in rank order */
-  DSC_OP_MAX = 3,  /**< maximum; a NaN wins */
-  DSC_OP_MIN = 4,  /**< minimum; a NaN wins */
-  DSC_OP_AVG = 5,  /**< sum, then one true division by the group size; floating-point types only */
-  DSC_OP_BAND = 6, /**< bitwise and */
-  DSC_OP_BOR = 7,  /**< bitwise or */
-  DSC_OP_BXOR = 8, /**< bitwise exclusive or */
+  DSC_OP_SUM = 101,  /**< sum in rank order */
+  DSC_OP_PROD = 102, /**< product in rank order */
+  DSC_OP_MAX = 103,  /**< maximum; a NaN wins */
+  DSC_OP_MIN = 104,  /**< minimum; a NaN wins */
+  DSC_OP_AVG = 105,  /**< sum, then one true division by the group size; floating-point types only */
+  DSC_OP_BAND = 106, /**< bitwise and */
+  DSC_OP_BOR = 107,  /**< bitwise or */
+  DSC_OP_BXOR = 108, /**< bitwise exclusive or */
   DSC_OP_FORCE32 = 0x7fffffff
 };
 

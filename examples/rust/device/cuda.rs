@@ -1,4 +1,4 @@
-//! What the example needs of CUDA, from the driver itself: no toolkit is needed to build it.
+//! The functions of CUDA that the example needs, from the driver itself, so that no toolkit is needed to build it.
 
 use std::ffi::CString;
 use std::os::raw::{c_char, c_int, c_uint, c_void};
@@ -12,7 +12,7 @@ extern "C" {
 
 const RTLD_NOW: c_int = 2;
 
-/// The driver that libdsc has loaded and initialised.
+/// The driver, which libdsc has already loaded and initialized.
 pub struct Cuda {
     device_get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
     retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
@@ -28,7 +28,7 @@ fn check(result: c_int, what: &str) {
 }
 
 /// # Safety
-/// `F` is the type of the function of that name.
+/// `F` must be the type of the function with this name.
 unsafe fn symbol<F: Copy>(library: *mut c_void, name: &str) -> F {
     let text = CString::new(name).unwrap();
     let found = dlsym(library, text.as_ptr());
@@ -56,7 +56,7 @@ impl Cuda {
         }
     }
 
-    /// The calling thread works on this device from now on, as with cudaSetDevice().
+    /// From now on, the calling thread works on this device, as with cudaSetDevice().
     pub fn use_device(&self, number: u32) {
         let (mut device, mut context) = (0, ptr::null_mut());
         // SAFETY: the device is one that libdsc is bound to.
@@ -92,7 +92,7 @@ impl<'a> Stream<'a> {
     }
 
     /// # Safety
-    /// Both sides have as many bytes, and stay valid until the stream has passed the copy.
+    /// Both sides must have `bytes` bytes, and stay valid until the stream has completed the copy.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) {
         check((self.cuda.copy)(to, from, bytes, self.raw), "cuMemcpyAsync");
     }

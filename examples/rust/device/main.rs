@@ -11,7 +11,8 @@ use dsc::{request, Backend, Comm, ErrorCode, InitOptions, Op, Stream};
 
 const COUNT: usize = 1000;
 
-/// NCCL for memory of GPUs, or the host engine alone. What is wrong on one rank is an error on all of them.
+/// Uses NCCL for memory of GPUs if possible, otherwise only the host engine. An error on one rank is an error on all
+/// ranks.
 fn start() -> dsc::Result<Comm> {
     let reason = match InitOptions::new().backend(Backend::Device).init() {
         Err(error) if [ErrorCode::NoBackend, ErrorCode::Config].contains(&error.code) => error,
@@ -24,21 +25,21 @@ fn start() -> dsc::Result<Comm> {
     Ok(world)
 }
 
-/// No copy or sum is waited for before the next: the stream runs one after the other.
+/// The program does not wait between the operations: the stream runs copy, sum and copy one after another.
 fn sum_on_device(world: &Comm, device: u32, values: &mut [f32]) -> dsc::Result<()> {
     let cuda = Cuda::load();
-    cuda.use_device(device); // libdsc makes no device current for the program
+    cuda.use_device(device); // libdsc does not make a device current for the program
     let own = cuda::Stream::new(&cuda);
-    // SAFETY: it is of that device, and is destroyed at the end.
+    // SAFETY: the stream belongs to this device, and is destroyed at the end.
     let stream = unsafe { Stream::from_raw(own.raw) };
     let mut memory = world.device_buffer::<f32>(values.len())?;
     let (address, bytes) = (memory.as_ptr() as u64, values.len() * 4);
-    // SAFETY: both sides have as many bytes, and stay valid until the program has waited for the copies.
+    // SAFETY: both sides have this number of bytes, and stay valid until the program has waited for the copies.
     let summed = unsafe {
         own.copy(address, values.as_ptr() as u64, bytes);
         world.scope(|scope| -> dsc::Result<()> {
             let sum = scope.start_on(request::all_reduce(&mut memory, Op::Sum), stream)?;
-            sum.wait_on(stream)?; // the stream waits, the program does not
+            sum.wait_on(stream)?; // only the stream waits, not the program
             own.copy(values.as_mut_ptr() as u64, address, bytes);
             Ok(())
         })

@@ -21,7 +21,7 @@ pub struct Images {
     pub labels: Vec<usize>,
 }
 
-/// Reads the file; every fifth image goes to the second set, for testing.
+/// Reads the file. Every fifth image belongs to the second set, for testing.
 pub fn load(path: &Path) -> Result<(Images, Images), String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("{}: {}", path.display(), error))?;
@@ -77,7 +77,7 @@ impl Images {
     }
 }
 
-/// The n-th number, from 1, of SplitMix64 started with seed: uniform in [0, 1).
+/// Returns the n-th number (from 1) of SplitMix64 that starts with seed: uniform in [0, 1).
 fn uniform(seed: u64, n: u64) -> f64 {
     let mut z = seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -117,7 +117,7 @@ impl Network {
         }
     }
 
-    /// Fills the values of the layers after the first from those of the first.
+    /// Computes the values of all layers after the first one.
     fn forward(&mut self, images: &[[f64; PIXELS]]) {
         self.values = vec![images.concat()];
         for (layer, inputs) in WIDTHS[..LAYERS].iter().enumerate() {
@@ -157,7 +157,7 @@ impl Network {
         loss / picked.len() as f64
     }
 
-    /// Computes the gradients from the last parameter to the first: `gradient` gets the parameter's number and a
+    /// Computes the gradients from the last parameter to the first. `gradient` gets the parameter's number and a
     /// function that writes its gradient.
     pub fn backward<E>(
         &mut self,
@@ -203,7 +203,7 @@ impl Network {
         found
     }
 
-    /// One step of gradient descent with momentum, for one parameter.
+    /// Runs one step of gradient descent with momentum, for one parameter.
     pub fn step(&mut self, index: usize, grad: &[f64], rate: f64) {
         const MOMENTUM: f64 = 0.9;
         let (param, velocity) = (&mut self.params[index], &mut self.velocities[index]);
@@ -213,7 +213,7 @@ impl Network {
         }
     }
 
-    /// Returns how many of the images first, first + stride, ... are recognised.
+    /// Returns how many of the images first, first + stride, ... are recognized.
     pub fn correct(&mut self, set: &Images, first: usize, stride: usize) -> usize {
         let picked: Vec<usize> = (first..set.count()).step_by(stride).collect();
         let images: Vec<[f64; PIXELS]> = picked.iter().map(|image| set.pixels[*image]).collect();

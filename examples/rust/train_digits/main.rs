@@ -2,8 +2,8 @@
 //!
 //!     dscrun -n 4 -- train_digits --compare
 //!
-//! Every rank holds the whole network and a shard of the images. The gradients are computed right inside the
-//! reducer's buckets, so nothing is copied, and a full bucket is averaged while the next one is being computed.
+//! Every rank has the whole network and a shard of the images. The gradients are computed directly in the reducer's
+//! buckets, so nothing is copied. A full bucket is averaged while the next one is being computed.
 
 mod digits;
 mod options;
@@ -64,7 +64,7 @@ impl<'a> Trainer<'a> {
         self.network.backward(|index, write| {
             let mut view = iteration.grad_view::<f64>(index)?;
             write(&mut view);
-            timed(in_libdsc, || view.mark_ready()) // a full bucket starts by itself
+            timed(in_libdsc, || view.mark_ready()) // the reduction of a full bucket starts automatically
         })?;
         timed(in_libdsc, || iteration.finish())?; // now the views hold the mean over all ranks
         for index in 0..PARAMS {
@@ -111,7 +111,7 @@ fn timed<T>(total: &mut Duration, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Position p of the shuffled order belongs to shard p % shards, so equal parts make up one whole batch.
+/// Position p of the shuffled order belongs to shard p % shards, so equal parts of all shards form one whole batch.
 fn epoch_order(train: &Images, shards: usize, shard: usize, seed: u64) -> dsc::Result<Vec<usize>> {
     dsc::shard_indices(train.count(), shards, shard, Some(seed), true)
 }
@@ -133,7 +133,7 @@ fn show_epoch(number: usize, epochs: usize, losses: &[f64], accuracy: f64) {
 /// Trains, prints the times, and returns the loss of every step and the final accuracy.
 fn train_together(trainer: &mut Trainer) -> dsc::Result<(Vec<f64>, f64)> {
     let (world, epochs) = (trainer.world, trainer.options.epochs);
-    world.barrier()?; // all begin together, so that the times can be compared
+    world.barrier()?; // all ranks begin together, so that the times can be compared
     let (before, started) = (trainer.records()?, Instant::now());
     let (mut losses, mut accuracy) = (Vec::new(), 0.0);
     for number in 0..epochs {
@@ -208,7 +208,7 @@ fn compare(world: &Comm, options: &Options, train: &Images, losses: &[f64]) -> d
     Ok(worst)
 }
 
-/// An error text, if options do not fit together.
+/// Returns an error text if options do not fit together.
 fn problem(options: &Options, ranks: usize, images: usize) -> Option<String> {
     if options.batch % ranks != 0 {
         return Some(format!(

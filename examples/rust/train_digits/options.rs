@@ -20,7 +20,7 @@ pub struct Options {
     pub seed: u64,
     /// Size of a gradient bucket.
     pub bucket_kib: usize,
-    /// Train in one process too and compare the losses.
+    /// Also train in one process, and compare the losses.
     pub compare: bool,
     /// File of the images.
     pub data: PathBuf,
@@ -84,7 +84,7 @@ fn number<N: FromStr>(name: &str, text: &str, expected: &str, good: impl Fn(&N) 
     }
 }
 
-/// Explains a wrong option once, not once per rank.
+/// Explains a wrong option once, instead of once per rank.
 fn refuse(name: &str, expected: &str, came: &str) -> ! {
     if env::var("RANK").map_or(true, |rank| rank == "0") {
         eprintln!(

@@ -47,8 +47,8 @@ __device__ void add_up(NormState& state, const Norm& of_thread) {
 
 static_assert(sizeof(MoveArgs) <= 32764 && sizeof(StridedArgs) <= 32764 && sizeof(ReduceArgs) <= 32764);
 
-// At most 256 threads and at least four resident blocks per multiprocessor: the size of the grid assumes this
-// occupancy.
+// At most 256 threads per block and at least four resident blocks per multiprocessor. The size of the grid is
+// computed for this occupancy.
 #define DSC_KERNEL extern "C" __global__ void __launch_bounds__(kThreads, 4)
 
 #define DSC_MOVE(from, From, to, To)                                                      \

@@ -1,5 +1,5 @@
-// Lists all kernels as X-macros, for their definitions and for looking them up. Lower-case arguments are
-// names of dtypes, the others are types of scalar.hpp.
+// Lists all kernels as X-macros, from which they are defined and looked up. Arguments in lower case are names
+// of dtypes; the others are types of scalar.hpp.
 #pragma once
 
 // DSC_KERNEL_MOVES calls do_(from, From, to, To) for each pair of types that has the kernels

@@ -1,5 +1,5 @@
-// Loads and stores of the kernels. A thread moves several elements at once where they are aligned, and issues
-// several loads before it stores, to hide memory latency.
+// Loads and stores of the kernels. A thread moves several elements with one instruction if they are aligned.
+// It issues several loads before it stores, to hide memory latency.
 #pragma once
 
 #include <cstring>
@@ -15,13 +15,13 @@ inline constexpr unsigned kVectorBytes = 16;
 // last chunks of a launch keep all multiprocessors busy.
 inline constexpr unsigned kChunkBytes = kThreads * kInFlight * kVectorBytes;
 
-// Number of elements that a thread moves at once. One-byte elements are limited to 8 instead of 16, because
-// the conversion code is unrolled for every element.
+// Number of elements that a thread moves with one instruction. For one-byte elements the limit is 8 instead
+// of 16, because the conversion code is unrolled for every element.
 DSC_HD constexpr unsigned pack_elements(size_t element_bytes) {
   return element_bytes > 1 ? static_cast<unsigned>(kVectorBytes / element_bytes) : 8;
 }
 
-// Index and count, of a thread in its block or a block in its grid.
+// The index of a thread in its block, or of a block in its grid, and the number of threads or blocks.
 struct GridIndex {
   unsigned index, count;
 };
@@ -34,7 +34,7 @@ struct alignas(sizeof(Stored) * kElements) Pack {
 
 DSC_HD inline uint64_t number(const char* address) { return reinterpret_cast<uint64_t>(address); }
 
-// A GPU would stop with a misaligned-address error.
+// Stops the program, as a GPU would with a misaligned-address error.
 template <class Unit>
 DSC_HD void expect_aligned(const char* address) {
   if (number(address) % alignof(Unit) != 0) __builtin_trap();
@@ -76,9 +76,9 @@ DSC_HD void store_bytes(char* to, Unit unit) {
   std::memcpy(to, &unit, sizeof unit);
 }
 
-// Stores change(unit) for each of the n units. This thread handles every thread.count-th one. Loads beyond
-// the end are redirected to the last unit, so that they need no branch. With `stores` false the units are
-// only passed to change().
+// Stores change(unit) for each of the n units. This thread handles every thread.count-th unit. Loads beyond
+// the end are redirected to the last unit, so that they need no branch. If `stores` is false, units are only
+// passed to change().
 template <class In, class Out, class Change>
 DSC_HD void move_units(const char* from, char* to, unsigned n, GridIndex thread, Change& change,
                        bool stores = true) {

@@ -1,5 +1,4 @@
-// Copies many segments of memory to as many others in one launch, with scale and conversion. It gathers
-// tensors into a bucket and scatters it back.
+// Copies many segments of memory in one launch, with scale and conversion: tensors into a bucket, and back.
 #pragma once
 
 #include <type_traits>
@@ -8,8 +7,8 @@
 
 namespace dsc::kernels {
 
-// More segments need several launches. Kernel arguments are passed by value. At 28 bytes per segment they
-// exceed 4 KiB, which drivers accept from CUDA 12.1 on.
+// A move of more segments needs several launches. Kernel arguments are passed by value. At 28 bytes per
+// segment they exceed 4 KiB, which drivers since CUDA 12.1 accept.
 inline constexpr unsigned kMaxSegments = 256;
 
 // One piece of contiguous memory to be moved.
@@ -19,7 +18,7 @@ struct Segment {
   uint64_t count;  // in elements, above 0
 };
 
-// Arguments of a move: segments, and for each the index of its first chunk in the launch.
+// Arguments of a move: the segments, and the index that each segment's first chunk has in the launch.
 struct MoveArgs {
   double scale;
   NormState* norm;  // null if the kernel computes no norm
@@ -29,12 +28,12 @@ struct MoveArgs {
   uint32_t first_chunk[kMaxSegments];
 };
 
-// Elements of one chunk, sized by the wider side.
+// Number of elements in one chunk, computed from the larger of the two element sizes.
 DSC_HD constexpr unsigned chunk_elements(size_t from_bytes, size_t to_bytes) {
   return static_cast<unsigned>(kChunkBytes / (from_bytes > to_bytes ? from_bytes : to_bytes));
 }
 
-// Returns the index of the segment that contains the chunk; it must be at least `low`.
+// Returns the index of the segment that contains the chunk. The segment's index must be at least `low`.
 DSC_HD inline unsigned find_segment(const MoveArgs& args, uint32_t chunk, unsigned low) {
   unsigned end = args.segments;
   while (end - low > 1) {
@@ -51,8 +50,9 @@ struct Piece {
   unsigned count;
 };
 
-// Returns by how many elements the address lies past the start of a pack. Chunks begin at pack boundaries.
-// Only the first chunk of a segment may not; it is shorter by this number. `bytes` is the size of an element.
+// Returns how many elements the address lies after the start of a pack. All chunks begin at the start of a
+// pack, except possibly the first chunk of a segment, which is then shorter by this number. `bytes` is the
+// size of an element.
 DSC_HD inline unsigned into_pack(const char* from, size_t bytes, unsigned pack) {
   return static_cast<unsigned>(number(from) / bytes % pack);
 }
@@ -83,7 +83,7 @@ DSC_HD void each_chunk(const MoveArgs& args, GridIndex block, Act& act) {
   }
 }
 
-// Converts elements, scales them, and shows every input value to `watch`.
+// Converts and scales elements, and passes every input value to `watch`.
 template <class From, class To, class Watch>
 struct Convert {
   typename From::Wide scale;
@@ -115,8 +115,8 @@ struct Mover {
   GridIndex thread;
   Convert<From, To, Watch> convert;
 
-  // Moves whole packs between unaligned edges if both sides reach alignment at the same element; otherwise
-  // element by element.
+  // If both sides become aligned at the same element, moves whole packs between unaligned ends. Otherwise
+  // moves element by element.
   DSC_HD void operator()(const Piece& piece) {
     if (number(piece.from) % sizeof(In) != 0 || number(piece.to) % sizeof(Out) != 0) return by_bytes(piece);
     const unsigned into = into_pack(piece.from, sizeof(In), kPack), ahead = (kPack - into) % kPack;
@@ -146,8 +146,8 @@ struct Mover {
   }
 };
 
-// Moves everything that one thread of a launch is responsible for; returns its watch, which has seen all
-// values.
+// Moves everything that one thread of a launch is responsible for. Returns the thread's watch, to which all
+// values were passed.
 template <class From, class To, class Watch>
 DSC_HD Watch move(const MoveArgs& args, GridIndex block, GridIndex thread) {
   using Wide = typename From::Wide;
@@ -164,7 +164,7 @@ struct Keep {
   }
 };
 
-// Copies bytes, in the largest unit to which both sides can be aligned after the same number of bytes.
+// Copies bytes in the largest unit that both sides reach after the same number of bytes.
 struct Copier {
   GridIndex thread;
 
@@ -193,7 +193,7 @@ struct Copier {
   }
 };
 
-// Copies without conversion. Counts in `args` are in bytes, and its scale is ignored.
+// Copies without conversion. Counts in `args` are in bytes, and the scale in `args` is ignored.
 DSC_HD inline void copy(const MoveArgs& args, GridIndex block, GridIndex thread) {
   Copier copier{thread};
   each_chunk<1, 1, kVectorBytes>(args, block, copier);

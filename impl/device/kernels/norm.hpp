@@ -1,6 +1,6 @@
-// The squared norm, the largest magnitude and the number of non-finite elements of the input of a launch. The
-// sum is formed within a thread, then within a block; the last block to finish adds up all blocks. This order
-// depends only on the shape of the launch, so that results are reproducible.
+// Computes the squared norm, the largest magnitude and the number of non-finite elements of a launch's input.
+// Each thread forms its sum, then each block; the last block to finish adds up the sums of all blocks. The
+// order depends only on the shape of the launch, so results are reproducible.
 #pragma once
 
 #include "device/kernels/memory.hpp"
@@ -25,7 +25,7 @@ struct NormState {
   Norm of_block[kMaxBlocks];
 };
 
-// Watches do nothing, or accumulate the norm, as a thread reads elements.
+// Watches that a thread passes each value to: one does nothing, one accumulates the norm.
 struct NoWatch {
   template <class Wide>
   DSC_HD void see(Wide) {}

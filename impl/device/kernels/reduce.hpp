@@ -1,5 +1,5 @@
-// Adds parts of equal length in their order, in f32 (f64 for f64), and rounds once. It is the local half of a
-// reduce-scatter that is implemented as an all-to-all.
+// Adds parts of equal length in their order, in f32 (f64 for f64), and rounds once. This is the local half of
+// a reduce-scatter that is implemented as an all-to-all.
 #pragma once
 
 #include "device/kernels/move.hpp"
@@ -18,7 +18,7 @@ struct ReduceArgs {
   double divisor;   // divides the sum
 };
 
-// The accumulators of kElements neighbouring elements.
+// The accumulators of kElements neighboring elements.
 template <class T, unsigned kElements>
 struct Sum {
   using Wide = typename T::Wide;
@@ -64,7 +64,7 @@ struct PartsReducer {
   }
 
  private:
-  // Loads from kInFlight parts are issued before they are added, to hide memory latency.
+  // Loads from kInFlight parts are issued before the parts are added, to hide memory latency.
   template <unsigned kElements>
   DSC_HD void units(const Piece& piece, unsigned begin, unsigned n) const {
     using Unit = Pack<Stored, kElements>;

@@ -1,5 +1,5 @@
-// Copies, sums and multiplies rows that lists name, in one launch each. A list has an int64 for each row to
-// use; a negative one stands for no row.
+// Copies, sums and multiplies rows that a list selects, in one launch each. A list has one int64 for each row
+// to use; a negative entry selects no row.
 #pragma once
 
 #include "device/kernels/reduce.hpp"
@@ -75,8 +75,8 @@ DSC_HD inline void gather_rows(const RowGatherArgs& args, GridIndex block, GridI
 // ---- sums
 
 // Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Entry i * terms + j of `index`
-// names term j. The weight of the term has the same number as this entry, or the number in this entry of
-// `weight_index`.
+// selects term j. The number of the term's weight is the position of this entry or, with `weight_index`, the
+// number at the same position there.
 struct RowSumArgs {
   const char* from;
   char* to;
@@ -140,10 +140,10 @@ DSC_HD void sum_rows(const RowSumArgs& args, GridIndex block, GridIndex thread) 
 
 // ---- products
 
-inline constexpr unsigned kPartialSums = 8;  // of each product
+inline constexpr unsigned kPartialSums = 8;  // for each product
 
-// Arguments of products: number i is the sum of the products of the elements of row i / divisor of `from` and
-// row i of `other`, or 0 if index[i] is negative. It is computed in f64, as kPartialSums sums of every
+// Arguments of products: number i of `to` is the dot product of row i / divisor of `from` and row i of
+// `other`, or 0 if index[i] is negative. It is computed in f64, as kPartialSums partial sums, each over every
 // kPartialSums-th element. A second launch adds these in order and rounds once.
 struct RowProductArgs {
   const char *from, *other;

@@ -1,8 +1,8 @@
-// Element types as the kernels compute with them: how their bits widen to f32 (f64 stays f64) and are rounded
-// back, to nearest even. The results are bit-identical to those of impl/dtype.
+// Element types as the kernels compute with them: how their bits are widened to f32 (f64 stays f64), and how
+// results are rounded back to nearest even. Results are bit-identical to those of impl/dtype.
 //
-// Headers of this folder are compiled by nvcc and by a C++ compiler, and call no CUDA function: the body of a
-// kernel gets the index of its thread as an argument, so that unit tests can run it on a CPU.
+// The headers of this folder are compiled both by nvcc and by a C++ compiler, and call no CUDA function. The
+// body of a kernel receives the index of its thread as an argument, so that unit tests can run it on a CPU.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ DSC_HD To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-// kNan is the positive quiet NaN without payload, to which every NaN is rounded.
+// kNan is the positive quiet NaN without payload. Every NaN is rounded to it.
 struct F64 {
   using Stored = uint64_t;
   using Wide = double;
@@ -105,8 +105,8 @@ template <int kStored, int kBias, uint32_t kTooLarge, uint32_t kNan>
 DSC_HD uint8_t narrow_to_8_bits(float v) {
   constexpr int kDropped = 23 - kStored;
   constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
-  // The unit in the last place of this f32 equals that of the type's denormals, so that adding it rounds
-  // there.
+  // The unit in the last place of this f32 equals that of the type's denormals, so adding this f32 rounds
+  // correctly.
   constexpr uint32_t kUnit = static_cast<uint32_t>(151 - kBias - kStored) << 23;
   const uint32_t bits = bits_as<uint32_t>(v);
   const uint32_t magnitude = bits & 0x7fffffff, sign = (bits ^ magnitude) >> 24;
@@ -127,7 +127,7 @@ struct F8e4m3 {
   DSC_HD static float widen(uint8_t bits) {
     const uint32_t magnitude = bits & 0x7fu, sign = (bits ^ magnitude) << 8;
     const uint32_t half = magnitude == kNan ? 0x7e00u : sign | magnitude << 7;
-    // 2^8 makes up for the difference of the exponent biases
+    // Multiplying by 2^8 corrects the difference of the exponent biases.
     return F16::widen(static_cast<uint16_t>(half)) * 256.0f;
   }
 

@@ -1,5 +1,5 @@
-// Copies rows of equal length between two layouts in one launch. It joins the slices of a dimension into a
-// whole tensor, or splits it again.
+// Copies rows of equal length between two layouts in one launch. This joins the slices of a dimension into a
+// whole tensor, or splits a tensor into slices.
 #pragma once
 
 #include "device/kernels/move.hpp"
@@ -8,7 +8,7 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kChunkUnits = kThreads * kInFlight;
 
-// Arguments of a strided copy. A unit is the largest element that all addresses and distances allow.
+// Arguments of a strided copy. A unit is the largest size that divides all addresses and distances.
 struct StridedArgs {
   const char* from;
   char* to;
@@ -25,7 +25,7 @@ struct StridedPosition {
   uint64_t part, row, unit;
 };
 
-// Normalises `low` to below `size` and adds the overflow to `high`. Requires low - size < 2^31, so that the
+// Reduces `low` to less than `size` and adds the quotient to `high`. Requires low - size < 2^31, so that the
 // division can be done in 32 bits.
 DSC_HD inline void carry(uint64_t& low, uint64_t& high, uint64_t size) {
   if (low < size) return;

@@ -1,4 +1,4 @@
-# A crate of someone else's, with Debian's own cargo and no registry; part of meson_install.sh.
+# A user's crate, built with Debian's cargo and without a registry. Part of meson_install.sh.
 get_packages cargo librust-half-dev
 export RUSTFLAGS="-C link-arg=-Wl,-rpath,$library" CARGO_TARGET_DIR=$PWD/cargo
 
@@ -17,10 +17,10 @@ dsc = { path = "$LIBDSC_SOURCE/bindings/rust/dsc" }
 TOML
 build_crate() { cargo build --quiet --offline --manifest-path crate/Cargo.toml; }
 
-DSC_LIB_DIR=$prefix/lib build_crate # the folder of the architecture below it is found
+DSC_LIB_DIR=$prefix/lib build_crate # the build script finds the architecture's folder below it
 four_ranks "[6.0, 6.0, 6.0, 6.0]" cargo/debug/hello
 rm -r cargo
-build_crate # by pkg-config
+build_crate # found by pkg-config
 four_ranks "[6.0, 6.0, 6.0, 6.0]" cargo/debug/hello
 rm -r cargo
 PKG_CONFIG_PATH='' build_crate 2>error.txt || true

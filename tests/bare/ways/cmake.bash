@@ -1,4 +1,4 @@
-# A project of someone else's that finds libdsc by CMake; part of meson_install.sh.
+# A user's project that finds libdsc by CMake. Part of meson_install.sh.
 get_packages cmake make
 
 mkdir project

@@ -1,4 +1,4 @@
-# Debian's packages: built, installed, used in C and Python, removed without a trace.
+# Builds Debian's packages, installs them, uses them in C and Python, and removes them without leaving files behind.
 source "$LIBDSC_SOURCE/tests/bare/ways/use.bash"
 
 # ---- build
@@ -38,7 +38,7 @@ apt-get purge -qq -y "${packages[@]}" >apt.log 2>&1 || { tail -n 20 apt.log; exi
 left=$(while read -r file; do [[ ! -e $file ]] || echo "$file"; done <files)
 [[ -s files && -z $left ]] || { say "still there after apt-get purge: $left"; exit 1; }
 
-# ---- form
+# ---- check of the packages by lintian
 get_packages lintian
 lintian --fail-on error,warning ./*.changes
 say "good"

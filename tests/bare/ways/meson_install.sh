@@ -1,8 +1,9 @@
-# meson install into a prefix that no folder of the system is part of; used in C by pkg-config and CMake, and in Rust.
+# Installs with Meson into a prefix that no system folder includes. Uses the library in C with pkg-config and CMake, and
+# in Rust.
 source "$LIBDSC_SOURCE/tests/bare/ways/use.bash"
 prefix=/opt/libdsc library=/opt/libdsc/lib/x86_64-linux-gnu
 
-# ---- install: what has to be there, and nothing that is optional
+# ---- install: only with what is required, and nothing optional
 get_packages g++ meson pkgconf libhwy-dev libasio-dev libsodium-dev libcli11-dev nlohmann-json3-dev man-db
 start=$SECONDS
 meson setup build "$LIBDSC_SOURCE" --prefix "$prefix" --libdir lib/x86_64-linux-gnu --buildtype release >setup.log ||
@@ -12,7 +13,7 @@ say "meson setup and install took $((SECONDS - start)) s, in $(grep -oE '^\[[0-9
 bytes=$(stat -Lc %s "$library/libdsc.so")
 ((bytes < 5000000)) || { say "libdsc.so has $bytes bytes, expected less than 5 MB"; exit 1; }
 
-# ---- use: programs find the library by themselves
+# ---- use: programs find the library without settings
 export PATH=$prefix/bin:$PATH PKG_CONFIG_PATH=$library/pkgconfig MANPATH=$prefix/share/man
 dscctl --version
 dscctl info >/dev/null

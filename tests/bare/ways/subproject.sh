@@ -1,4 +1,4 @@
-# A project of someone else's that has libdsc as a subproject of Meson, and compiles it.
+# Another project uses libdsc as a Meson subproject and compiles it.
 source "$LIBDSC_SOURCE/tests/bare/ways/use.bash"
 get_packages g++ meson pkgconf libhwy-dev libasio-dev libsodium-dev nlohmann-json3-dev
 cp -r "$LIBDSC_SOURCE/tests/consumer/project" project

@@ -1,11 +1,11 @@
-# What the ways in have in common. Each *.sh here is run as root in a bare Debian 12 of its own, with LIBDSC_SOURCE, a
-# clone of the project, and sources this file first.
+# What the ways share. Each *.sh here runs as root in its own bare Debian 12. LIBDSC_SOURCE is a clone of the project.
+# The script sources this file first.
 # shellcheck shell=bash
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 way=$(basename "$0" .sh)
 cd "$(mktemp -d)"
-chmod 755 . # apt reads packages as a user of its own
+chmod 755 . # apt reads packages as another user
 
 say() { echo "$way: $* (at $SECONDS s)"; }
 
@@ -15,10 +15,10 @@ get_packages() {
   apt-get install -qq -y --no-install-recommends "$@" >apt.log 2>&1 || { tail -n 20 apt.log; exit 1; }
 }
 
-# The first block of a language in the README: first_block python >hello.py
+# Prints the first block of a language in the README: first_block python >hello.py
 first_block() { awk -v start="\`\`\`$1" '/^```/ && on { exit } on { print } $0 == start { on = 1 }' "$LIBDSC_SOURCE/README.md"; }
 
-# Runs the hello of the README on four ranks: four_ranks "6" ./hello
+# Runs the hello program of the README on four ranks: four_ranks EXPECTED ./hello
 four_ranks() {
   local wanted got
   wanted=$(for rank in 0 1 2 3; do echo "[$rank] rank $rank: $1"; done)

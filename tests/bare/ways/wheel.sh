@@ -1,3 +1,3 @@
-# ./dev wheel makes the wheel and the source distribution, and tries them.
+# ./dev wheel makes the wheel and the source distribution, and tests them.
 cd "$LIBDSC_SOURCE"
 ./dev wheel "$LIBDSC_SHARED/wheels"

@@ -1,5 +1,5 @@
-# A user of PyTorch or JAX has the wheel, a framework and no compiler; init_process_group("dsc") needs no import.
-wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # of ./dev test bare wheel
+# A user of PyTorch or JAX has the wheel and the framework, but no compiler. init_process_group("dsc") needs no import.
+wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # made by ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 python3 -m venv venv
@@ -16,10 +16,10 @@ if dist.get_rank() == 0:
     print(dist.get_backend(), model.module.weight.grad.tolist())
 dist.destroy_process_group()
 EOF
-found=$(torchrun --standalone --nproc-per-node 2 train.py) # which fails if a rank does, also at its very end
+found=$(torchrun --standalone --nproc-per-node 2 train.py) # torchrun fails if a rank fails, even at its exit
 [[ $found == "dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
 found=$(dscrun -n 2 python train.py)
 [[ $found == "[0] dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
-for framework in torch jax; do # one process each: ranks are forks of one that has no world and no threads
+for framework in torch jax; do # a process for each: ranks are forked from a process without a world and without threads
   python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE/tests/frameworks/test_$framework"*.py --gate
 done

@@ -1,5 +1,5 @@
-# A user of the wheel has no compiler, only Python.
-wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # of ./dev test bare wheel
+# A user of the wheel has Python, but no compiler.
+wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # made by ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 python3 -m venv venv
@@ -19,7 +19,7 @@ expected=$(for rank in 0 1 2 3; do echo "[$rank] rank $rank: [6. 6. 6. 6.]"; don
 [[ $(dscrun -n 4 python hello.py | sort) == "$expected" ]]
 [[ $(python -m libdsc.run -n 4 python hello.py | sort) == "$expected" ]]
 dscctl info
-# The part between hosts is in it, too: DSC_HOST_ID tells apart what one machine runs.
+# The wheel includes communication between hosts. DSC_HOST_ID simulates two hosts on one machine.
 python -c 'import libdsc; assert libdsc.feature("gloo")'
 for node in 0 1; do
   DSC_ALLOW_UNAUTHENTICATED=1 DSC_HOST_ID=host$node \

@@ -1,5 +1,5 @@
-# The source distribution says by name what is missing, and builds when it is there.
-archive=$(ls "$LIBDSC_SHARED"/wheels/*.tar.gz) # of ./dev test bare wheel
+# Building from the source distribution names what is missing, and works after it is installed.
+archive=$(ls "$LIBDSC_SHARED"/wheels/*.tar.gz) # made by ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv g++ pkg-config >/dev/null
 python3 -m venv venv

@@ -1,4 +1,7 @@
-"""Stands for CuPy where there is none: managed memory, in which numpy computes when the current stream is done."""
+"""A replacement for CuPy in the tests.
+
+Its arrays are in managed memory, in which numpy computes after the current stream is done.
+"""
 
 import ctypes
 import types
@@ -9,7 +12,7 @@ from device_arrays import Stream, check, driver, work_on
 
 ATTACH_GLOBAL = 1
 
-_current = None  # the stream, once a device is used
+_current = None  # the current stream, from the first use of a device on
 
 
 def _synchronize():
@@ -18,7 +21,7 @@ def _synchronize():
 
 
 def _block(size):
-    """Bytes of managed memory, which live as long as a view of them."""
+    """Managed memory, which is freed with the last view of it."""
 
     class Block(ctypes.c_char * max(1, size)):
         def __del__(self):

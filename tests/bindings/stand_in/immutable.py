@@ -1,4 +1,5 @@
-"""An array as jaxlib makes them: never written, and refused by memoryview() where the buffer protocol has no letter."""
+"""An array like jaxlib's: it cannot be written, and memoryview() refuses types for which the buffer protocol has no
+format."""
 
 import ctypes
 import pathlib
@@ -12,7 +13,10 @@ from device_arrays import _Tensor  # noqa: E402
 
 
 class ImmutableArray:
-    """bfloat16 and 8-bit floats in numbers of numpy; offers DLPack alone, in a capsule without flags as jaxlib's."""
+    """bfloat16 and 8-bit floats, stored as numpy integers.
+
+    It offers only DLPack, in a capsule without flags, as jaxlib does.
+    """
 
     __module__ = "jaxlib.stand_in"
 

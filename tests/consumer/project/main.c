@@ -1,4 +1,4 @@
-/* What someone else's program does: include, link, sum a vector over a world of one. */
+/* A program of a user: includes the header, links the library, and sums a vector in a world of one rank. */
 #include <dsc/dsc.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-// The functions of the fake driver, with the real one's names and prototypes.
+// The functions of the fake driver, with the names and prototypes of the real driver.
 #pragma once
 
 #include "device/cuda_declarations.hpp"

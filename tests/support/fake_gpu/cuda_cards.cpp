@@ -1,4 +1,4 @@
-// Which cards of the machine a process sees, in which order, and what tells them apart.
+// Which cards of the machine a process sees, in which order, and how the cards are identified.
 #include "cuda_cards.hpp"
 
 #include <unistd.h>
@@ -40,7 +40,7 @@ std::string text_of(const dsc::CudaUuid& uuid) {
   return text;
 }
 
-// The one card whose UUID begins like this.
+// Returns the only card whose UUID begins with this text.
 std::optional<int> card_of_uuid(std::string begin, int cards) {
   std::optional<int> found;
   std::transform(begin.begin() + 4, begin.end(), begin.begin() + 4,
@@ -53,7 +53,7 @@ std::optional<int> card_of_uuid(std::string begin, int cards) {
   return found;
 }
 
-// What follows the digits does not count.
+// Characters after the digits are ignored.
 std::optional<int> card_of_number(const std::string& text, int cards) {
   char* end = nullptr;
   const long number = std::strtol(text.c_str(), &end, 10);

@@ -1,4 +1,4 @@
-// The cards of the machine, of which a process sees some.
+// The cards of the machine. A process sees some of them.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,12 @@
 
 namespace fake_gpu {
 
-// The same in every process of a machine.
+// The UUID is the same in every process of a machine.
 dsc::CudaUuid uuid_of(int card);
 
-// By CUDA_VISIBLE_DEVICES, null where it is not set: numbers or UUIDs, or what they begin with, up to the
-// first that is no card; one that comes twice leaves none.
+// Returns the cards that CUDA_VISIBLE_DEVICES selects; `list` is null if it is not set. The list has numbers
+// or UUIDs, or the beginnings of UUIDs. It ends at the first entry that is not a card. If a card occurs
+// twice, the result is empty.
 std::vector<int> visible_cards(int cards, const char* list);
 
 }  // namespace fake_gpu

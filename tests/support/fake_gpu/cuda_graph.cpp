@@ -1,4 +1,4 @@
-// Capture into graphs, and their replay as one piece of work, in the order of capture.
+// Capture into graphs, and replay of a graph as one action, in the order of capture.
 #include <algorithm>
 
 #include "cuda_api.hpp"
@@ -16,7 +16,7 @@ bool forbids(const Capture& capture) {
   return thread_mode == Mode::global && capture.mode == Mode::global;
 }
 
-// Every node leads to where the origin stream is now.
+// Returns whether the origin stream depends on every node.
 bool joined(const Graph& graph, std::vector<size_t> ends) {
   std::vector<bool> seen(graph.nodes.size());
   size_t count = 0;
@@ -41,7 +41,7 @@ void end_capture(Driver& state, const std::shared_ptr<Capture>& capture) {
   state.captures.erase(capture);
 }
 
-// All actions of a graph as one, which follows whatever they follow.
+// Returns all actions of a graph as one action, which depends on everything that they depend on.
 Action whole(const GraphExec& exec) {
   Action action;
   action.order = exec.last;
@@ -54,7 +54,7 @@ Action whole(const GraphExec& exec) {
   return action;
 }
 
-// What a graph uses may have been freed since.
+// The memory that a graph uses may have been freed since the capture.
 CudaResult check_memory(const Call& call, const GraphExec& exec) {
   for (const Action& action : exec.actions)
     for (const Range& range : action.uses)

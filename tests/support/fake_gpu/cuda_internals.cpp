@@ -33,7 +33,7 @@ bool is_stream(int device, CudaStream* handle) {
   return stream && stream->context == context;
 }
 
-// One captured action of several streams.
+// Captures one action on several streams.
 CudaResult capture_joined(Call& call, const std::vector<std::shared_ptr<Stream>>& streams, Action action) {
   const std::shared_ptr<Stream>& first = streams[0];
   for (const auto& stream : streams)

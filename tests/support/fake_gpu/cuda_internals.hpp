@@ -1,5 +1,4 @@
-// What the fake NCCL asks of the fake driver. It finds the table by name, so that neither is linked with the
-// other.
+// What the fake NCCL needs from the fake driver. It finds the table by name, so that the two are not linked.
 #pragma once
 
 #include "cuda_state.hpp"
@@ -7,13 +6,14 @@
 namespace fake_gpu {
 
 struct CudaInternals {
-  CudaResult (*usable)();   // what any call would give
-  int (*current_device)();  // -1: none
-  int (*card)(int device);  // of the machine
+  CudaResult (*usable)();   // the error that any call would return
+  int (*current_device)();  // -1 if there is none
+  int (*card)(int device);  // the machine's number of the card
   bool (*holds)(int device, const void* memory,
-                size_t bytes);  // as one allocation; managed memory is everywhere
+                size_t bytes);  // fails unless it is one allocation; managed memory is on every device
   bool (*is_stream)(int device, CudaStream* stream);
-  // To all streams at once: executed by the first after what all have, before what all get next.
+  // Enqueues to all streams together. The first stream executes the action, after the earlier work of all
+  // streams and before the later work of all streams.
   CudaResult (*enqueue)(int device, const std::vector<CudaStream*>& streams, Action action);
   bool (*passed)(const Moment& moment);
   void (*wait)(const Moment& moment);

@@ -1,4 +1,4 @@
-// Modules of any content, and kernels that are functions of the host.
+// Modules with any content, and kernels that are functions on the host.
 #include <cstring>
 
 #include "cuda_api.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024, kMostSharedBytes = 227 * 1024;
 
-// A fatbin, its wrapper, an ELF file, or PTX.
+// Accepts a fatbin, its wrapper, an ELF file, or PTX.
 bool is_image(const void* image) {
   const auto* const text = static_cast<const char*>(image);
   unsigned magic = 0;
@@ -18,7 +18,7 @@ bool is_image(const void* image) {
          std::strncmp(text, ".version", 8) == 0 || std::strncmp(text, "//", 2) == 0;
 }
 
-// The arguments of one launch, as they were then.
+// The arguments of one launch, copied at the time of the launch.
 struct Arguments {
   std::vector<std::vector<char>> copies;
   unsigned grid[3], block[3];
@@ -33,7 +33,7 @@ std::shared_ptr<Arguments> copy_arguments(const Kernel& kernel, void** params) {
   return copied;
 }
 
-// Whatever looks like an address of device memory is taken for one.
+// Every parameter that looks like an address of device memory is treated as one.
 CudaResult find_uses(const Call& call, const Arguments& arguments, std::vector<Range>& uses) {
   for (const std::vector<char>& param : arguments.copies)
     for (size_t at = 0; at + sizeof(uintptr_t) <= param.size(); at += sizeof(uintptr_t)) {

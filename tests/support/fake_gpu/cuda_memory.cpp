@@ -1,5 +1,5 @@
-// Memory: the host's, with a registry of what each device "has". No address is given twice, and what was
-// freed cannot be touched.
+// Device memory is memory of the host, with a registry of the device of each block. An address is never
+// reused, and freed memory cannot be accessed.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kArenaBytes = size_t{1} << 38;
-constexpr size_t kSoiled = 1 << 20;  // so much of fresh memory holds anything but zeros
+constexpr size_t kSoiled = 1 << 20;  // this part of new memory is filled with bytes other than zero
 
 bool overlap(const Range& a, uintptr_t begin, size_t bytes) {
   return a.begin < begin + bytes && begin < a.begin + a.bytes;
 }
 
-// Streams still have work that was given this memory.
+// Returns whether streams still have work that uses this memory.
 bool in_use(Driver& state, uintptr_t begin, size_t bytes) {
   for (const auto& weak : state.all_streams)
     if (const auto stream = weak.lock())
@@ -33,7 +33,7 @@ bool in_use(Driver& state, uintptr_t begin, size_t bytes) {
   return false;
 }
 
-// Address space that nothing else of the process gets.
+// A range of addresses that nothing else in the process gets.
 struct Arena {
   char* begin = static_cast<char*>(
       ::mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -46,12 +46,13 @@ Arena& arena() {
 }
 
 bool was_freed(uintptr_t address) {
-  return address - reinterpret_cast<uintptr_t>(arena().begin) < arena().used;  // and is in no block
+  // in the arena, but in no block
+  return address - reinterpret_cast<uintptr_t>(arena().begin) < arena().used;
 }
 
 size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// A page that nobody may touch stands between two.
+// An inaccessible page is between two blocks.
 void* take_pages(size_t bytes) {
   Arena& from = arena();
   if (from.begin == MAP_FAILED || bytes >= kArenaBytes - from.used - 2 * kPage) return nullptr;
@@ -70,7 +71,7 @@ void give_pages(uintptr_t begin, size_t bytes) {
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-// FAKE_CUDA_MEMORY_MIB: so much each device has.
+// FAKE_CUDA_MEMORY_MIB is the memory of each device.
 bool fits(const Driver& state, int device, size_t bytes) {
   static const auto limit = static_cast<size_t>(number_of("FAKE_CUDA_MEMORY_MIB", 1 << 20)) << 20;
   for (const auto& [begin, block] : state.blocks)
@@ -90,7 +91,7 @@ CudaResult one_attribute(const MemoryLocation& location, int which, uintptr_t ad
     case 2:
       put(to, &kind, sizeof kind);
       return kOk;
-    case 3:  // as the device and as the host see it
+    case 3:  // the address for the device and for the host
     case 4:
       put(to, &known, sizeof known);
       return kOk;
@@ -123,7 +124,7 @@ CudaResult copy_async(Call& call, uintptr_t to, uintptr_t from, size_t bytes, Cu
     if (const CudaResult bad = check_range(call, end, bytes); bad != kOk) return bad;
   Action action = action_of({}, {{to, bytes}, {from, bytes}});
   const bool paged_source = !location_of(call.driver, from).block && !stream->capture;
-  if (paged_source) {  // the caller may overwrite it at once
+  if (paged_source) {  // the caller may overwrite the source immediately
     const auto* const bytes_of = reinterpret_cast<const char*>(from);
     action.run = [to, copy = std::vector<char>(bytes_of, bytes_of + bytes)] {
       std::memcpy(reinterpret_cast<void*>(to), copy.data(), copy.size());
@@ -252,7 +253,7 @@ CudaResult cuMemAllocManaged(CudaAddress* address, size_t bytes, unsigned) {
   });
 }
 
-// Waits for all that the device was given, whatever it works on.
+// Waits for all work of the device, whatever memory it uses.
 CudaResult cuMemFree_v2(CudaAddress address) {
   return enter("cuMemFree", kCurrent | kNoCapture, [&](Call& call) {
     if (address == 0) return kOk;

@@ -1,4 +1,5 @@
-// Memory that comes and goes with a stream's work. It comes at once; what a graph uses stays.
+// Memory that is allocated and freed in stream order. The allocation is immediate, and memory of a graph is
+// kept.
 #include "cuda_api.hpp"
 #include "cuda_state.hpp"
 

@@ -1,4 +1,4 @@
-// What every call of the fake driver begins with.
+// The beginning of every call of the fake driver.
 #include "cuda_state.hpp"
 
 #include <pthread.h>
@@ -123,7 +123,7 @@ CudaResult cuDriverGetVersion(int* version) {
   return kOk;
 }
 
-// Like the stub of the toolkit it has no words for error 34.
+// As in the toolkit's stub, error 34 has no name and no description.
 static CudaResult words(CudaResult error, const char* words, const char** text) {
   *text = error == CudaResult{34} ? nullptr : words;
   return error == CudaResult{34} ? error : kOk;
@@ -202,7 +202,7 @@ static bool has_work(const Call& call, const Context& context) {
   return false;
 }
 
-// All that was made in a context goes with it.
+// Everything that was created in a context is destroyed with it.
 static void destroy(Call& call, Context& context) {
   Driver& state = call.driver;
   for (const auto& weak : state.all_streams)

@@ -1,5 +1,5 @@
-// The fake driver's state. One lock guards all of it; what streams execute runs without it. Handles are
-// numbers that are never given twice, so that a stale one is known.
+// The state of the fake driver. One lock guards all of it. The work of streams runs without the lock. Handles
+// are numbers that are never reused, so an invalid handle is always noticed.
 #pragma once
 
 #include <atomic>
@@ -51,21 +51,23 @@ struct Range {
 struct Stream;
 struct Driver;
 
-// All that a stream was given up to a point.
+// A position in a stream: all work that was enqueued up to it.
 struct Moment {
   std::shared_ptr<Stream> stream;
   uint64_t ticket = 0;
-  bool passed() const;  // under the lock, as wait()
+  bool passed() const;  // with the lock held, like wait()
   void wait(std::unique_lock<std::mutex>& lock) const;
 };
 
-// What a stream executes. Actions of one order follow each other on whatever streams they are.
+// The work that a stream executes. Actions with the same order run one after another, on whatever streams
+// they are.
 struct Action {
   std::function<void()> run;
   std::vector<Range> uses;
   std::shared_ptr<Moment> order;
-  std::shared_ptr<std::atomic<bool>> over;  // where true, it uses nothing even if it is still to come
-  // What a graph that takes it in keeps as long as there is it or a copy.
+  // if true, the action no longer uses memory even if it has not run yet
+  std::shared_ptr<std::atomic<bool>> over;
+  // Returns an object that a graph with this action keeps until the graph and its copies are destroyed.
   std::function<std::shared_ptr<void>()> on_capture;
   std::shared_ptr<void> kept;
 };
@@ -83,8 +85,8 @@ struct Task {
 };
 
 struct Context {
-  CudaDevice device = 0;  // as this process counts them
-  int card = 0;           // as the machine does
+  CudaDevice device = 0;  // the number in this process
+  int card = 0;           // the number on the machine
   int retained = 0;
   uint64_t life = 0;  // how often it was destroyed
   std::shared_ptr<Stream> legacy;
@@ -115,13 +117,13 @@ struct Capture {
 struct Stream {
   Context* context = nullptr;
   CudaStream* handle = nullptr;
-  bool blocking = false;  // waits for the legacy stream, which waits for it
+  bool blocking = false;  // waits for the legacy stream, and the legacy stream waits for it
   bool closed = false;
   std::deque<Task> tasks;
   uint64_t issued = 0, finished = 0;
   std::condition_variable changed;
   std::shared_ptr<Capture> capture;
-  std::vector<size_t> frontier;  // the captured nodes that the next one follows
+  std::vector<size_t> frontier;  // the captured nodes that the next node depends on
 };
 
 struct Event {
@@ -154,7 +156,7 @@ struct Block {
   uint64_t id = 0;
 };
 
-// Handles of one kind; the first of each kind differs, so that one kind is not taken for another.
+// Handles of one kind. Each kind starts at a different number, so that handles of different kinds differ.
 template <typename Object, typename Handle>
 class Handles {
  public:
@@ -189,7 +191,7 @@ struct CudaGraphExec;
 struct Driver {
   std::mutex lock;
   bool initialized = false;
-  CudaResult dead{};  // what every call gives after a sticky error
+  CudaResult dead{};  // the result of every call after a sticky error
   int sticky_at = 0, launches = 0;
   std::vector<std::unique_ptr<Context>> contexts;  // by device
   std::map<uintptr_t, Block> blocks;
@@ -205,21 +207,22 @@ struct Driver {
   Handles<GraphExec, CudaGraphExec> execs{0xa000000000};
 };
 
-Driver& driver();  // never destroyed: streams run until the process is gone
+Driver& driver();  // never destroyed, because streams run until the process ends
 
-// One line on stderr, and counted.
+// Prints one line on stderr and counts the misuse.
 [[gnu::format(printf, 2, 3)]] void misuse(const char* fake, const char* format, ...);
 [[gnu::format(printf, 2, 3)]] CudaResult misused(CudaResult result, const char* format, ...);
 
-// What a call works with; the lock is held.
+// The arguments of a call. The lock is held.
 struct Call {
   Driver& driver;
   std::unique_lock<std::mutex>& lock;
-  Context* context;  // the thread's current one; null only where none is needed
+  Context* context;  // the current context of the thread; null only if the call needs none
   const char* name;
 };
 
-enum Needs : unsigned { kNothing = 0, kCurrent = 1, kNoCapture = 2 };  // kNoCapture: unsafe while capturing
+// kNoCapture: the call is unsafe during a capture
+enum Needs : unsigned { kNothing = 0, kCurrent = 1, kNoCapture = 2 };
 
 CudaResult begin_call(Call& call, unsigned needs);
 CudaResult refuse_at_once(const char* name);  // before the lock is taken
@@ -240,40 +243,40 @@ Context* current_context();
 // ---- memory
 struct MemoryLocation {
   uintptr_t base = 0;
-  const Block* block = nullptr;  // null: not the driver's
+  const Block* block = nullptr;  // null if it is not the driver's memory
 };
 MemoryLocation location_of(const Driver& driver, uintptr_t address);
-// A range that lies in one allocation, or is none of the driver's.
+// Succeeds if the range is inside one allocation, or is not the driver's memory.
 CudaResult check_range(const Call& call, uintptr_t address, size_t bytes);
 CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,
                     bool managed);
-// The memory is of this kind, and no stream uses it.
+// Checks that the memory is of this kind and that no stream uses it.
 CudaResult check_release(const Call& call, uintptr_t begin, dsc::CudaMemoryType kind);
 CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind);
 void release_all(Driver& driver, int device);
 
 // ---- streams
 std::shared_ptr<Stream> make_stream(Driver& driver, Context* context, bool blocking);
-// The stream of a handle, also of 0, 1 and 2; null after a complaint.
+// Returns the stream of a handle, also of 0, 1 and 2. Returns null after reporting an invalid handle.
 std::shared_ptr<Stream> stream_of(Call& call, CudaStream* handle, Context* context);
-// Until the streams of a context have done all that they were given.
+// Waits until the streams of a context have done all their work.
 void drain(Call& call, const Context& context);
-// Gives an action to a stream, or to the graph that it captures.
+// Enqueues an action on a stream, or adds it to the graph that the stream captures.
 CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action action,
                    std::vector<Moment> after = {});
-// The same for launches and copies, one of which FAKE_CUDA_STICKY_AT names.
-// Frees memory of a device on a stream's worker.
-// Nothing is left to free where the context was destroyed since that life of it.
+// Frees memory of a device on a stream's worker. If the context has been destroyed since `life`, it frees
+// nothing.
 void free_from_stream(CudaAddress address, const Context& context, uint64_t life);
+// Like enqueue(), for launches and copies, which FAKE_CUDA_STICKY_AT counts.
 CudaResult enqueue_counted(Call& call, const std::shared_ptr<Stream>& stream, Action action);
 bool in_host_function();
 bool in_forked_child();
 
 // ---- capture
 void invalidate(Capture& capture);
-CudaResult refuse_capture(Call& call);  // what is unsafe while this or another thread captures
+CudaResult refuse_capture(Call& call);  // refuses calls that are unsafe while any thread captures
 CudaResult capture_action(Capture& capture, Stream& stream, Action action);
-// A stream's capture takes in what a captured event stands for; the stream joins it if it captures nothing.
+// Makes a stream wait for a captured event. The stream joins the capture if it captures nothing yet.
 CudaResult join_capture(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Capture>& capture,
                         const std::vector<size_t>& frontier);
 uint64_t this_thread();

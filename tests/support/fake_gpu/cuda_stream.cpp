@@ -1,4 +1,4 @@
-// Streams, one worker thread each, and events, which are places in them.
+// Streams with one worker thread each, and events, which are positions in streams.
 #include <algorithm>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 thread_local bool inside_host_function = false;
 
-// The worker of a stream: takes what comes, in order, until the stream is closed and empty.
+// The worker of a stream: executes its work in order until the stream is closed and empty.
 void work(const std::shared_ptr<Stream>& stream) {
   Driver& state = driver();
   std::unique_lock lock(state.lock);
@@ -29,7 +29,7 @@ void work(const std::shared_ptr<Stream>& stream) {
     ++stream->finished;
     stream->changed.notify_all();
     lock.unlock();
-    done = {};  // what it holds may be large
+    done = {};  // releases it now, because it may hold large data
     lock.lock();
   }
 }
@@ -61,7 +61,7 @@ void add_legacy_order(Driver& state, const Stream& stream, std::vector<Moment>& 
       if (other->issued > other->finished) after.push_back({other, other->issued});
 }
 
-// The legacy stream would wait for a blocking stream that captures.
+// The legacy stream would have to wait for a blocking stream that captures.
 bool waits_for_capture(Driver& state, const Stream& stream) {
   bool waits = false;
   if (&stream != stream.context->legacy.get()) return false;
@@ -81,7 +81,7 @@ bool in_host_function() { return inside_host_function; }
 bool Moment::passed() const { return !stream || stream->finished >= ticket; }
 
 void Moment::wait(std::unique_lock<std::mutex>& lock) const {
-  const Moment own = *this;  // the place where it stands may change meanwhile
+  const Moment own = *this;  // a copy, because the event may be recorded again meanwhile
   if (own.stream) own.stream->changed.wait(lock, [&] { return own.passed(); });
 }
 
@@ -172,7 +172,7 @@ CudaResult cuStreamCreate(CudaStream** stream, unsigned flags) {
   return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-// What it was given still runs.
+// Work that was enqueued before still runs.
 CudaResult cuStreamDestroy_v2(CudaStream* handle) {
   return enter("cuStreamDestroy", kNothing, [&](Call& call) {
     const auto stream = call.driver.streams.remove(handle);
@@ -276,7 +276,7 @@ CudaResult cuEventRecord(CudaEvent* event_handle, CudaStream* handle) {
     if (stream->capture) return kOk;
     std::vector<Moment> before;
     add_legacy_order(call.driver, *stream, before);
-    // What the legacy stream waits for belongs to it, so it gets something that waits.
+    // What the legacy stream waits for counts as its own work, so it gets an action that waits.
     if (!before.empty())
       if (const CudaResult result = enqueue(call, stream, {}); result != kOk) return result;
     event->moment = Moment{stream, stream->issued};

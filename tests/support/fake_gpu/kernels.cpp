@@ -1,4 +1,4 @@
-// The library's kernels for a fake driver: their bodies, thread after thread on the CPU.
+// The library's kernels for a fake driver: runs their bodies on the CPU, one thread after another.
 #include <cstddef>
 #include <cstring>
 #include <vector>

@@ -1,4 +1,4 @@
-// The functions of the fake NCCL, with the real one's names and prototypes.
+// The functions of the fake NCCL, with the names and prototypes of the real NCCL.
 #pragma once
 
 #include "engine_nccl/declarations.hpp"

@@ -1,4 +1,4 @@
-// The calls that put operations onto streams, and what belongs to them.
+// The calls that enqueue operations on streams, and related calls.
 #include <cstdlib>
 
 #include "cuda_api.hpp"
@@ -62,7 +62,7 @@ NcclResult call(NcclComm* handle, Operation operation) {
   return noted(add_operation(comm, operation));
 }
 
-// Of ncclMemAlloc, with how many windows they have.
+// Memory of ncclMemAlloc, with the number of windows of each block.
 std::map<uintptr_t, int>& symmetric_memory() {
   static auto* const all = new std::map<uintptr_t, int>;
   return *all;
@@ -101,7 +101,7 @@ const char* ncclGetErrorString(NcclResult result) {
   return number < 8 ? kWords[number] : "fake NCCL: unknown result";
 }
 
-// Lives until this thread asks again.
+// The text is valid until the next call on this thread.
 const char* ncclGetLastError(NcclComm* comm) {
   thread_local char text[400];
   std::snprintf(text, sizeof text, "%s", last_error_of(comm).c_str());
@@ -209,7 +209,7 @@ NcclResult ncclMemFree(void* memory) {
   return cuda().free(address) == kOk ? NcclResult::success : NcclResult::unhandled_cuda_error;
 }
 
-// A window for what is of ncclMemAlloc; other memory gets none, which is no error.
+// Makes a window for memory of ncclMemAlloc. Other memory gets no window, which is not an error.
 NcclResult ncclCommWindowRegister(NcclComm* handle, void* memory, size_t bytes, NcclWindow** window, int) {
   const Use use(handle, "ncclCommWindowRegister");
   if (const NcclResult refused = use.refused(true); refused != NcclResult::success) return noted(refused);

@@ -9,7 +9,8 @@
 namespace fake_gpu {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestSleep{10};  // a dead context notifies nobody
+// sleeps are short, because a context that is gone sends no notification
+constexpr std::chrono::milliseconds kLongestSleep{10};
 
 struct Comms {
   std::mutex lock;
@@ -33,7 +34,7 @@ const CudaInternals* find_cuda() {
   return reinterpret_cast<decltype(&fake_cuda_internals)>(symbol)();
 }
 
-// A failure met meanwhile stays.
+// An earlier failure is kept.
 NcclResult finish(const Job& job, NcclResult result) {
   Comm& comm = *job.comm;
   const std::lock_guard guard(comm.lock);

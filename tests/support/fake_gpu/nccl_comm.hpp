@@ -25,7 +25,7 @@ using dsc::NcclType;
 using dsc::NcclUniqueId;
 using dsc::NcclWindow;
 
-// Of red_op_create_pre_mul_sum: what this rank's input is multiplied with.
+// The factor of red_op_create_pre_mul_sum for this rank's input.
 struct Scale {
   NcclType type{};
   double number = 1;
@@ -35,16 +35,17 @@ struct Scale {
 struct Comm {
   NcclComm* handle = nullptr;
   int ranks = 0, rank = 0, device = 0;
-  int world_rank = 0;  // its rank where ncclCommInitRank made the first one
+  int world_rank = 0;  // the rank in the first communicator, which ncclCommInitRank made
   bool blocking = true;
   std::string name;
   std::shared_ptr<Region> region;
-  std::shared_ptr<Moment> order = std::make_shared<Moment>();  // of its operations, on whatever stream
+  // the order of its operations, on whatever streams
+  std::shared_ptr<Moment> order = std::make_shared<Moment>();
   std::atomic<bool> aborted{false}, revoked{false};
   std::shared_ptr<std::atomic<bool>> over =
-      std::make_shared<std::atomic<bool>>(false);  // no operation runs any more
+      std::make_shared<std::atomic<bool>>(false);  // true when no operation runs any more
   std::shared_ptr<std::atomic<int>> in_graphs =
-      std::make_shared<std::atomic<int>>(0);  // operations that were captured
+      std::make_shared<std::atomic<int>>(0);  // the number of captured operations
   std::atomic<int> users{0};
 
   std::mutex lock;
@@ -52,14 +53,14 @@ struct Comm {
   NcclResult state = NcclResult::success;
   std::string last_error;
   bool finalized = false;
-  int jobs = 0, running = 0;  // threads at work on it, streams at work for it
+  int jobs = 0, running = 0;  // threads that work on it, streams that work for it
   int children = 0;
   unsigned next_op = 5;
   std::map<unsigned, Scale> scales;
   uintptr_t windows_made = 0;
-  std::map<uintptr_t, uintptr_t> windows;  // what memory they are of
+  std::map<uintptr_t, uintptr_t> windows;  // the memory of each window
 
-  // Counts as an operation in a graph until the last copy of it is gone.
+  // Counts as an operation in a graph until the last copy of the token is destroyed.
   std::shared_ptr<void> graph_token() const {
     ++*in_graphs;
     return {nullptr, [graphs = in_graphs](void*) { --*graphs; }};
@@ -72,20 +73,21 @@ const CudaInternals& cuda();
 [[gnu::format(printf, 2, 3)]] NcclResult misused(NcclResult result, const char* format, ...);
 NcclResult failed(Comm& comm, NcclResult result, const std::string& text);
 std::string last_error_of(NcclComm* handle);
-void let_go_of_windows(Comm& comm);  // as its end does
+void let_go_of_windows(Comm& comm);  // also done at the end of the communicator
 
 NcclComm* add_comm(const CommPtr& comm);
 void forget_comm(NcclComm* handle);
-CommPtr find_comm(NcclComm* handle, const char* name);  // null after a complaint
+CommPtr find_comm(NcclComm* handle, const char* name);  // returns null after reporting an invalid handle
 
-// A thread at work with a communicator, of which there must be one.
+// Marks a communicator as used by this thread. The communicator must exist.
 class Use {
  public:
   Use(NcclComm* handle, const char* name);
   ~Use();
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
-  // Why it cannot be used now; success: it can. An operation needs one that is not revoked.
+  // Returns why it cannot be used now, or success. An operation also needs a communicator that is not
+  // revoked.
   NcclResult refused(bool operation) const;
   const CommPtr& comm() const { return comm_; }
 
@@ -95,8 +97,8 @@ class Use {
   bool alone_ = true;
 };
 
-bool ended(const Comm& comm);    // nothing of it goes on any more
-bool stopped(const Comm& comm);  // no operation of it does
+bool ended(const Comm& comm);    // nothing of it runs any more
+bool stopped(const Comm& comm);  // none of its operations runs any more
 void hang(Comm& comm, const std::function<bool()>& stop);
 void wake(Comm& comm);
 
@@ -104,8 +106,8 @@ struct Job {
   CommPtr comm;
   std::function<NcclResult()> body;
 };
-NcclResult start_job(Job job);  // here, or in a thread
-// Does it here, or in a thread while the state is in progress, or at the end of the group.
+NcclResult start_job(Job job);  // runs here or in a thread
+// Runs the body here, or in a thread while the state is "in progress", or at the end of the group.
 NcclResult run_job(const CommPtr& comm, std::function<NcclResult()> body);
 
 // ---- groups
@@ -113,15 +115,15 @@ struct Operation;
 bool in_group();
 void add_job(Job job);
 NcclResult add_operation(const CommPtr& comm,
-                         const Operation& operation);  // or launches it, outside of a group
+                         const Operation& operation);  // or launches it immediately outside of a group
 NcclResult launch(const CommPtr& comm, std::vector<Operation> operations);
-NcclResult noted(NcclResult result);  // of a call that may stand in a group
+NcclResult noted(NcclResult result);  // for a call that may be inside a group
 
 // ---- faults
-// Whether FAKE_NCCL_FAULT has it, for this rank and number.
+// Returns whether FAKE_NCCL_FAULT names this, for this rank and number.
 bool strikes(const std::string& what, int world_rank, int number);
-int count(const std::string& what, int world_rank);  // from 1
-// The faults what_hang, what_slow and what_fail, before something is done.
+int count(const std::string& what, int world_rank);  // counts from 1
+// Causes the faults what_hang, what_slow and what_fail before something is done.
 NcclResult fault_before(Comm& comm, const std::string& what);
 
 }  // namespace fake_gpu

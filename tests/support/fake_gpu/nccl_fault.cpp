@@ -1,20 +1,20 @@
-// FAKE_NCCL_FAULT: a list of WHAT[@RANK][#N], separated by ';'. Without a rank it strikes all, without a
-// number every time. RANK is the one in the communicator that ncclCommInitRank made, also for what descends
-// from it; N counts from 1 in each process, operations of the rank over all its communicators, other things
-// by themselves.
+// FAKE_NCCL_FAULT is a list of WHAT[@RANK][#N], separated by ';'. Without RANK the fault occurs on all ranks,
+// without #N it occurs every time. RANK is the rank in the communicator that ncclCommInitRank made, and
+// applies to communicators made from it too. N counts from 1 in each process: operations are counted over all
+// communicators of the rank, other things are counted separately.
 //
 //   init_hang, init_fail, init_slow     ncclCommInitRankConfig and -Scalable
 //   split_hang, split_fail, split_slow  ncclCommSplit and -Shrink
 //   finalize_hang, finalize_fail, finalize_slow
 //   abort_hang                          never returns
-//   abort_slow                          takes 300 ms, as all that is slow
-//   remote_error    an async error at this operation, which hangs besides
+//   abort_slow                          takes 300 ms, like every "slow" fault
+//   remote_error    an async error at this operation, which also hangs
 //   op_hang         the operation never completes on its stream
-//   in_progress     the call of this operation stays in progress for ever; nothing gets onto the stream
-//   invalid_usage   the call of this operation returns it at once
+//   in_progress     the call of this operation stays in progress forever; nothing is put on the stream
+//   invalid_usage   the call of this operation returns this error immediately
 //
-// Hangs end by ncclCommAbort, and what hangs on a stream by ncclCommRevoke too.
-// FAKE_NCCL_SLOW_MS: so long stays a nonblocking communicator in progress after the call of an operation.
+// ncclCommAbort ends all hangs. ncclCommRevoke ends those on a stream, too. FAKE_NCCL_SLOW_MS is how long a
+// nonblocking communicator stays in progress after the call of an operation.
 #include <cstdlib>
 #include <thread>
 

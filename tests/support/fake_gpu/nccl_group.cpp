@@ -1,4 +1,4 @@
-// Groups, and how operations get onto streams.
+// Groups, and how operations are put on streams.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -21,12 +21,12 @@ Group& group() {
   return own;
 }
 
-// The first failure counts; in progress is none.
+// The first failure is kept. "In progress" is not a failure.
 void add_result(NcclResult& all, NcclResult one) {
   if (all == NcclResult::success || (all == NcclResult::in_progress && one != NcclResult::success)) all = one;
 }
 
-// Communicators that block are made together, since one thread may hold several ranks of one.
+// Blocking communicators are made together, because one thread may have several ranks of one communicator.
 NcclResult run_jobs(std::vector<Job> jobs) {
   NcclResult all = NcclResult::success;
   std::vector<NcclResult> results(jobs.size());
@@ -114,7 +114,7 @@ NcclResult add_operation(const CommPtr& comm, const Operation& operation) {
   return NcclResult::success;
 }
 
-// A call that failed within a group makes its end fail.
+// A call that fails inside a group makes the end of the group fail.
 NcclResult noted(NcclResult result) {
   if (in_group() && result != NcclResult::success && result != NcclResult::in_progress)
     add_result(group().failure, result);

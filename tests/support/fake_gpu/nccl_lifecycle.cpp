@@ -1,4 +1,4 @@
-// Communicators come and go.
+// Creation and end of communicators.
 #include <fcntl.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ bool good_config(const NcclConfig* config) {
          (blocking == dsc::kNcclUnset || blocking == 0 || blocking == 1);
 }
 
-// "Duplicate GPU detected", on all ranks.
+// The error "Duplicate GPU detected", on all ranks.
 NcclResult check_devices(Comm& comm) {
   for (int a = 0; a < comm.ranks; ++a)
     for (int b = 0; b < a; ++b) {
@@ -56,7 +56,7 @@ NcclResult check_devices(Comm& comm) {
   return NcclResult::success;
 }
 
-// All ranks of a communicator meet; `maker` is what is aborted when that ends before.
+// Connects all ranks of a communicator. Aborting `maker` ends a connect that is not complete.
 NcclResult connect(Comm& comm, const Comm& maker) {
   auto region =
       meet(comm.name, comm.ranks, comm.rank, true, arrival_of(comm, 0, 0), [&] { return ended(maker); });
@@ -92,7 +92,7 @@ NcclResult init(NcclComm** out, int ranks, const NcclUniqueId& id, int rank, con
   return result;
 }
 
-// By an earlier failure, which a shrink with the flag to abort leaves behind.
+// Broken by an earlier failure, which a shrink with the abort flag ignores.
 bool is_broken(NcclResult state) {
   return state == NcclResult::remote_error || state == NcclResult::system_error ||
          state == NcclResult::internal_error;
@@ -108,7 +108,7 @@ CommPtr child_of(const CommPtr& parent, const NcclConfig* config) {
   return child;
 }
 
-// Stored when it is ready, as the real one does it: until then the caller's variable is null.
+// The caller's variable stays null until the communicator is ready, as with the real NCCL.
 NcclResult deliver(const CommPtr& parent, const CommPtr& child, NcclComm** out) {
   const NcclResult result = connect(*child, *parent);
   if (result != NcclResult::success) return result;
@@ -234,7 +234,7 @@ NcclResult ncclCommFinalize(NcclComm* handle) {
   }));
 }
 
-// Waits for what is on streams, not for other ranks. The real one waits for graphs too, for ever if this
+// Waits for work on streams, but not for other ranks. The real NCCL also waits for graphs, forever if this
 // thread holds them.
 NcclResult ncclCommDestroy(NcclComm* handle) {
   if (!handle) return NcclResult::success;
@@ -248,8 +248,8 @@ NcclResult ncclCommDestroy(NcclComm* handle) {
   return NcclResult::success;
 }
 
-// From any thread, in any state. Returns when nothing works for the communicator any more. What operations
-// sent that were done is lost too where its receiver did not take it yet.
+// May be called from any thread, in any state. Returns when nothing works for the communicator any more. Data
+// of completed sends is also lost if the receiver has not taken it yet.
 NcclResult ncclCommAbort(NcclComm* handle) {
   if (!handle) return NcclResult::success;
   const CommPtr comm = find_comm(handle, "ncclCommAbort");
@@ -288,7 +288,7 @@ NcclResult ncclCommGetAsyncError(NcclComm* handle, NcclResult* error) {
   return NcclResult::success;
 }
 
-// Queries need one that is ready.
+// Queries need a communicator that is ready.
 static CommPtr ready(NcclComm* handle, const char* name) {
   const CommPtr comm = find_comm(handle, name);
   if (!comm) return nullptr;

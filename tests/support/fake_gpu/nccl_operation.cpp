@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kSmallBytes = 4096;
 
-// Bytes on their way to or from a peer. A sender is done when all are under way.
+// Bytes to or from a peer. A sender is done when all its bytes are in the buffer.
 struct Transfer {
   int peer = 0;
   bool sends = false;
@@ -75,7 +75,7 @@ bool Exchange::step(Transfer& transfer) {
   return moved;
 }
 
-// Those of one ring follow each other.
+// Transfers through the same ring follow each other.
 bool Exchange::move_all(bool& all_done) {
   bool moved = false;
   std::vector<bool> busy(static_cast<size_t>(2 * comm_.ranks));
@@ -103,7 +103,7 @@ void copy(void* to, const void* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
 }
 
-// One operation, from the view of this rank.
+// One operation, as seen by this rank.
 class Collective {
  public:
   Collective(Comm& comm, const Operation& operation)
@@ -145,7 +145,8 @@ double Collective::own_scale() const {
   return scale.device_memory ? number_in(scale.device_memory, scale.type) : scale.number;
 }
 
-// Every receiver gets its part of all inputs, with the scale of each; empty on those who receive nothing.
+// Every receiver gets its part of all inputs, scaled for each input. The result is empty on ranks that
+// receive nothing.
 std::vector<char> Collective::reduce_parts(const std::function<Part(int)>& part_of) {
   const Part own = part_of(comm_.rank);
   const double scale = own_scale();
@@ -170,7 +171,7 @@ void Collective::store(const std::vector<char>& result, size_t at) {
   if (!result.empty()) std::memcpy(recv_ + at, result.data(), result.size());
 }
 
-// Large ones in as many parts as there are ranks, each reduced by one.
+// Large reductions are divided into one part per rank, and each rank reduces one part.
 void Collective::all_reduce() {
   if (bytes_ <= kSmallBytes) return store(reduce_parts([&](int) { return Part{0, bytes_}; }), 0);
   const auto begin = [&](int rank) {
@@ -251,7 +252,7 @@ void Collective::run() {
   }
 }
 
-// All sends and receives of a group together; those to oneself in the order of the calls.
+// Runs all sends and receives of a group together. Messages to the own rank match in the order of the calls.
 void execute_point_to_point(Comm& comm, const std::vector<Operation>& operations) {
   Exchange exchange(comm);
   std::vector<const Operation*> own_sends, own_recvs;

@@ -1,4 +1,4 @@
-// What communicators do on streams.
+// The work of communicators on streams.
 #pragma once
 
 #include <vector>
@@ -28,9 +28,9 @@ struct Operation {
   size_t count = 0;
   NcclType type{};
   NcclOp op{};
-  int root = 0;  // or peer
+  int root = 0;  // the root or the peer
   CudaStream* stream = nullptr;
-  int number = 0;  // of the rank's operations in this process, from 1
+  int number = 0;  // the number of the rank's operation in this process, from 1
   Scale scale{};
 };
 
@@ -38,16 +38,16 @@ bool point_to_point(const Operation& operation);
 size_t bytes_of(NcclType type);
 double number_in(const void* memory, NcclType type);
 
-// What it reads and writes on this rank.
+// What an operation reads and writes on this rank.
 struct Buffers {
   size_t send_bytes = 0, recv_bytes = 0;
 };
 Buffers buffers_of(const Comm& comm, const Operation& operation);
 
-// Until all is done, or the communicator stops.
+// Runs until all operations are done, or the communicator is stopped.
 void execute(Comm& comm, const std::vector<Operation>& operations);
 
-// Rank order, one rounding; scales are by rank.
+// Reduces in rank order with one rounding. `scales` has an element for each rank.
 void reduce(const Operation& operation, const std::vector<const char*>& inputs,
             const std::vector<double>& scales, char* output, size_t count);
 

@@ -1,5 +1,5 @@
-// Reductions: small floats in f32, in rank order, rounded once. Like CUDA's conversion, 8-bit floats
-// saturate.
+// Reductions: small floats are added in f32 in rank order and rounded once. 8-bit floats saturate, as in
+// CUDA's conversion.
 #include <algorithm>
 #include <limits>
 
@@ -39,7 +39,7 @@ T rounded(A value) {
 template <typename A>
 A scaled(A value, double scale) {
   if (scale == 1) return value;
-  if constexpr (std::is_integral_v<A>)  // modulo its size, as sums are
+  if constexpr (std::is_integral_v<A>)  // wraps around, as sums do
     return static_cast<A>(static_cast<uint64_t>(value) * static_cast<uint64_t>(static_cast<int64_t>(scale)));
   else
     return value * static_cast<A>(scale);

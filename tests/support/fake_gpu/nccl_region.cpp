@@ -20,7 +20,8 @@ namespace fake_gpu {
 namespace {
 
 constexpr int kLookAgainMs = 1;
-constexpr long kLongestSleepNs = 10'000'000;  // a dead context rings no bell
+// sleeps are short, because a context that is gone does not wake other ranks
+constexpr long kLongestSleepNs = 10'000'000;
 
 void give_up(const char* what) {
   std::perror(what);
@@ -78,7 +79,7 @@ int receive_descriptor(int socket) {
   return descriptor;
 }
 
-// Whoever comes first hosts the others: he gives them the memory.
+// The first process becomes the host, which gives the memory to the others.
 struct Table {
   int listener = -1;
   int memory = -1;

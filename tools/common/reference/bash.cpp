@@ -3,8 +3,9 @@
 namespace tools {
 namespace {
 
-// Walks the words before the one to complete: `command` becomes "dscctl trace merge", and `action` says what
-// can stand here. The tables that it asks come before it. Bash splits --svg=FILE into three words.
+// Walks through the words before the one to complete. `command` becomes, for example, "dscctl trace merge",
+// and `action` says what can follow. The generated tables that this function uses are printed before it. Bash
+// splits --svg=FILE into three words.
 constexpr const char* kWalk = R"sh(
 _@_complete() {
   local action=$1 current=$2 kept
@@ -56,7 +57,8 @@ _@() {
 complete -F _@ @
 )sh";
 
-// The command line of another program starts at word $1. What completes that one is known to bash-completion.
+// The command line of another program starts at word $1. bash-completion completes it with that program's own
+// completion.
 constexpr const char* kOther = R"sh(
 _@_other() {
   if declare -F _command_offset >/dev/null; then

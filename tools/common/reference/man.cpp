@@ -8,9 +8,10 @@ namespace tools {
 namespace {
 
 constexpr const char* kExamples = "Such as";
-constexpr size_t kMostLabel = 24;  // letters of a line's first words that are a heading
+constexpr size_t kMostLabel = 24;  // maximum letters of a label at the start of a line that becomes a heading
 
-// A dash of an option is no hyphen, and quotes of commands are no typographic ones.
+// Escapes text for roff: the dash of an option is not a hyphen, and quotes in commands are not typographic
+// quotes.
 std::string roff(const std::string& text) {
   std::string out;
   bool in_code = false;
@@ -30,7 +31,7 @@ std::string roff(const std::string& text) {
   return out;
 }
 
-// roff takes a line that starts with a dot as a request; mandoc wants lines of at most 80 bytes.
+// roff takes a line that starts with a dot as a request, and mandoc warns about lines of more than 80 bytes.
 std::string line_of(const std::string& text) {
   constexpr size_t kMost = 79;
   std::string out, line;
@@ -55,7 +56,7 @@ std::vector<std::string> lines_in(const std::string& text) {
   return lines;
 }
 
-// "Exit code" of "Exit code: 0 fine", and nothing of a line that starts with no such label.
+// Returns "Exit code" for "Exit code: 0 fine", and an empty text for a line without such a label.
 std::string label_of(const std::string& line) {
   const size_t end = line.find(": ");
   const bool is_label = end != std::string::npos && end < kMostLabel &&
@@ -64,8 +65,8 @@ std::string label_of(const std::string& line) {
   return is_label ? line.substr(0, end) : std::string();
 }
 
-// Man pages have names of their own for what every one has; sections are in capital letters, parts of them
-// are not.
+// Man pages use conventional names for common sections. Headings of sections are in upper case, and headings
+// of subsections are not.
 std::string heading_of(const std::string& label, const std::string& section) {
   const std::string name = label == kExamples ? "Examples" : label == "Exit code" ? "Exit status" : label;
   return roff(section == ".SH" ? upper(name) : name);
@@ -78,7 +79,7 @@ std::string capital(std::string text) {
 
 std::string example(const std::string& line) { return ".nf\n.RS 4\n" + roff(line) + "\n.RE\n.fi\n"; }
 
-// Plain text, in which a labelled line starts a section of its own. `section` is .SH or .SS.
+// Converts plain text, in which a line with a label starts a new section. `section` is .SH or .SS.
 std::string text_of(const std::string& text, const std::string& section) {
   std::string out, label, paragraph;
   const auto end_paragraph = [&] {
@@ -111,7 +112,7 @@ std::string option_text(const OptionOutline& option) {
              (option.is_positional ? "\\fI" + roff(name) + "\\fR" : "\\fB" + roff(name) + "\\fR");
   if (!option.is_positional && !option.value.empty()) names += " \\fI" + roff(option.value) + "\\fR";
   std::string help = option.help;
-  // The list is part of the help where nobody could do without; elsewhere it is added.
+  // If the help text does not already mention the choices, they are added.
   for (const std::string& word : option.choices)
     if (option.help.find(word) == std::string::npos) {
       help += ". One of: " + CLI::detail::join(option.choices, ", ");
@@ -136,7 +137,7 @@ std::string synopsis(const CommandOutline& command) {
   return out + ".fi\n";
 }
 
-// CLI11 gives a command without a footer its parent's, which stands there.
+// CLI11 gives a command without a footer the footer of its parent, which the parent's section already shows.
 std::string section_of(const CommandOutline& command, const std::string& parent_footer) {
   std::string out = ".SH " + upper(roff(command.name)) + "\n" + line_of(command.summary + ".") + ".PP\n" +
                     synopsis(command) + options_text(command);

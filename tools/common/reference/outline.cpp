@@ -6,7 +6,8 @@
 namespace tools {
 namespace {
 
-// CLI11 shows a validator's description in the help, and its name nowhere.
+// Returns the words of a validator whose name or description has the form "{a,b}". The name is for words that
+// the help should not show.
 std::vector<std::string> choices_of(CLI::Option& option) try {
   for (int i = 0;; ++i) {
     const CLI::Validator& validator = *option.get_validator(i);
@@ -18,7 +19,7 @@ std::vector<std::string> choices_of(CLI::Option& option) try {
   return {};
 }
 
-// The type's own name, without what validators add to it: "N:INT in [1 - 9]".
+// Returns the name of the type without the parts that validators add, as in "N:INT in [1 - 9]".
 std::string value_name(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return option.get_type_size_max() == 0 ? std::string() : type.substr(0, type.find(':'));
@@ -43,7 +44,7 @@ OptionOutline outline_of(CLI::Option& option) {
   return made;
 }
 
-// Lines of "Usage: ..." up to an empty one, and what follows.
+// Takes the lines of "Usage: ..." up to an empty line as usage, and the rest as details.
 void take_usage(CommandOutline& made, const std::string& text) {
   constexpr size_t kLabel = sizeof "Usage: " - 1;
   std::istringstream lines(text);
@@ -52,7 +53,7 @@ void take_usage(CommandOutline& made, const std::string& text) {
   std::getline(lines, made.details, '\0');
 }
 
-// A command without a description has it as the first paragraph after its usage.
+// If a command has no description, the first paragraph after its usage is its summary.
 void take_summary(CommandOutline& made, std::string description) {
   made.summary = std::move(description);
   if (made.summary.empty()) {
@@ -73,7 +74,7 @@ CommandOutline outline(const CLI::App& app, const std::string& parent) {
   take_summary(made, app.get_description());
   made.footer = app.get_footer();
   made.runs_a_command = app.get_prefix_command();
-  for (const CLI::Option* option : app.get_options())  // CLI11 gives validators of one that can change only
+  for (const CLI::Option* option : app.get_options())  // CLI11 returns validators only of a mutable option
     if (!option->get_group().empty()) made.options.push_back(outline_of(const_cast<CLI::Option&>(*option)));
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     made.commands.push_back(outline(*command, made.name));

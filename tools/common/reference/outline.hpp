@@ -1,4 +1,4 @@
-// A command line as its parser knows it: what man pages and completions are made from.
+// The structure of a command line as its parser knows it. Man pages and completions are made from it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,36 +8,36 @@
 namespace tools {
 
 struct OptionOutline {
-  std::vector<std::string> names;  // "-o", "--out"; of a positional "DIR"
-  std::string value;               // "FILE", or empty: it takes none
+  std::vector<std::string> names;  // such as "-o" and "--out"; "DIR" for a positional
+  std::string value;               // such as "FILE"; empty: the option takes no value
   std::string help;
-  std::vector<std::string> choices;  // of its value; empty: any
+  std::vector<std::string> choices;  // allowed values; empty: any
   bool is_positional = false;
   bool is_required = false;
-  bool takes_list = false;  // values with commas between them
+  bool takes_list = false;  // comma-separated values
   bool may_repeat = false;
 };
 
 struct CommandOutline {
-  std::string name;  // "dscctl trace merge"
+  std::string name;  // such as "dscctl trace merge"
   std::string summary;
   std::vector<std::string> usage;  // without "Usage:"
   std::string details, footer;
-  std::vector<OptionOutline> options;  // and positionals
+  std::vector<OptionOutline> options;  // includes positionals
   std::vector<CommandOutline> commands;
-  bool runs_a_command = false;  // what follows its options is another program's command line
+  bool runs_a_command = false;  // the options are followed by the command line of another program
 
-  // "merge"
+  // Returns "merge" for "dscctl trace merge".
   std::string last_name() const { return name.substr(name.rfind(' ') + 1); }
 };
 
 CommandOutline outline(const CLI::App& app, const std::string& parent = "");
 
-// The name of a validator that makes the words known to completions: "{ssh,mpirun}". CLI::IsMember has it by
-// itself.
+// Returns a name for a validator, such as "{ssh,mpirun}", that makes these words known to completions.
+// CLI::IsMember sets such a name itself.
 std::string validator_name(const std::vector<std::string>& words);
 
-// Makes the words known to completions, and checks nothing.
+// Makes these words known to completions, without checking values.
 void offer(CLI::Option* option, const std::vector<std::string>& words);
 
 }  // namespace tools

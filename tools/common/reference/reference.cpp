@@ -9,7 +9,7 @@
 namespace tools {
 namespace {
 
-// Of the build: SOURCE_DATE_EPOCH makes it the same in every one.
+// Returns the date of the build. SOURCE_DATE_EPOCH makes it the same in every build.
 std::string today() {
   const char* fixed = std::getenv("SOURCE_DATE_EPOCH");
   const time_t now = fixed == nullptr ? std::time(nullptr) : static_cast<time_t>(std::atoll(fixed));

@@ -1,4 +1,4 @@
-// Man pages and completions of a program, made from its command line.
+// Makes man pages and completions of a program from its command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,8 +12,7 @@ std::string man_page(const CommandOutline& program, const std::string& version, 
 std::string bash_completion(const CommandOutline& program);
 std::string zsh_completion(const CommandOutline& program);
 
-// Adds the option --help-as man|bash|zsh, which no help shows: it prints one of the above and ends the
-// program.
+// Adds the hidden option --help-as man|bash|zsh, which prints one of the texts above and ends the program.
 void add_reference(CLI::App& app);
 
 }  // namespace tools

@@ -5,7 +5,7 @@
 namespace tools {
 namespace {
 
-// Inside the quotes and brackets of a specification for _arguments.
+// Escapes text inside the quotes and brackets of a specification for _arguments.
 std::string quoted(const std::string& text) {
   std::string out;
   for (const char letter : text) {
@@ -29,7 +29,8 @@ std::string zsh_action_of(const OptionOutline& option) {
   return value == "DIR" ? "_files -/" : "";
 }
 
-// -o+ takes its value in the same word or the next one; --out= in the next one or after the sign.
+// In _arguments, `-o+` takes its value in the same word or in the next one, and `--out=` in the next word or
+// after the equals sign.
 std::string spec_of(const OptionOutline& option) {
   const bool takes_value = !option.value.empty();
   const std::string what =

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kSizes = "4,1KiB,16KiB,256KiB,1MiB,4MiB,25MiB,100MiB";
 constexpr int kBudgetMs = 200;
-constexpr int kTuneBudgetMs = 20;  // many short looks see more than few long ones
+constexpr int kTuneBudgetMs = 20;  // many short measurements find more than few long ones
 constexpr int kMostRanks = 64;
 
 std::vector<std::string> operation_list() {
@@ -47,10 +47,10 @@ class BenchCommand final : public Command {
   int budget_ms_ = 0;
   bool tune_ = false;
   std::vector<std::string> settings_;
-  std::string network_;  // a file for what messages and all-reduces cost
+  std::string network_;  // file for the measured costs of messages and all-reduces
   bool verbose_ = false;
   bool as_json_ = false;
-  CLI::Option* as_rank_ = nullptr;  // how it starts itself
+  CLI::Option* as_rank_ = nullptr;  // hidden option with which this program starts itself as a rank
   std::string cases_;
 };
 
@@ -129,7 +129,8 @@ void check_pairs(const Operation& operation, const std::vector<int>& ranks) {
                                   std::to_string(count));
 }
 
-// For one number of ranks. The report is for whoever wants JSON.
+// Measures with one number of ranks. With `as_json` the results go into the report, otherwise they are
+// printed.
 void run_one(const Job& job, const Operation& operation, bool as_json, Json& report) {
   std::vector<Row> rows;
   const auto facts = measure(job, [&](const Facts&, const Row& row) {
@@ -156,7 +157,8 @@ void measure_operation(const std::string& name, const std::vector<int>& numbers,
   if (as_json) std::cout << report.dump(1) << "\n";
 }
 
-// One line on a terminal, no longer than it is wide; elsewhere a line per step.
+// On a terminal, a progress line that is overwritten and never wider than the terminal. Elsewhere, prints one
+// line per step.
 class ProgressLine {
  public:
   ~ProgressLine() {
@@ -176,7 +178,7 @@ class ProgressLine {
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
   }
 
-  const size_t columns_ = find_columns();  // 0: no terminal
+  const size_t columns_ = find_columns();  // 0: not a terminal
 };
 
 std::string time_left(double seconds) {
@@ -205,7 +207,7 @@ void measure_settings(const std::vector<int>& numbers, const std::vector<std::st
   std::cout << (as_json ? report.dump(1) + "\n" : table_text(lines));
 }
 
-// Messages need pairs, an all-reduce more than one rank.
+// Measuring messages needs pairs of ranks, so the numbers of ranks must be even.
 void write_measured_network(const std::vector<int>& numbers, const std::string& sizes, int budget_ms,
                             const std::string& path) {
   const std::vector<size_t> bytes = network_sizes(sizes.empty() ? kSizes : sizes);

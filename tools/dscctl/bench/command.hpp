@@ -1,4 +1,5 @@
-// dscctl bench: how fast the library is here, which way data moves and why, and which settings are best.
+// dscctl bench: measures how fast the library is on this machine, which algorithms it uses and why, and which
+// settings are best.
 #pragma once
 
 #include <memory>

@@ -6,7 +6,8 @@
 namespace dscctl::bench {
 namespace {
 
-// Of 1 / us and bytes / us, whose sum with the right factors is 1 everywhere.
+// Sums for the least squares over a = 1 / us and b = bytes / us. For a perfect fit, latency_us * a +
+// us_per_byte * b is 1 for every measurement.
 struct Sums {
   double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
 };
@@ -35,7 +36,7 @@ double squares(const std::vector<Measured>& measured, const Fit& fit) {
 
 Fit fit_line(const std::vector<Measured>& measured) {
   const Sums sums = sums_of(measured);
-  std::vector<Fit> candidates;  // inside, and on both edges
+  std::vector<Fit> candidates;  // the minimum without limits, and those with one factor set to 0
   const double determinant = sums.aa * sums.bb - sums.ab * sums.ab;
   if (determinant > 1e-12 * sums.aa * sums.bb)
     candidates.push_back({(sums.a * sums.bb - sums.b * sums.ab) / determinant,

@@ -28,7 +28,7 @@ std::vector<std::string> rank_command(const Job& job) {
   return command;
 }
 
-// This process's own, but for what makes a rank of it.
+// Returns the environment of this process, with the variables that make a process a rank.
 std::vector<std::string> rank_environment(const Job& job, int rank) {
   static int jobs = 0;
   if (rank == 0) ++jobs;
@@ -61,7 +61,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return found;
 }
 
-// The ranks of one measurement; those that still run when it ends are killed.
+// The ranks of one measurement. The destructor kills those that still run.
 class Ranks {
  public:
   explicit Ranks(const Job& job) {
@@ -82,7 +82,7 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  // Of rank 0; false at the end.
+  // Reads a line of rank 0's output. Returns false at the end.
   bool read_line(std::string& line) {
     for (size_t end; (end = pending_.find('\n')) == std::string::npos;) {
       char part[4096];
@@ -97,8 +97,9 @@ class Ranks {
     return true;
   }
 
-  // Waits for all; false when they refused their settings. Throws for any other failure. What a failing rank
-  // says first explains why the others, which lost it, failed too.
+  // Waits for all ranks. Returns false if they refused their settings. Throws for any other failure. The
+  // first output of a failing rank explains why the other ranks, which lost their connection to it, failed
+  // too.
   bool finish() {
     bool refused = false;
     std::string cause;
@@ -126,7 +127,7 @@ class Ranks {
  private:
   struct Process {
     pid_t pid;
-    int errors;  // what it writes to stderr
+    int errors;  // the rank's stderr
   };
 
   void start(const Job& job, int rank, int output) {
@@ -201,7 +202,7 @@ std::optional<Facts> measure(const Job& job, const OnRow& tell) {
          {job.cases.at(json.at("case")), json.at("median_us"), json.at("algorithm"), json.at("switches")});
   }
   if (ranks.finish()) return facts;
-  if (!job.tuning) throw std::invalid_argument(ranks.refusal());  // the environment's own
+  if (!job.tuning) throw std::invalid_argument(ranks.refusal());  // the environment holds wrong settings
   return std::nullopt;
 }
 

@@ -8,7 +8,7 @@
 namespace dscctl::bench {
 namespace {
 
-// Of an operation with plain buffers, as gradients and activations are.
+// Measures an operation with plain buffers, because gradients and activations are usually in plain buffers.
 NetworkLine measure_line(const char* name, const std::vector<size_t>& sizes, Job job) {
   const Operation& operation = find_operation(name);
   for (const size_t bytes : sizes) job.cases.push_back({&operation, false, bytes});

@@ -1,4 +1,4 @@
-// Measures what messages and all-reduces take on this machine.
+// Measures how long messages and all-reduces take on this machine.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,12 @@
 
 namespace dscctl::bench {
 
-// Throws std::invalid_argument for fewer than two different sizes, which no line can be fitted to.
+// Throws std::invalid_argument if there are fewer than two different sizes, because no line can be fitted
+// then.
 std::vector<size_t> network_sizes(const std::string& text);
 
-// With each of these numbers of ranks, which are even. Throws std::runtime_error when a rank fails.
+// Measures with each of these numbers of ranks, which must be even. Throws std::runtime_error if a rank
+// fails.
 NetworkFile measure_network(const std::vector<int>& ranks, const std::vector<size_t>& sizes, int budget_ms);
 
 }  // namespace dscctl::bench

@@ -1,4 +1,4 @@
-// How long it still takes to measure something, by how long the same took so far.
+// Estimates how long the remaining measurements take, from how long the previous ones took.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace dscctl::bench {
 
-// Ranks are started, and then measure cases.
+// An amount of work: starts of all ranks, and measured cases.
 struct Amount {
   size_t starts = 0;
   size_t cases = 0;
@@ -22,7 +22,7 @@ class Pace {
  public:
   explicit Pace(double guessed_case_s) : case_s_(guessed_case_s) {}
 
-  // `done` took so long; starts without cases teach what a start costs.
+  // Records that `done` took this many seconds. Starts without cases show how long a start takes.
   void learn(const Amount& done, double seconds) {
     Total& total = done.cases == 0 ? starting_ : measuring_;
     total.amount += done;

@@ -40,7 +40,7 @@ double now_us() {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-// Zeros, whose sums stay zeros however often they are summed in place.
+// A buffer of zeros: their sums stay zero, even if they are summed in place many times.
 class Buffer {
  public:
   Buffer(const Rank& self, size_t elements, bool shared) : shared_(shared) {
@@ -69,14 +69,14 @@ class Buffer {
   float* data_ = nullptr;
 };
 
-// This thread slept, yielded or lost its processor so often.
+// Returns how often this thread slept, yielded or lost its processor.
 long switches_so_far() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
   return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-// All ranks start together, so far as a barrier can make them.
+// Times one call. A barrier first lets all ranks start at nearly the same time.
 double time_once(const Rank& self, const Case& one, float* in, float* out, size_t count) {
   ok(dsc_barrier(self.world, nullptr, nullptr));
   const double start = now_us();
@@ -85,8 +85,8 @@ double time_once(const Rank& self, const Case& one, float* in, float* out, size_
   return one.operation->in_pairs ? elapsed / 2 : elapsed;
 }
 
-// Ranks that have just begun, or have slept, may share a processor while another one is idle. The kernel
-// needs some of its ticks to part them.
+// Ranks that have just started, or have slept, may share a processor while another one is idle. The kernel
+// needs some time to move them apart.
 void settle(const Rank& self, double ms) {
   constexpr int kBarriers = 10;
   const double end_us = now_us() + ms * 1e3;
@@ -97,7 +97,7 @@ void settle(const Rank& self, double ms) {
   }
 }
 
-// As many as rank 0 has time for.
+// Returns how many repetitions rank 0 has time for.
 int agree_on_repetitions(const Rank& self, double warm_up_us, int budget_ms) {
   const double fit = budget_ms * 1e3 * kWarmUps / std::max(warm_up_us, 1e-3);
   auto repetitions = static_cast<int32_t>(std::clamp<double>(fit, kFewest, kMost));
@@ -113,7 +113,8 @@ double slowest_median(const Rank& self, std::vector<double>& times) {
   return median;
 }
 
-// Of a rank in one operation, on average; apart from the timed calls, which asking the kernel would disturb.
+// Returns the average number of context switches of a rank per operation. It is measured separately from the
+// timed calls, because asking the kernel would disturb them.
 double count_switches(const Rank& self, const Case& one, float* in, float* out, size_t count, size_t calls) {
   ok(dsc_barrier(self.world, nullptr, nullptr));
   const long before = switches_so_far();
@@ -135,7 +136,7 @@ Json read_trace(const Rank& self) {
   return Json::parse(text.c_str());
 }
 
-// Of the latest such operation, as the flight recorder has it.
+// Returns the algorithm of the latest such operation, from the flight recorder.
 std::string last_algorithm(const Rank& self, const Operation& operation) {
   const Json trace = read_trace(self);
   const Json& entries = trace.at("entries");
@@ -207,7 +208,7 @@ int run_rank(const std::string& cases, int budget_ms, bool explain) {
     std::fprintf(stderr, "%s\n", error.what());
   }
   std::fflush(stderr);
-  std::_Exit(code);  // the other ranks see it at once
+  std::_Exit(code);  // the other ranks notice it immediately
 }
 
 }  // namespace dscctl::bench

@@ -11,7 +11,7 @@
 namespace dscctl::bench {
 namespace {
 
-constexpr size_t kShownAsNoLimit = size_t{1} << 60;  // and more
+constexpr size_t kShownAsNoLimit = size_t{1} << 60;  // settings of at least this size are shown as "no limit"
 constexpr size_t kWidth = 110;
 
 double gigabytes_per_second(const Row& row) {
@@ -22,7 +22,7 @@ bool is_part_of_word(char letter) {
   return std::isalnum(static_cast<unsigned char>(letter)) || letter == '_';
 }
 
-// "at most direct_bytes" -> "at most direct_bytes (128 KiB)"
+// Appends values to a rule: "at most direct_bytes" becomes "at most direct_bytes (128 KiB)".
 std::string with_values(const std::string& rule, const Settings& settings) {
   std::string text, word;
   for (const char letter : rule + "\n") {

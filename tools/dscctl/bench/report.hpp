@@ -1,4 +1,4 @@
-// What was measured, for people and as JSON.
+// Reports measurements as text and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,21 +11,21 @@ namespace dscctl::bench {
 
 using Json = nlohmann::ordered_json;
 
-int allowed_processors();  // for the ranks, which inherit them
+int allowed_processors();  // processors that the ranks may use, because they inherit this process's mask
 
 std::string headline(const Operation& operation, int ranks, bool explain);
 std::string row_text(const Row& row, int ranks, bool explain);
-// What makes times long that is no fault of the library: more ranks than processors, or other programs. Empty
-// if there is nothing of it.
+// Explains why times are long for reasons outside the library: more ranks than processors, or other programs.
+// Returns an empty text if there is no such reason.
 std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain);
-// Why the algorithms of the rows were chosen, with the sizes that hold now.
+// Explains why the algorithms of the rows were chosen, with the current values of the settings.
 std::string reasons_text(const Facts& facts, const std::vector<Row>& rows);
-// Rows are named as those of ./dev bench; "tuning" is by number of ranks.
+// Names rows as ./dev bench does. In "tuning", settings are listed by number of ranks.
 void add_to_json(Json& report, const Facts& facts, const std::vector<Row>& rows, int ranks);
 
-const char* engine_name(const Case& one);  // as ./dev bench calls it
+const char* engine_name(const Case& one);  // the name that ./dev bench uses
 
-// "128 KiB", "no limit"
+// Returns text such as "128 KiB" or "no limit".
 std::string setting_text(size_t value);
 
 }  // namespace dscctl::bench

@@ -12,16 +12,17 @@ namespace dscctl::bench {
 namespace {
 
 constexpr int kSurveyRounds = 2;
-constexpr int kRounds = 3;           // the best counts: others' work only ever adds time
-constexpr double kDifference = 1.1;  // beyond what one setting differs from itself
+// The fastest round counts, because other programs can only make it slower.
+constexpr int kRounds = 3;
+constexpr double kDifference = 1.1;  // ratio above which two values of a setting differ, beyond noise
 constexpr double kWorthIt = 0.05;
 constexpr double kAsGood = 0.02;
-constexpr double kCaseBudgets = 2;  // that a case takes, before the first one was measured
+constexpr double kCaseBudgets = 2;  // time of a case before any was measured, in budgets
 constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kNoLimit = size_t{1} << 62;
 
-// Tried for every setting; the library knows which of them it takes.
+// Values that are tried for every setting. The library decides which of them a setting accepts.
 constexpr size_t kLadder[] = {0,          4 * kKiB, 16 * kKiB, 64 * kKiB, 128 * kKiB, 256 * kKiB,
                               512 * kKiB, kMiB,     4 * kMiB,  16 * kMiB, 64 * kMiB,  kNoLimit};
 
@@ -40,7 +41,7 @@ std::vector<Case> all_cases(int ranks) {
   return cases;
 }
 
-// One way to set everything, and its times: of each case one per round.
+// One combination of settings, and its times: for each case, one time per round.
 struct Trial {
   Settings settings;
   std::vector<std::vector<double>> times_us;
@@ -108,7 +109,7 @@ class Tuner {
   }
 
  private:
-  // What the library makes of a DSC_TUNING; nothing when it refuses it.
+  // Returns the facts that the library reports with this DSC_TUNING; nullopt if it refuses the settings.
   std::optional<Facts> look_at(const std::string& tuning) {
     return timed({ranks_, tuning, {}, budget_ms_, false}, [](const Facts&, const Row&) {});
   }
@@ -156,7 +157,8 @@ class Tuner {
       }
   }
 
-  // The cases on which each setting's extremes differ from its present value.
+  // Finds, for each setting, the cases in which its smallest and largest values differ from its present
+  // value.
   void survey(const Settings& defaults, std::vector<TunedSetting>& details) {
     std::vector<Trial> trials = {{defaults, {}}};
     for (const TunedSetting& one : details)
@@ -196,7 +198,7 @@ class Tuner {
     one.fastest = fastest.value;
   }
 
-  // Of those that are as good as the best, the one that changes least.
+  // Of the candidates that are as good as the best one, returns the one that changes the setting least.
   static const Candidate& nearest_of_the_fastest(const std::vector<Candidate>& all, std::ptrdiff_t present) {
     double best_us = HUGE_VAL;
     for (const Candidate& each : all) best_us = std::min(best_us, mean_us(each));
@@ -208,7 +210,7 @@ class Tuner {
     return *nearest;
   }
 
-  // Geometric, so that every case weighs the same.
+  // A geometric mean, so that every case has the same weight.
   static double mean_us(const Candidate& candidate) {
     double sum = 0;
     for (const double us : candidate.best_us) sum += std::log(us);
@@ -220,7 +222,7 @@ class Tuner {
   const OnProgress& tell_;
   const std::vector<Case> cases_;
   Pace pace_;
-  Amount later_;  // what is still to be measured, so far as it is known
+  Amount later_;  // the work that is still to be measured, as far as it is known
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace dscctl::bench {
 namespace {
 
-std::string padded(const std::string& text, int width) {  // negative: to the left
+std::string padded(const std::string& text, int width) {  // negative width: aligned to the left
   char line[160];
   std::snprintf(line, sizeof line, "%*s", width, text.c_str());
   return line;
@@ -23,7 +23,7 @@ std::string microseconds(double us) {
   return text;
 }
 
-// A line for each case, a column for each value.
+// Returns a table with a line for each case and a column for each value.
 std::string times_text(const TunedSetting& one) {
   std::string text = "\n" + padded(one.key + ", us", -32);
   for (const Candidate& candidate : one.candidates) text += padded(setting_text(candidate.value), 10);

@@ -144,11 +144,11 @@ Question PlanCommand::question(const std::vector<Layer>& layers) const {
   it.micro_batches = list_or_all("--micro-batches", micro_batches_);
   it.chunks = list_or_all("--chunks", chunks_);
   it.top = static_cast<size_t>(tools::whole_of("--top", top_, 1));
-  it.network = network_.network(it.devices);  // last, as it may measure
+  it.network = network_.network(it.devices);  // last, because it may measure the network
   return it;
 }
 
-// On a terminal, for what takes longer than a second.
+// Shows progress on a terminal if the search takes longer than a second.
 class Progress {
  public:
   ~Progress() {

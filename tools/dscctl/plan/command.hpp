@@ -1,4 +1,5 @@
-// dscctl plan: compares schedules, stages, chunks and micro-batches for a model, and recommends one.
+// dscctl plan: compares schedules and numbers of stages, chunks and micro-batches for a model, and recommends
+// a combination.
 #pragma once
 
 #include <memory>

@@ -10,10 +10,12 @@ namespace {
 constexpr double kEqual = 1e-9;
 constexpr size_t kShakes = 20;
 
-// Below 0 if a is the smaller, 0 if they differ by rounding alone.
+// Returns a negative number if a is smaller, a positive number if b is smaller, and 0 if they differ only by
+// rounding.
 int order_of(double a, double b) { return a < b * (1 - kEqual) ? -1 : b < a * (1 - kEqual) ? 1 : 0; }
 
-// Greedy: every part takes as much as it may, and leaves a layer for each part after it.
+// Fills parts greedily: every part takes as many layers as its limit allows, but leaves one layer for each
+// later part.
 Boundaries filled(const std::vector<std::vector<double>>& sums, size_t parts, double limit) {
   const size_t layers = sums.front().size() - 1;
   Boundaries cut{0};
@@ -29,7 +31,8 @@ Boundaries filled(const std::vector<std::vector<double>>& sums, size_t parts, do
   return cut.back() == layers ? cut : Boundaries{};
 }
 
-// Where the layers before a boundary are nearest to what they should be, with a layer or more for each part.
+// Chooses boundaries at which the sum of the layers before is nearest to an equal share. Every part has at
+// least one layer.
 Boundaries nearest_to(const std::vector<double>& sum, size_t parts) {
   const size_t layers = sum.size() - 1;
   Boundaries cut{0};
@@ -43,7 +46,7 @@ Boundaries nearest_to(const std::vector<double>& sum, size_t parts) {
   return cut;
 }
 
-// Boundaries `first` to `last` by one layer; nothing if a part would be empty.
+// Moves the boundaries `first` to `last` by one layer. Returns an empty list if a part would become empty.
 Boundaries moved(const Boundaries& cut, size_t first, size_t last, bool is_up) {
   if (is_up ? cut[last] + 1 == cut[last + 1] : cut[first] - 1 == cut[first - 1]) return {};
   Boundaries other = cut;
@@ -51,7 +54,7 @@ Boundaries moved(const Boundaries& cut, size_t first, size_t last, bool is_up) {
   return other;
 }
 
-// A few random moves.
+// Makes a few random moves.
 Boundaries shaken(Boundaries cut, std::mt19937& random) {
   constexpr int kMoves = 3;
   const size_t inner = cut.size() - 2;
@@ -63,7 +66,7 @@ Boundaries shaken(Boundaries cut, std::mt19937& random) {
   return cut;
 }
 
-// From a cut to one that no single move makes better.
+// Moves from a cut to a cut that no single move improves.
 class Descent {
  public:
   Descent(const TryCut& try_cut, double memory_bytes, size_t tries)
@@ -75,7 +78,8 @@ class Descent {
   void go_from(Boundaries cut) {
     if (tries_ == 0 && !best_.empty()) return;
     Trial trial = tried(cut);
-    const size_t inner = cut.size() - 2, moves = 2 * inner * inner;  // of boundaries that can move
+    // Moves of all ranges of inner boundaries.
+    const size_t inner = cut.size() - 2, moves = 2 * inner * inner;
     for (size_t failed = 0, move = 0; tries_ > 0 && failed < moves; move = (move + 1) % moves) {
       const size_t length = move / (2 * inner), first = 1 + move / 2 % inner;
       ++failed;

@@ -1,4 +1,5 @@
-// Cuts of layers into parts beside that with the shortest busiest part, and how they are improved.
+// Other ways to cut layers into parts than minimizing the time of the slowest part, and the improvement of
+// cuts.
 #pragma once
 
 #include <functional>
@@ -7,27 +8,29 @@
 
 namespace dscctl::plan {
 
-// Parts that take about equal times.
+// Returns parts that take about equal times.
 Boundaries evenly(const Question& question, const Shape& shape);
-// The fullest part as small as it can be, each with the activations that its stage holds. What the chunks of
-// a stage hold is taken to be equal.
+// Minimizes the memory of the largest part, including the activations that its stage holds. It assumes that
+// all chunks of a stage hold the same number of activations.
 Boundaries by_held_memory(const Question& question, const Shape& shape, const Held& held);
 
-// What a cut costs.
+// The cost of a cut.
 struct Trial {
   double step_us = 0;
-  double peak_bytes = 0;    // of the fullest stage
-  double uneven_time = 0;   // sum of squares of what stages compute
-  double uneven_bytes = 0;  // sum of squares of what stages need
+  double peak_bytes = 0;    // of the stage that needs most
+  double uneven_time = 0;   // sum of the squares of the stages' compute times
+  double uneven_bytes = 0;  // sum of the squares of the stages' memory
 };
 using TryCut = std::function<Trial(const Boundaries&)>;
 
-// Within the memory the shortest step counts, and before that the least peak; 0 bytes: any memory. Between
-// equals the one that is more even, so that a step over a plain can be the first of several that are needed.
+// Among cuts that fit into the memory, the one with the shortest step is better. Among other cuts, the one
+// with the lowest peak is better. 0 bytes mean that memory is unlimited. Of two equal cuts the more even one
+// is better, because a move that gains nothing by itself may be the first of several that gain something.
 bool is_better(const Trial& a, const Trial& b, double memory_bytes);
 
-// Moves layers between parts, first to neighbours, as long as it gets better; then again from the best cut
-// with a few random moves, the same ones every time, until no tries are left. It need not be the best cut.
+// Moves layers between parts, first between neighbors, as long as the cut improves. Then repeats this from
+// the best cut with a few random moves, until all tries are used. The random moves are the same in every run.
+// The result need not be the best cut.
 Boundaries improved(const std::vector<Boundaries>& starts, const TryCut& try_cut, double memory_bytes,
                     size_t tries);
 

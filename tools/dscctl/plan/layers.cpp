@@ -38,12 +38,12 @@ std::vector<std::string> column_names() {
   return names;
 }
 
-// A value with its place in the file, such as "line 3, column 7".
+// A value and its location in the file, such as "line 3, column 7".
 struct Cell {
   std::string text;
   std::string location;
 };
-using Record = std::map<std::string, Cell>;  // by column
+using Record = std::map<std::string, Cell>;  // the key is the column
 
 [[noreturn]] void refuse_at(const std::string& location, const std::string& what) {
   throw std::invalid_argument(location + ": " + what);
@@ -64,7 +64,7 @@ void check_name(const std::string& name, const std::string& location) {
                           ", expected one of: " + list);
 }
 
-// Columns that a record has none of, and those that exclude each other.
+// Rejects missing columns, and columns that exclude each other.
 void check_columns(const std::vector<std::string>& names, const std::string& location) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -113,7 +113,7 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
-// One field from `at` on, which goes to the comma after it, or past the end.
+// Reads one field that starts at `at`, and moves `at` to the next comma or past the end.
 std::string field_at(const std::string& line, size_t& at, size_t number) {
   const size_t first = line.find_first_not_of(" \t", at);
   if (first == std::string::npos || line[first] != '"') {
@@ -185,7 +185,8 @@ std::string name_of(const LayersJson& object) {
   return name != object.end() && name->is_string() ? name->get<std::string>() : "";
 }
 
-// Of a key that stands twice only the last value is left after parsing.
+// Parses JSON and rejects keys that occur twice in an object, because the parser would keep only the last
+// value.
 LayersJson parse_json(const std::string& text) {
   std::set<std::string> keys;
   const auto look = [&](int, LayersJson::parse_event_t event, const LayersJson& value) {
@@ -197,7 +198,7 @@ LayersJson parse_json(const std::string& text) {
   try {
     return LayersJson::parse(text, look);
   } catch (const LayersJson::parse_error& error) {
-    const std::string words = error.what();  // "[...] parse error at line 1, column 5: ..."
+    const std::string words = error.what();  // such as "[...] parse error at line 1, column 5: ..."
     const size_t line = words.find("line ");
     throw std::invalid_argument(line == std::string::npos ? words : words.substr(line));
   }
@@ -225,9 +226,10 @@ std::vector<Record> json_records(const std::string& text) {
   return records;
 }
 
-// Layers with one name have the same weights, and so as many.
+// Layers with the same name in `tied` share their weights, so they must have equal sizes.
 void check_ties(const std::vector<Layer>& layers) {
-  std::map<std::string, std::pair<size_t, size_t>> ties;  // the first layer of a name, and how many have it
+  // For each name, the first layer and the number of layers.
+  std::map<std::string, std::pair<size_t, size_t>> ties;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].tied.empty()) continue;
     const size_t first = ties.try_emplace(layers[i].tied, i, 0).first->second.first;
@@ -246,7 +248,8 @@ void check_ties(const std::vector<Layer>& layers) {
 }
 
 Layers layers_of(std::string text) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // as spreadsheets write
+  // A byte order mark, which spreadsheet programs write.
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw std::invalid_argument("is empty, expected layers as CSV or JSON");
   const bool is_json = text[first] == '[' || text[first] == '{';

@@ -12,7 +12,7 @@
 namespace dscctl::plan {
 namespace {
 
-// Limits that differ between parts take layers^2 x parts steps.
+// If the parts have different limits, a partition takes layers^2 x parts steps.
 constexpr double kMostSteps = 2e7;
 
 bool is_among(const std::vector<int>& wanted, int value) {
@@ -49,7 +49,7 @@ std::vector<const Kind*> wanted_kinds(const Question& question) {
   return wanted;
 }
 
-// 2, 4, 8 and so on unless told.
+// Returns 2, 4, 8 and so on, unless the user has chosen the numbers of chunks.
 std::vector<int> chunks_for(const Question& question, const Kind& kind, int stages) {
   const int most = static_cast<int>(question.layers.size()) / stages;
   std::vector<int> all;
@@ -64,7 +64,8 @@ std::vector<int> chunks_for(const Question& question, const Kind& kind, int stag
   return all;
 }
 
-// An order that is a list always can be made, if it is not too long; then it is not made twice.
+// A schedule that is given as a list can always be made unless the list is too long. It is made only when it
+// is simulated, because making it takes long.
 dsc_result_t try_to_make(const Candidate& one) {
   constexpr double kLongestList = 0x1p21;  // micro-batches times parts
   const double length = static_cast<double>(one.shape.parts()) * one.shape.micro_batches;
@@ -84,8 +85,8 @@ bool takes_time_to_reduce(const Question& question, const Shape& shape) {
   return shape.replicas > 1 && question.network.reduction(shape.replicas).takes_time();
 }
 
-// On one stage every order takes the same time, so that one is enough; but gradients that are reduced
-// meanwhile, and pairs that take less than their sum, make a difference.
+// On one stage every schedule takes the same time, so one is enough. This is not true if gradients are
+// reduced during the backward passes, or if two overlapped passes take less time than their sum.
 std::vector<const Kind*> for_shape(const Question& question, const std::vector<const Kind*>& wanted,
                                    const Shape& shape) {
   if (shape.stages > 1 || question.overlap < 1 || takes_time_to_reduce(question, shape)) return wanted;
@@ -118,7 +119,8 @@ double sum_of(const Question& question, double Layer::*value, size_t first, size
   return sum;
 }
 
-// Where the weights of a part are: parts of one stage share what is tied.
+// Returns which stage holds the weights of a part: parts of the same stage share tied weights. If the
+// placement is unknown, each part counts as a separate holder.
 int holder_of(const Shape& shape, int part, Placement placement) {
   if (placement == Placement::kUnknown) return part;
   dsc_pipe_schedule_info_t info{};
@@ -127,10 +129,10 @@ int holder_of(const Shape& shape, int part, Placement placement) {
   return schedule::stage_of(info, part);
 }
 
-// The stages that hold each name of tied weights.
+// For each name of tied weights, the stages that hold them.
 using Holders = std::map<std::string, std::set<int>>;
 
-// Returns the bytes of a part's weights, without tied weights that its stage has already.
+// Returns the bytes of a part's weights. Tied weights that its stage already holds do not count.
 double weights_of(const Question& question, size_t first, size_t end, int holder, Holders& holders) {
   double sum = 0;
   for (size_t i = first; i < end; ++i) {
@@ -140,7 +142,7 @@ double weights_of(const Question& question, size_t first, size_t end, int holder
   return sum;
 }
 
-// Stages that hold the same weights add up their gradients at the end of a step, one name after the other.
+// Stages that hold the same tied weights add up their gradients at the end of a step, one name after another.
 double tied_us(const Question& question, const Shape& shape, const Holders& holders) {
   std::vector<double> us(static_cast<size_t>(shape.parts()));
   for (const auto& [name, stages] : holders) {
@@ -170,14 +172,15 @@ Boundaries cut(const std::vector<double>& weights, int parts, const dsc_pipe_par
   return boundaries;
 }
 
-// What a part of each stage holds of each of its layers: the chunks of a stage share what it holds.
+// Returns how many micro-batches' activations a part holds for each of its layers, on the stage that holds
+// most. The chunks of a stage share what the stage holds.
 double most_held(const Shape& shape, const Held& held) {
   const int64_t most = *std::max_element(held.of_stage.begin(), held.of_stage.end());
   return static_cast<double>(most) / shape.chunks;
 }
 
-// Layers are weighed as on the stage that holds most. Where a stage holds less, its limit is raised so far
-// that what keeps to it still fits.
+// Weights layers as on the stage that holds most. If a stage holds less, its limit is raised, but only so far
+// that a part within the limit still fits.
 double limit_of(const Question& question, const Shape& shape, double most, double held) {
   double raised = HUGE_VAL;
   for (const Layer& layer : question.layers) {
@@ -187,7 +190,7 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
   return question.memory_bytes / shape.chunks * (std::isfinite(raised) ? raised : 1);
 }
 
-// Of chunks, micro-batches or the schedule itself, for stages that could be.
+// Explains which of chunks, micro-batches or the schedule makes a possible number of stages fail.
 std::string why_no_schedule(const Question& question, Shape shape, const std::vector<const Kind*>& wanted) {
   const int samples = question.batch / shape.replicas;
   std::string why =
@@ -213,7 +216,7 @@ std::string why_no_schedule(const Question& question, Shape shape, const std::ve
   return why;
 }
 
-// What failed for each number of stages, and so what would do.
+// Explains why each number of stages failed, so that the user sees what would work.
 std::string why_nothing(const Question& question, const std::vector<const Kind*>& wanted) {
   constexpr size_t kMostReasons = 6;
   const std::string devices = std::to_string(question.devices);
@@ -366,8 +369,8 @@ Boundaries by_memory(const Question& question, const Shape& shape, double sample
   return cut(weights, shape.parts(), nullptr);
 }
 
-// All stages together have all layers, and may have one copy of what is tied. Without chunks each also holds
-// activations of all that it has.
+// A lower bound: all stages together hold all layers, and possibly only one copy of tied weights. Without
+// chunks, each stage also holds activations of all its layers.
 double least_peak(const Question& question, const Shape& shape, const Held& held) {
   const auto fewest = static_cast<double>(*std::min_element(held.of_stage.begin(), held.of_stage.end()));
   Holders holders;

@@ -14,7 +14,8 @@ constexpr double kUsPerSecond = 1e6;
 constexpr const char* kMeasure = "measure";
 constexpr const char* kFree = "free";
 
-// With two ranks, and as many as there are devices or, at most, CPUs: a power of two.
+// Measures with two ranks, and with as many ranks as there are devices, but at most as many as CPUs. The
+// number is a power of two.
 NetworkFile measured_here(int devices) {
   constexpr int kBudgetMs = 50, kMostRanks = 64;
   constexpr const char* kSizes = "4,4KiB,64KiB,1MiB,16MiB";
@@ -25,7 +26,7 @@ NetworkFile measured_here(int devices) {
   return bench::measure_network(ranks, bench::network_sizes(kSizes), kBudgetMs);
 }
 
-// "10 us + bytes / 25 GB/s", with a factor before each; "no time".
+// Returns text such as "10 us + bytes / 25 GB/s", with a factor before each number, or "no time".
 std::string link_words(const Link& link, const std::string& latency_factor, const std::string& byte_factor) {
   if (!link.takes_time()) return "no time";
   const std::string latency = (link.latency_us > 0 ? latency_factor : "") + tools::time_text(link.latency_us);
@@ -41,7 +42,7 @@ std::string given_names(const std::vector<std::pair<const char*, const std::stri
   return names;
 }
 
-// Options that are all given leave nothing of another source.
+// If all options are given, no other source is mentioned.
 std::string source_of(const std::string& other, const std::string& given, bool is_all) {
   if (is_all || other.empty()) return given;
   return other + (given.empty() ? "" : "; ") + given;
@@ -54,7 +55,7 @@ bool Network::knows_reductions() const {
   return it.bytes_per_us || !it.measured.empty() || it.are_rings || it.are_free;
 }
 
-// A ring of r ranks takes 2 (r - 1) rounds, in each of which every rank sends 1 / r of the bytes.
+// A ring of r ranks takes 2 (r - 1) rounds. In each round, every rank sends 1 / r of the bytes.
 Link Network::reduction(int replicas) const {
   Link link;
   if (!reductions.measured.empty()) {

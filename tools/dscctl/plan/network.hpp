@@ -1,5 +1,5 @@
-// What messages and all-reduces take in a plan, and where these numbers come from. Nothing is free unless
-// asked for.
+// The times of messages and all-reduces in a plan, and the sources of these numbers. No communication counts
+// as free unless the user asks for it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,7 @@
 
 namespace dscctl::plan {
 
-// latency_us + bytes / bytes_per_us; 0 bytes per microsecond: unlimited.
+// time = latency_us + bytes / bytes_per_us. If bytes_per_us is 0, the bandwidth is unlimited.
 struct Link {
   double latency_us = 0;
   double bytes_per_us = 0;
@@ -20,16 +20,16 @@ struct Link {
 };
 
 struct Network {
-  // What an all-reduce takes is, first of all, what is given. The rest is what was measured; then what a ring
-  // of messages takes; and 0 if it is free.
+  // The cost of an all-reduce comes from the first of these sources: values that the user gave, measurements,
+  // the cost of a ring of messages. It is 0 if are_free is set.
   struct Reductions {
     std::optional<double> latency_us, bytes_per_us;
     std::vector<NetworkLine> measured;
     bool are_rings = false;
     bool are_free = false;
-    std::string source;  // for people
+    std::string source;  // text for the report
   };
-  std::optional<Link> messages;  // nothing: not known
+  std::optional<Link> messages;  // nullopt: unknown
   std::optional<NetworkLine> measured_messages;
   std::string messages_source;
   Reductions reductions;
@@ -45,7 +45,7 @@ struct Network {
 class NetworkOptions {
  public:
   void add_to(CLI::App& app);
-  // Measures if that is asked for. Throws std::invalid_argument for wrong options and files.
+  // Measures the network if that was requested. Throws std::invalid_argument for wrong options and files.
   Network network(int devices) const;
 
  private:
@@ -55,7 +55,7 @@ class NetworkOptions {
   std::string network_, latency_, bandwidth_, reduce_latency_, reduce_bandwidth_;
 };
 
-// Throws std::invalid_argument, naming the options that are missing.
+// Throws std::invalid_argument with the names of the missing options.
 void expect_known(const Network& network, bool uses_messages, bool uses_reductions);
 
 }  // namespace dscctl::plan

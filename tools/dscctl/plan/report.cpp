@@ -75,7 +75,7 @@ Line line_of(const Row& row, const Row& best) {
           slower_text(row, best)};
 }
 
-// The first column to the left, the others to the right.
+// Aligns the first column to the left, and the others to the right.
 std::string aligned(const std::vector<Line>& lines) {
   std::array<size_t, std::tuple_size_v<Line>> widths{};
   for (const Line& line : lines)
@@ -91,7 +91,7 @@ std::string aligned(const std::vector<Line>& lines) {
   return text;
 }
 
-// The largest of what makes a row slower than the best.
+// Returns the largest of the reasons why a row is slower than the best row.
 std::string why_slower(const Row& row, const Row& best) {
   struct Reason {
     double us;
@@ -120,7 +120,7 @@ std::string next_best(const Answer& answer) {
          ".";
 }
 
-// Little time may be worth much memory.
+// Mentions a plan that takes a little longer but needs much less memory.
 std::string with_less_memory(const Answer& answer) {
   constexpr double kLittle = 0.005, kMuch = 0.1;
   const Row& best = answer.rows.front();
@@ -160,7 +160,7 @@ std::string in_all(const Question& question, const Row& best) {
   return text + ".";
 }
 
-// dscctl schedule knows no layers, and so no ties.
+// dscctl schedule does not know layers, so its drawing cannot show tied weights.
 std::string without_ties(const Question& question, const Row& row) {
   const double us = tied_us(question, row);
   return us > 0 ? "The drawing does not show the sums of tied gradients, which take " + time_text(us) +
@@ -190,7 +190,8 @@ std::string ranks_text(const NetworkLine& line) {
   return text;
 }
 
-// Of the network: with how many ranks, and how far from a line.
+// Describes the measurements of the network: the numbers of ranks, and how far the times are from the fitted
+// line.
 std::string measured_text(const Question& question) {
   const Network& network = question.network;
   if (!network.measured_messages) return "";
@@ -203,7 +204,8 @@ std::string measured_text(const Question& question) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// For a command that is read by people: six digits of a time, and bytes with a unit where they are many.
+// Formats values for a command that people read: times with six digits, and large numbers of bytes with a
+// unit.
 std::string short_time(double value) { return tools::exact_text(tools::rounded_to(value, 6)); }
 
 std::string short_bytes(double bytes) {
@@ -214,7 +216,7 @@ std::string short_bytes(double bytes) {
 
 using ToText = std::string (*)(double);
 
-// One value would be of a whole stage.
+// Returns the option with its values. A single value would mean a whole stage.
 std::string costs_words(const char* option, const std::vector<double>& values, int chunks, ToText to_text) {
   std::vector<std::string> texts;
   for (const double value : values) texts.push_back(to_text(value));
@@ -227,7 +229,7 @@ std::string value_words(const char* option, double value, ToText to_text = short
   return value > 0 ? std::string(" ") + option + " " + to_text(value) : "";
 }
 
-// For programs: without the digits that rounding errors make.
+// Formats a number for programs, without digits that come from rounding errors.
 Json number_json(double value) {
   if (value == std::floor(value) && std::abs(value) < 0x1p53) return static_cast<int64_t>(value);
   return tools::rounded_to(value, 9);
@@ -319,7 +321,7 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
 }
 
 std::string command_of(const Question& question, const Row& row) {
-  constexpr double kRoomForRounding = 1 + 1e-5;  // of what is held
+  constexpr double kRoomForRounding = 1 + 1e-5;  // margin for rounding of the held bytes
   const schedule::Costs costs =
       costs_of(question, row.shape, row.boundaries, row.kind == kAuto ? Placement::kUnknown : row.placement);
   const int chunks = row.shape.chunks;

@@ -1,4 +1,4 @@
-// What was found, for people and as JSON.
+// Reports the plans as text and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,16 +10,16 @@ namespace dscctl::plan {
 
 using Json = nlohmann::ordered_json;
 
-// One line: what the network, gradients and memory were taken to be.
+// Returns one line: what is assumed about network, gradients and memory.
 std::string assumptions(const Question& question, const Answer& answer);
 std::string table_of(const Answer& answer);
-// Which to take, and why; or what the least memory is that any needs.
+// Returns which plan to choose and why. If none fits, returns the least memory that any plan needs.
 std::string recommendation(const Question& question, const Answer& answer);
-// What was looked at, and what the numbers leave out.
+// Returns what was searched, and which costs the numbers leave out.
 std::string remarks(const Question& question, const Layers& layers, const Answer& answer);
-// Draws a row with its costs.
+// Returns the command that draws a row with its costs.
 std::string command_of(const Question& question, const Row& row);
-// The best few, as a page.
+// Returns a page with the best few rows.
 std::string page_of_rows(const Question& question, const Answer& answer);
 Json json_of(const Question& question, const Layers& layers, const Answer& answer);
 

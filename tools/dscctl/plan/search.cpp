@@ -13,24 +13,24 @@ namespace {
 using schedule::Handle;
 using schedule::Priced;
 
-constexpr double kMostOperations = 3e8;  // to simulate, in all
-constexpr double kMostSearched = 6000;   // operations of a shape for which an order is looked for
+constexpr double kMostOperations = 3e8;  // simulated in total
+constexpr double kMostSearched = 6000;   // largest shape, in operations, for which an order is searched
 constexpr size_t kSearches = 3;
 constexpr double kMostImproved = 8e7;  // operations to simulate for better cuts
-constexpr size_t kTries = 1000;        // cuts of a candidate
-constexpr size_t kFewTries = 100;      // of one that is not among the best
+constexpr size_t kTries = 1000;        // cuts that are tried for a candidate
+constexpr size_t kFewTries = 100;      // for a candidate that is not among the best
 constexpr size_t kBest = 20;
-constexpr size_t kLeast = 12;  // candidates that are tried for less memory if none fits
+constexpr size_t kLeast = 12;  // candidates whose memory is reduced if none fits
 constexpr int kHalvings = 6;
 constexpr double kSame = 1e-7;
 
 double operations_of(const Shape& shape) { return 3.0 * shape.parts() * shape.micro_batches; }
 
-// What making a schedule takes, as operations that could be simulated in that time: v_half with 720 stages
-// and 1440 micro-batches took 13.8 s.
+// Returns the cost of making a schedule, as the number of operations that could be simulated in that time.
+// For example, v_half with 720 stages and 1440 micro-batches took 13.8 s.
 double making(const Candidate& one) { return one.kind->is_listed ? 25 * operations_of(one.shape) : 0; }
 
-// Of equal times, but for rounding, the one that needs less.
+// Of two rows with equal times, except for rounding, the one that needs less is better.
 bool is_better(const Row& a, const Row& b) {
   const auto key = [](const Row& row) {
     return std::make_tuple(static_cast<float>(row.step_us), row.peak_bytes, row.shape.stages,
@@ -41,14 +41,14 @@ bool is_better(const Row& a, const Row& b) {
 
 bool is_near(double a, double b, double part) { return std::abs(a - b) <= part * std::max(a, b); }
 
-// The same schedule on as many stages, with other chunks or micro-batches that a table shows to take as long
-// and to need no less memory.
+// True if `row` has the same schedule and the same number of stages as `than`, but other chunks or
+// micro-batches, and if the table would show neither a shorter time nor less memory for it.
 bool is_no_better(const Row& row, const Row& than) {
   return row.kind == than.kind && row.shape.stages == than.shape.stages &&
          is_near(row.step_us, than.step_us, kAsFast) && row.peak_bytes >= than.peak_bytes * (1 - kAsFast);
 }
 
-// Another schedule that is the same in all numbers.
+// True for another schedule whose numbers are all the same.
 bool is_as_good(const Row& row, const Row& as) {
   return row.kind != as.kind && row.shape == as.shape && is_near(row.step_us, as.step_us, kSame) &&
          row.peak_bytes == as.peak_bytes && std::abs(row.idle - as.idle) <= kSame;
@@ -63,7 +63,7 @@ dsc_pipe_schedule_options_t options_of(const char* kind, const Shape& shape) {
   return options;
 }
 
-// With what follows the operations.
+// Simulates, and adds the time that follows the operations.
 Priced priced_of(const Handle& schedule, schedule::Costs costs) {
   Priced priced = schedule::simulate(schedule, costs.as_c());
   priced.makespan += costs.after;
@@ -126,8 +126,8 @@ class Search {
     return question_.memory_bytes <= 0 || row.peak_bytes <= question_.memory_bytes;
   }
 
-  // No order and no partition of these layers over the stages takes less: the busiest stage has a layer or
-  // more, and all stages together have all layers.
+  // Returns a lower bound for any order and any partition of these layers: the busiest stage has at least one
+  // layer, and all stages together have all layers.
   double bound_us(const Candidate& one) {
     const Shape& shape = one.shape;
     double sum = 0, most = 0;
@@ -142,7 +142,8 @@ class Search {
     return busiest * shape.micro_batches * (1 - kSame) * (has_pairs ? std::min(1.0, question_.overlap) : 1);
   }
 
-  // Without overhead times of all numbers of samples are in one proportion.
+  // Without overhead, the times for different numbers of samples are proportional, so the partition is the
+  // same.
   const Boundaries& partition(Shape shape) {
     if (question_.overhead_us == 0) shape.samples = 1;
     Boundaries& known = partitions_[{shape.parts(), shape.samples}];
@@ -169,7 +170,7 @@ class Search {
     return heaviest;
   }
 
-  // Most promising first, until nothing that is left can be shown.
+  // Simulates the most promising candidates first. It stops when the table cannot change any more.
   void price_all(std::vector<Candidate> all) {
     std::vector<std::pair<double, const Candidate*>> order;
     for (const Candidate& one : all) order.emplace_back(bound_us(one), &one);
@@ -193,7 +194,7 @@ class Search {
     }
   }
 
-  // Of the last row of the table, once it is full.
+  // Returns the time of the last row of the table; infinite while the table is not full.
   double worst_shown_us() const { return shown_us_.size() < question_.top ? HUGE_VAL : shown_us_.back(); }
 
   void note(const Row& row) {
@@ -220,7 +221,7 @@ class Search {
     return row_of(one.kind->name, one.shape, boundaries, handle, priced);
   }
 
-  // With the partition that is fastest; if that needs too much memory with one that fits, if any is found.
+  // Uses the fastest partition. If that needs too much memory, uses a partition that fits, if one is found.
   Row price(const Candidate& one) {
     const Handle handle = schedule::make(options_of(one.kind->name, one.shape));
     operations_ += making(one);
@@ -228,7 +229,8 @@ class Search {
     Row row = try_partition(one, handle, partition(one.shape), &held);
     if (fits(row)) return row;
     const double least = least_peak(question_, one.shape, held) * (1 - kSame);
-    if (least > question_.memory_bytes && least > least_bytes_) return row;  // neither fits nor is the least
+    // This candidate cannot fit, and cannot be the one that needs the least memory.
+    if (least > question_.memory_bytes && least > least_bytes_) return row;
     const auto cut = [&](int how) {
       if (how == 0 && least > question_.memory_bytes) return Boundaries{};
       return how == 0   ? within_memory(question_, one.shape, held)
@@ -255,8 +257,8 @@ class Search {
     row.least_cut = other.boundaries;
   }
 
-  // Better cuts for those that may come into the table, best first, and then for those that do not fit; once
-  // more, and longer, for the best.
+  // Searches better cuts for rows that may enter the table, best first, and then for rows that do not fit.
+  // Then searches longer for the best rows.
   void improve_all() {
     improve_some(rows_.size(), kLeast, kFewTries);
     improve_some(kBest, kBest, kTries);
@@ -275,7 +277,7 @@ class Search {
         improve(*row, tries);
   }
 
-  // With a schedule of these shape and name, from these cuts.
+  // Returns the row with the best cut that is found from `starts`, for the same schedule and shape.
   Row improved_row(const Row& row, const Handle& handle, const std::vector<Boundaries>& starts,
                    size_t most_tries) {
     const double one = operations_of(row.shape);
@@ -325,7 +327,7 @@ class Search {
     row = std::move(other);
   }
 
-  // For the best shapes, or those that need the least memory if none fits.
+  // Searches orders for the best shapes. If no row fits, searches for the shapes that need the least memory.
   void search_orders() {
     std::vector<const Row*> order;
     for (const Row& row : rows_)
@@ -334,7 +336,7 @@ class Search {
       if (fits(*a) != fits(*b)) return fits(*a);
       return fits(*a) ? is_better(*a, *b) : a->least_bytes < b->least_bytes;
     });
-    std::vector<Row> best;  // of a shape
+    std::vector<Row> best;  // the best row of each shape
     for (const Row* row : order) {
       const bool is_known =
           std::any_of(best.begin(), best.end(), [&](const Row& one) { return one.shape == row->shape; });
@@ -365,7 +367,8 @@ class Search {
     return row;
   }
 
-  // Cuts that an order is looked for with: also where all stages hold the same, as much as there is room for.
+  // Returns the cuts for which an order is searched. They include cuts for which all stages hold the same
+  // number of activations: one, and as many as the memory allows.
   std::vector<Boundaries> cuts_of(const Row& named) const {
     const Shape& shape = named.shape;
     std::vector<Boundaries> cuts{named.boundaries, named.least_cut, evenly(question_, shape)};
@@ -383,7 +386,7 @@ class Search {
     return cuts;
   }
 
-  // Of the fullest stage if all hold so many activations.
+  // Returns the bytes of the fullest stage if every stage holds `each` activations.
   double bytes_at(const Shape& shape, const Boundaries& cut, int64_t each) const {
     const double held = static_cast<double>(each) / shape.chunks;
     double most = 0;
@@ -396,7 +399,7 @@ class Search {
     return most;
   }
 
-  // Shown if it is better than the schedule with a name that has this shape.
+  // Adds the order that was found if it is better than the named schedule of the same shape.
   void search_order(const Row& named) {
     ++answer_.counts.searched;
     std::optional<Row> best;
@@ -415,7 +418,7 @@ class Search {
     if (is_new || is_only_auto()) rows_.push_back(std::move(*best));
   }
 
-  // How little memory an order can be found for.
+  // Finds by bisection the least memory for which an order is found.
   void search_least(const Row& named) {
     for (const Boundaries& cut : cuts_of(named)) {
       double too_little = question_.memory_bytes, enough = named.least_bytes;
@@ -433,7 +436,7 @@ class Search {
     }
   }
 
-  // One row of those that are the same answer: the first, which is the best.
+  // Of several rows that are the same answer, shows only the first one, which is the best.
   void show(const Row& row) {
     for (Row& shown : answer_.rows) {
       const bool is_other = is_as_good(row, shown);
@@ -464,7 +467,7 @@ class Search {
     if (answer_.faster) explain(*answer_.faster);
   }
 
-  // The same with a network that takes no time.
+  // Sets how much time the network adds, by a simulation in which the network takes no time.
   void explain(Row& row) const {
     schedule::Costs costs = costs_of(question_, row.shape, row.boundaries, row.placement);
     costs.latency = costs.bytes_per_time = costs.reduce_latency = costs.reduce_bytes_per_time = costs.after =
@@ -477,16 +480,16 @@ class Search {
   const OnProgress& tell_;
   Answer answer_;
   std::vector<Row> rows_;
-  std::vector<Row> faster_;       // which do not fit, but do with another partition
-  std::vector<double> shown_us_;  // of the rows that the table would have now
-  std::vector<size_t> shown_;     // of rows_: different answers that fit
-  size_t best_ = 0;               // of rows_
+  std::vector<Row> faster_;       // rows that do not fit, except with another partition
+  std::vector<double> shown_us_;  // times of the rows that the table would show now
+  std::vector<size_t> shown_;     // indexes of rows_: different answers that fit
+  size_t best_ = 0;               // index of rows_
   double best_us_ = HUGE_VAL;
-  std::map<std::pair<int, int>, Boundaries> partitions_;            // by parts and samples
-  std::map<std::pair<int, double>, Boundaries> memory_partitions_;  // by parts and samples held
-  double least_bytes_ = HUGE_VAL;                                   // of what did not fit
-  double operations_ = 0;                                           // simulated
-  double improving_ = 0;                                            // the same for better cuts
+  std::map<std::pair<int, int>, Boundaries> partitions_;            // by number of parts and samples
+  std::map<std::pair<int, double>, Boundaries> memory_partitions_;  // by number of parts and samples held
+  double least_bytes_ = HUGE_VAL;                                   // least memory of rows that did not fit
+  double operations_ = 0;                                           // number of simulated operations
+  double improving_ = 0;                                            // the same, for better cuts
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ std::string file_text(const std::string& path) {
   }
 }
 
-// By the words that only one format has.
+// Guesses the format from words that only one format contains.
 int32_t guess_format(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return DSC_PIPE_FORMAT_PYTORCH;
@@ -60,7 +60,7 @@ int32_t guess_format(const std::string& text) {
   return has_messages ? DSC_PIPE_FORMAT_PYTORCH_COMMS : DSC_PIPE_FORMAT_PYTORCH;
 }
 
-// The library names fields, users have options.
+// Replaces field names in a message of the library by the options that users know.
 std::string in_options(std::string message) {
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"micro_batch_group", "--group"},   {"micro_batches", "--micro-batches"},
@@ -72,7 +72,7 @@ std::string in_options(std::string message) {
   return message;
 }
 
-// Of an option: said in words of the command line, which the parser's own are not.
+// A validator with the wording of dscctl, because that of CLI11's own validator is less clear.
 CLI::Validator whole_number() {
   const auto check = [](const std::string& text) {
     const size_t digits = text.starts_with("-") ? 1 : 0;
@@ -116,7 +116,7 @@ class ScheduleCommand final : public Command {
   std::string memory_;
   CostOptions cost_options_;
   std::string svg_, perfetto_, html_, write_;
-  int32_t width_ = 0;  // of a picture; 0: as it is
+  int32_t width_ = 0;  // width of the picture; 0: not limited
   bool check_ = false, critical_path_ = false;
 };
 
@@ -232,7 +232,7 @@ dsc_pipe_schedule_options_t ScheduleCommand::options(const std::string& kind) co
   return options;
 }
 
-// What was found is told beside it, so that the schedule itself can be piped on.
+// Reports the search result on stderr, so that stdout contains only the schedule and can be piped.
 Handle ScheduleCommand::best(Costs costs) const {
   dsc_pipe_search_options_t limits = no_limits();
   limits.activations = activations_;
@@ -281,7 +281,7 @@ std::vector<Handle> ScheduleCommand::schedules(const Costs& costs) const {
   return made;
 }
 
-// Of time, in a picture that is no wider than the terminal; 0: as it is.
+// Returns how many columns of time a picture may have so that it fits the terminal; 0: not limited.
 size_t columns_on_terminal(const std::string& plain) {
   constexpr size_t kFewest = 10;
   winsize size{};
@@ -335,7 +335,7 @@ bool ScheduleCommand::is_wanted(const char* kind) const {
   return from_.empty() && std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
 }
 
-// Options that would do nothing.
+// Rejects options that would have no effect.
 void ScheduleCommand::check_usage() const {
   if (app().count("--activations") > 0 && activations_ < 1)
     throw std::invalid_argument("--activations: expected 1 or more, got " + std::to_string(activations_));
@@ -356,7 +356,7 @@ void ScheduleCommand::check_usage() const {
         "--width applies to the picture, but no picture is printed with these options");
 }
 
-// Schedules with a name are on the page for other sizes as well.
+// For schedules with a name, the page also offers other sizes.
 std::string ScheduleCommand::page(std::vector<Handle> made, const Costs& costs) const {
   std::vector<Family> families;
   for (size_t i = 0; i < made.size(); ++i) {

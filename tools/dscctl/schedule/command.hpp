@@ -1,4 +1,4 @@
-// dscctl schedule: prints, draws, prices, converts and checks pipeline schedules.
+// dscctl schedule: prints, draws, simulates, converts and checks pipeline schedules.
 #pragma once
 
 #include <memory>

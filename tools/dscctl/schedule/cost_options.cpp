@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMostRepeated = 1 << 18;
 constexpr double kUsPerSecond = 1e6;
 
-// Per unit of time; with a unit of its own, per microsecond.
+// Returns a rate per unit of time. A rate that was given with a unit becomes a rate per microsecond.
 double rate_per_time(const std::string& option, const std::string& text) {
   if (const auto plain = tools::parse_number(text)) return *plain;
   if (const auto rate = tools::parse_rate(text)) return *rate / kUsPerSecond;

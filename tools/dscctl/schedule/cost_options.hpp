@@ -1,4 +1,4 @@
-// What operations, messages and memory cost, from the command line.
+// Options of the command line for the costs of operations, messages and memory.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,13 +13,15 @@ class CostOptions {
  public:
   void add_to(CLI::App& app);
 
-  // Throws std::invalid_argument with the option that is wrong.
+  // Throws std::invalid_argument with the name of the option that is wrong.
   Costs costs() const;
-  // Times are then microseconds.
+  // True if the costs come from a network file. Times are then in microseconds.
   bool has_network() const { return !network_.empty(); }
-  // Lists have one value, or one for each stage or each part of the model. Throws std::invalid_argument.
+  // Throws std::invalid_argument unless each list has one value, one for each stage, or one for each part of
+  // the model.
   void expect_parts(const Costs& costs, int32_t stages, int32_t chunks) const;
-  // No list has a value for each stage, where it is not known which parts a stage has. Throws the same.
+  // Throws std::invalid_argument if a list has one value for each stage, while it is not known which parts a
+  // stage has.
   void expect_no_stages(const Costs& costs, int32_t stages, int32_t chunks) const;
 
  private:
@@ -47,10 +49,10 @@ class CostOptions {
   static std::array<Value, 6> make_values();
 };
 
-// Of an option: not empty, and not -, as stdout is for what is printed.
+// Validates an output file: not empty, and not "-", because other output goes to stdout.
 CLI::Validator file_to_write();
 
-// A list as the command line takes it: "2x30" is 30 twice.
+// Returns a list in the syntax of the command line. For example, "2x30" is 30 twice.
 std::string list_text(const std::vector<std::string>& values);
 
 }  // namespace dscctl::schedule

@@ -1,4 +1,4 @@
-// A schedule of the library's.
+// A handle of a schedule, and calls of the library with it.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace dscctl::schedule {
 
-// Throws what the library says, without the name of the function: the user has called none.
+// Throws the library's message without the name of the function, because the user did not call that function.
 inline void expect_ok(dsc_result_t result) {
   if (result == DSC_OK) return;
   const std::string message = dsc_last_error_message();
@@ -25,44 +25,45 @@ struct Destroy {
 using Handle = std::unique_ptr<dsc_pipe_schedule_t, Destroy>;
 using Report = std::unique_ptr<dsc_pipe_report_t, Destroy>;
 
-// Lists live as long as this does.
+// Costs with their lists. The lists exist as long as this object, so that as_c() can refer to them.
 struct Costs {
   std::vector<double> forward{1}, backward_input{1}, backward_weight{1};
   std::vector<double> message_bytes{0}, activation_bytes{0}, static_bytes{0}, gradient_bytes{0};
   double overlap = 1;
   double latency = 0;
-  double bytes_per_time = 0;  // 0 here and below: unlimited
+  double bytes_per_time = 0;  // 0 here and in the fields below: unlimited
   double bucket_bytes = 0;
   double reduce_latency = 0;
   double reduce_bytes_per_time = 0;
-  double after = 0;  // time that follows all operations, which the library does not know of
+  double after = 0;  // time after all operations, which the library does not know
 
-  // One entry for all parts, or one for each, the same number in all lists. Throws if they differ.
+  // Each list must have one entry for all parts, or one entry for each part. Throws if the numbers of parts
+  // differ.
   dsc_pipe_costs_t as_c();
-  // These costs for each part of a schedule. A list with one value, or one for each stage, is of whole
-  // stages, whose chunks share it evenly; a message is whole in each part. One with a value for each part
-  // stays as it is.
+  // Converts these costs to costs for each part of a schedule. A list with one value, or with one value for
+  // each stage, holds costs of whole stages, which the chunks of a stage share equally; only a message has
+  // the same size in each part. A list with a value for each part is not changed.
   Costs of_parts(const dsc_pipe_schedule_info_t& schedule) const;
 };
 
-// What a simulation says, with every stage.
+// The result of a simulation, with statistics of every stage.
 struct Priced {
   double makespan = 0;
   std::vector<dsc_pipe_stage_stats_t> stages;
 };
 
-double idle_part(const Priced& priced);          // of the whole makespan, over all stages
-int64_t peak_activations(const Priced& priced);  // of the stage that holds most
-size_t fullest_stage(const Priced& priced);      // with the most bytes
+double idle_part(const Priced& priced);          // share of the makespan, over all stages
+int64_t peak_activations(const Priced& priced);  // on the stage that holds most
+size_t fullest_stage(const Priced& priced);      // the stage with the highest peak in bytes
 
 dsc_pipe_schedule_info_t describe(const Handle& schedule);
 std::string name_of(const Handle& schedule);
 Report report_of(const Handle& schedule, const dsc_pipe_costs_t& costs);
 Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs);
 Handle make(const dsc_pipe_schedule_options_t& options);
-// The options of a schedule of the whole pipeline, with defaults.
+// Returns options for a schedule of the whole pipeline, with defaults.
 dsc_pipe_schedule_options_t whole_pipeline();
-// The best schedule for these costs and limits, with what is known of it.
+// The best schedule for the given costs and limits, with the result of the search.
 struct Found {
   Handle schedule;
   dsc_pipe_search_result_t result;
@@ -77,7 +78,7 @@ std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t 
 bool differ_in_chunks(const std::vector<Handle>& schedules);
 int32_t stage_of(const dsc_pipe_schedule_info_t& schedule, int32_t part);
 
-// Says on stderr that it was written.
+// Writes a file, and reports it on stderr.
 void write_file(const std::string& path, const std::string& text);
 
 }  // namespace dscctl::schedule

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of all sizes together, so that a page opens at once.
+// Limits for all sizes together, so that the page loads fast.
 constexpr size_t kMostText = 3'000'000, kMostMade = 20'000'000;
 
 std::vector<dsc_pipe_compute_t> order_of(const Handle& schedule, int32_t stage) {
@@ -78,7 +78,7 @@ void add_own_size(Json& json, const Handle& schedule) {
   json["sizes"][size_key(info.stages, info.micro_batches)] = orders_json(schedule);
 }
 
-// The positions of the sliders: all small sizes, fewer large ones, and the one that was asked for.
+// The positions of the sliders: all small sizes, some large sizes, and the sizes of the given schedules.
 struct Sizes {
   std::vector<int32_t> stages, micro_batches;
 };
@@ -88,7 +88,7 @@ void add_sorted(std::vector<int32_t>& list, int32_t value) {
     list.insert(std::upper_bound(list.begin(), list.end(), value), value);
 }
 
-// Costs of each part fix the number of stages.
+// If there are costs for each part, the number of stages cannot change.
 Sizes sizes_of(const std::vector<Family>& families, bool has_parts) {
   Sizes sizes;
   const bool can_change =
@@ -108,7 +108,7 @@ struct Left {
   size_t text = kMostText, operations = kMostMade;
 };
 
-// The orders, or why there are none. Nothing once the page is full.
+// Returns the orders, or the reason why they do not exist. Returns null once the page is full.
 Json orders_or_reason(const Family& family, int32_t chunks, int32_t stages, int32_t micro_batches,
                       Left& left) {
   const size_t operations = size_t{3} * static_cast<size_t>(chunks) * static_cast<size_t>(stages) *
@@ -172,7 +172,7 @@ bool has_bytes(const Costs& costs) {
          std::any_of(costs.static_bytes.begin(), costs.static_bytes.end(), is_positive);
 }
 
-// No text of a schedule may end the element that it stands in.
+// Escapes text inside a script element, so that it cannot close the element.
 std::string within_script(std::string text) {
   for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");
   return text;

@@ -30,7 +30,8 @@ std::string word_of(const dsc_pipe_compute_t& it) {
   return it.overlaps == 1 ? word + "+" : word;
 }
 
-// Whether micro-batches follow from their number in the order. A backward pass is both of its halves.
+// True if every micro-batch follows from its position in the order. A backward pass counts as both of its
+// halves.
 bool is_counted(const std::vector<dsc_pipe_compute_t>& order, int32_t micro_batches, bool is_down) {
   std::map<std::pair<char, int32_t>, int32_t> counts;
   for (const dsc_pipe_compute_t& it : order) {
@@ -44,7 +45,7 @@ bool is_counted(const std::vector<dsc_pipe_compute_t>& order, int32_t micro_batc
   return true;
 }
 
-// How often the pattern of so many words repeats from there on.
+// Returns how often the pattern of `length` words that starts at `at` repeats.
 size_t repeats_at(const std::vector<std::string>& words, size_t at, size_t length) {
   size_t end = at + length;
   while (end < words.size() && words[end] == words[end - length]) ++end;

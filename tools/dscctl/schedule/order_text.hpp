@@ -1,4 +1,4 @@
-// A stage's order as a short text for the page, where many orders stand.
+// Writes a stage's order as a short text, because the page contains many orders.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace dscctl::schedule {
 
-// "F(FB)60B": letters as in pictures, the chunk behind them if it is not 0, "+" if the operation overlaps
-// with the next one, "." for an idle step, and what is repeated in parentheses. Micro-batches are counted up
-// for each letter and chunk; with "-" at the start those of backward passes are counted down. Nothing for an
-// order that is not like that.
+// Returns text such as "F(FB)60B". Letters are the same as in pictures. A number after a letter is its chunk,
+// unless the chunk is 0. "+" means that the operation overlaps with the next one, "." is an idle step, and
+// repetitions are in parentheses. Micro-batches are counted up for each letter and chunk. With "-" at the
+// start, micro-batches of backward passes are counted down. Returns nullopt for any other order.
 std::optional<std::string> order_text(const std::vector<dsc_pipe_compute_t>& order, int32_t micro_batches);
 
 }  // namespace dscctl::schedule

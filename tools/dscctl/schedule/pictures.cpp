@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kPlain = "\033[0m";
 
-// A line of a picture: "0 |F0 F1...| holds 8", cut at the bars.
+// A line of a picture, such as "0 |F0 F1...| holds 8", split at the bars.
 struct PictureLine {
   std::string before, cells, after;
 };
@@ -22,12 +22,13 @@ PictureLine cut_line(const std::string& line) {
   return {line.substr(0, first + 1), line.substr(first + 1, last - first - 1), line.substr(last)};
 }
 
-// Escape sequences take no columns.
+// Returns the length of the escape sequence at `at`, which takes no columns on the terminal.
 size_t escape_at(const std::string& text, size_t at) {
   return text[at] == '\033' ? text.find('m', at) + 1 - at : 0;
 }
 
-// So many columns of `text` from `at` on, which goes behind them, in the colour that holds there.
+// Takes this number of columns from `text`, starting at `at`, and moves `at` behind them. The piece begins
+// with the color that applies there.
 std::string take_columns(const std::string& text, size_t& at, std::string& color, size_t columns) {
   std::string piece = color;
   for (size_t taken = 0; at < text.size();) {
@@ -80,7 +81,7 @@ Row row_of_schedule(const Handle& schedule, const Priced& priced, bool of_stage)
 }  // namespace
 
 std::string shortened(double value) {
-  constexpr double kLarge = 1e5;  // whose six digits would end before the point
+  constexpr double kLarge = 1e5;  // its six digits would end before the decimal point
   char text[32];
   std::snprintf(text, sizeof text, value >= kLarge ? "%.10g" : "%.6g", value);
   return text;
@@ -132,7 +133,7 @@ std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& cos
   expect_ok(dsc_pipe_report_critical_path(report.get(), path.data(), spans, &spans));
   std::vector<Row> rows{{"critical path", "start", "end", "stage", "chunk", "micro-batch"}};
   for (const auto& span : path)
-    rows.push_back({dsc_pipe_op_name(span.op), shortened(span.start), shortened(span.end),
+    rows.push_back({dsc_pipe_op_name(span.op), shortened(span.start), shortened(span.finish),
                     std::to_string(span.stage), std::to_string(span.chunk),
                     std::to_string(span.micro_batch)});
   return rows_text(rows);

@@ -1,4 +1,4 @@
-// Schedules in a terminal: pictures of a given width, tables, critical paths.
+// Shows schedules in a terminal: pictures of a limited width, tables, and critical paths.
 #pragma once
 
 #include <string>
@@ -8,16 +8,18 @@
 
 namespace dscctl::schedule {
 
-// A picture of dsc_pipe_draw() in pieces of so many columns of time, one below the other; colours stay.
+// Breaks a picture of dsc_pipe_draw() into pieces of this number of columns of time, one below another.
+// Colors are kept.
 std::string folded(const std::string& picture, size_t columns);
 
-// What each of them costs, a line each.
+// Returns a table with one line for the costs of each schedule.
 std::string comparison_of(const std::vector<Handle>& schedules, const std::vector<Priced>& prices);
 
-// Six digits, and large values whole.
+// Formats a number with six digits; large numbers without decimals.
 std::string shortened(double value);
 
-// The operations that nothing could delay, a line each.
+// Returns the operations of the critical path, which no operation could delay without delaying the end, one
+// per line.
 std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& costs);
 
 }  // namespace dscctl::schedule

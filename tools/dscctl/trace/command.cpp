@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr int kFine = 0, kFindings = 1, kUsage = 2;
 
-// What cannot be done as it was asked for.
+// An error in what the user asked for.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -66,7 +66,7 @@ fs::path write_file(const fs::path& folder, const char* name, Write write) {
   return path;
 }
 
-// Numbers that fit, with words that say so.
+// A validator for numbers in a range, with a clear message.
 CLI::Validator number(const char* what, double least, double most) {
   return CLI::Validator(
       [=](const std::string& text) {

@@ -1,4 +1,4 @@
-// dscctl trace: what the ranks of a job recorded.
+// dscctl trace: shows what the ranks of a job recorded.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "dsc_trace_rank_";
 constexpr std::string_view kSuffix = ".json";
 
-// The rank in a dump's file name; -1 if the file is none.
+// Returns the rank in a dump's file name; -1 if the file is not a dump.
 int rank_of_file(const std::string& name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return -1;
   if (name.size() <= kPrefix.size() + kSuffix.size()) return -1;
@@ -35,7 +35,7 @@ std::string read_file(const fs::path& path) {
   }
 }
 
-// Turns the file of one rank into a dump; groups are shared by all of them.
+// Converts the file of one rank to a dump. All dumps share the list of groups.
 class DumpParser {
  public:
   DumpParser(const Json& document, std::vector<Group>& groups) : top_(document, ""), groups_(groups) {}
@@ -80,7 +80,7 @@ class DumpParser {
   }
 
   static std::vector<int> read_ranks(const Reader& config) {
-    const Json* found = config.find("ranks");  // a list, or a text that shows one
+    const Json* found = config.find("ranks");  // a list, or text that contains a list
     const Json parsed = found != nullptr && found->is_string()
                             ? Json::parse(found->get<std::string>(), nullptr, false)
                             : (found == nullptr ? Json() : *found);
@@ -91,7 +91,7 @@ class DumpParser {
     return parsed.get<std::vector<int>>();
   }
 
-  // Groups that one split made have different members, and may have one id.
+  // The groups that one split made have different members, but may have the same id.
   size_t index_of(Group&& group) {
     for (size_t i = 0; i < groups_.size(); ++i)
       if (groups_[i].id == group.id && groups_[i].ranks == group.ranks) return i;
@@ -191,7 +191,7 @@ class DumpParser {
     return entry;
   }
 
-  // Some writers show the id as a number.
+  // Some programs write the id as a number.
   size_t group_of(const Reader& reader) const {
     const Json* found = reader.find("pg_id");
     if (found == nullptr) reader.complain("pg_id", "a group", found);
@@ -201,7 +201,7 @@ class DumpParser {
     return own->second;
   }
 
-  // Files show roots and peers as ranks in the group.
+  // In files, roots and peers are ranks of the group.
   std::optional<int> world_rank(const Reader& reader, const char* name, size_t group) const {
     const std::optional<int64_t> rank = reader.optional_integer(name);
     if (!rank) return std::nullopt;
@@ -217,7 +217,7 @@ class DumpParser {
     return list->front().get<std::string>();
   }
 
-  // Of all tensors together; none when there is no tensor.
+  // Returns the number of elements of all tensors together; nullopt if there is no tensor.
   static std::optional<int64_t> elements(const Reader& reader, const char* name) {
     if (reader.find(name) == nullptr || reader.list(name).empty()) return std::nullopt;
     int64_t sum = 0;
@@ -235,19 +235,19 @@ class DumpParser {
 
   const Reader top_;
   std::vector<Group>& groups_;
-  std::map<std::string, size_t> own_;  // of this rank: index by id
+  std::map<std::string, size_t> own_;  // groups of this rank: index by id
 };
 
 struct DumpFile {
   fs::path path;
-  int rank = -1;  // as its name says; -1: it does not
+  int rank = -1;  // from the file's name; -1: the name contains no rank
 
   std::string name() const { return path.filename().string(); }
 };
 
 Dump read_dump(const DumpFile& file, std::vector<Group>& groups) {
   const Json document = parse(read_file(file.path));
-  std::vector<Group> with_new = groups;  // a file that is given up adds no group
+  std::vector<Group> with_new = groups;  // if the file is rejected, it adds no group
   Dump dump = DumpParser(document, with_new).parse();
   if (file.rank >= 0 && dump.rank != file.rank)
     throw WrongField("rank: expected " + std::to_string(file.rank) + " as in the file's name, found " +
@@ -257,7 +257,8 @@ Dump read_dump(const DumpFile& file, std::vector<Group>& groups) {
   return dump;
 }
 
-// Files that were named come with whatever name they have, and those of folders by theirs; each once.
+// Returns each file once. Files that were given by name may have any name. In folders, only files with the
+// name of a dump are used.
 std::vector<DumpFile> files_of(const std::vector<fs::path>& sources) {
   std::vector<DumpFile> files;
   std::set<fs::path> known;
@@ -292,7 +293,7 @@ std::string run_text(const Dump& dump) {
   return "job " + dump.job + " of " + std::to_string(dump.world_size) + " ranks";
 }
 
-// Takes out dumps of an earlier job: the latest dump says which job is meant.
+// Removes dumps of earlier jobs. The job is the one of the latest dump.
 std::vector<Problem> take_out_other_jobs(const Trace& trace, std::vector<DumpFile>& files) {
   std::vector<Problem> problems;
   const auto latest = std::ranges::max_element(trace.dumps, {}, &Dump::time);
@@ -305,7 +306,7 @@ std::vector<Problem> take_out_other_jobs(const Trace& trace, std::vector<DumpFil
   return problems;
 }
 
-// Of two dumps of one rank the later one is used.
+// If there are two dumps of the same rank, uses the later one.
 void take_out_twins(Trace& trace) {
   std::ranges::stable_sort(trace.dumps, [](const Dump& a, const Dump& b) {
     return a.rank < b.rank || (a.rank == b.rank && a.time > b.time);
@@ -344,7 +345,8 @@ void shift(Dump& dump, int64_t by_ns) {
   }
 }
 
-// Ranks of one host share a monotonic clock, while its wall clock may have been set between two dumps.
+// Ranks of one host share a monotonic clock. The wall clock may have been set between two dumps, so the
+// monotonic clock decides.
 void align_clocks(std::vector<Dump>& dumps) {
   std::map<std::string, int64_t> by_host;
   for (Dump& dump : dumps) {
@@ -378,7 +380,7 @@ Trace load_dumps(const std::vector<fs::path>& sources) {
   std::vector<DumpFile> files = files_of(sources);
   Trace trace = read_files(files);
   if (const std::vector<Problem> strangers = take_out_other_jobs(trace, files); !strangers.empty()) {
-    trace = read_files(files);  // again, since groups of different jobs may have the same ids
+    trace = read_files(files);  // read again, because groups of different jobs may have the same ids
     trace.problems.insert(trace.problems.end(), strangers.begin(), strangers.end());
   }
   take_out_twins(trace);

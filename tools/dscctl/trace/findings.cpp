@@ -9,7 +9,7 @@
 namespace dscctl::trace {
 namespace {
 
-// All ranks had come, and yet this one is not done.
+// Reports an operation in which all ranks have arrived, but some have not finished.
 std::optional<Finding> stuck_in(const Trace& trace, const Operation& operation, const Rules& rules) {
   std::vector<int> inside, done;
   int64_t longest = 0;

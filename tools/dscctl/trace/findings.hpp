@@ -1,4 +1,4 @@
-// What is wrong in a trace: who is late, who does not get on, what does not fit, what failed.
+// Problems in a trace: ranks that are late, operations that do not finish, calls that differ, and failures.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace dscctl::trace {
 
 enum class Kind { kLate, kDeadlock, kStuck, kStraggler, kMismatch, kFailed, kNoDump };
 
-const char* kind_name(Kind kind);  // "LATE"
+const char* kind_name(Kind kind);  // such as "LATE"
 
 struct Finding {
   Kind kind = Kind::kLate;
   std::string text;
-  std::vector<int> ranks;                // those at fault or concerned
-  const Operation* operation = nullptr;  // null: none in particular
+  std::vector<int> ranks;                // ranks that caused the problem or are affected
+  const Operation* operation = nullptr;  // null: no particular operation
 };
 
-// A rank is late when another one waited for it this long, or until the operation's time-out.
+// A rank is late if another rank has waited for it this long, or until the operation timed out.
 struct Rules {
   int64_t late_after_ns = 1'000'000'000;
 };
@@ -31,7 +31,8 @@ std::vector<Finding> find_stragglers(const Trace& trace, const std::vector<Laten
 std::vector<Finding> find_mismatches(const Trace& trace, const std::vector<Operation>& operations);
 std::vector<Finding> find_failures(const Trace& trace, const std::vector<Operation>& operations);
 
-// All of these and the ranks without a dump, the most telling first.
+// Returns the findings of all functions above and the ranks without a dump. The most important ones come
+// first.
 std::vector<Finding> find_all(const Trace& trace, const std::vector<Operation>& operations,
                               const std::vector<Lateness>& lateness, const Rules& rules);
 

@@ -21,7 +21,7 @@ struct Panel {
   const Iteration* iteration;
 };
 
-// The panels of one reducer, and the time that its axis covers.
+// The panels of one reducer, and the time range that their axis covers.
 struct Figure {
   std::vector<Panel> panels;
   TimeNs begin = INT64_MAX;
@@ -36,8 +36,8 @@ TimeNs latest_of(const Iteration& iteration) {
   return latest;
 }
 
-// An iteration that has not finished lasted until the dump, but what there is to see may be a thousandth of
-// that.
+// An iteration that has not finished lasts until the dump. Its visible events may cover only a thousandth of
+// that time, so the axis ends soon after them.
 TimeNs end_of(const Panel& panel) {
   const Iteration& iteration = *panel.iteration;
   const TimeNs seen = latest_of(iteration);
@@ -125,7 +125,7 @@ class Picture {
     y_ += kRow / 2;
   }
 
-  // From the last gradient on, nothing hides the reduction.
+  // After the last gradient, no computation overlaps with the reduction.
   void draw_exposed(const Panel& panel) {
     const Iteration& iteration = *panel.iteration;
     TimeNs last = 0;

@@ -1,4 +1,4 @@
-// A picture of the latest iteration of gradient reducers, all ranks below each other.
+// Draws the latest iteration of each gradient reducer, for all ranks one below another.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace dscctl::trace {
 
-// Returns SVG: for each reducer and rank a panel with a row per bucket, its gradients as ticks and its
-// reduction as a bar. Panels of one reducer have one time axis. Empty if no dump has an iteration.
+// Returns SVG. Each reducer and rank has a panel with a row per bucket. Gradients are ticks, and the
+// reduction is a bar. All panels of a reducer have the same time axis. Returns an empty text if no dump
+// contains an iteration.
 std::string draw_iterations(const Trace& trace);
 
 }  // namespace dscctl::trace

@@ -1,4 +1,4 @@
-// Who keeps the others waiting.
+// Finds the ranks that other ranks are waiting for.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -19,20 +19,20 @@ struct Waiter {
   int rank = 0;
   const Dump* dump = nullptr;
   TimeNs since = 0;
-  TimeNs until = 0;  // it gave up, or its dump was taken
+  TimeNs until = 0;  // when it gave up, or when its dump was taken
   bool timed_out = false;
-  bool on_device = false;  // its stream waits
-  bool is_sure = true;     // that it still does
+  bool on_device = false;  // the wait happens on its stream
+  bool is_sure = true;     // it certainly still waits
 };
 
-// One rank waits for another one in an operation.
+// A rank that waits for another rank in an operation.
 struct Wait {
   int waiter = 0;
   int awaited = 0;
   const Operation* operation = nullptr;
 };
 
-// A participant that waits, or gave up waiting, because somebody did not come.
+// Returns a waiter if this participant waits, or gave up waiting, because another rank has not arrived.
 std::optional<Waiter> as_waiter(const Participant& participant) {
   const Entry* entry = participant.entry;
   if (entry == nullptr || entry->met || (entry->completed && !entry->failed())) return std::nullopt;
@@ -45,16 +45,17 @@ std::optional<Waiter> as_waiter(const Participant& participant) {
   return Waiter{participant.rank, participant.dump, *entry->started, until, timed_out};
 }
 
-// Times of different hosts are not compared.
+// Times of different hosts are not comparable.
 bool share_clock(const Dump& a, const Dump& b) { return a.host == b.host; }
 
-// When the first one began to wait and when the last one gave up or was asked.
+// From the time when the first rank began to wait to the time when the last rank gave up or was dumped.
 struct Span {
   TimeNs begin = 0;
   TimeNs end = 0;
 };
 
-// By the clock of one dump. If those who wait have another one, it is as long, and ends with the dump.
+// Returns the span on the clock of one dump. If the waiting ranks have another clock, the span has the same
+// length and ends at the time of the dump.
 Span span_of(const std::vector<Waiter>& waiters, const Dump& dump) {
   Span span{std::numeric_limits<TimeNs>::max(), 0};
   int64_t longest = 0;
@@ -67,7 +68,8 @@ Span span_of(const std::vector<Waiter>& waiters, const Dump& dump) {
   return span.begin <= span.end ? span : Span{dump.time - longest, dump.time};
 }
 
-// What a rank did while others waited for it: the operation that took at least half of that time.
+// Returns the operation that a rank was in for most of the time in which others waited for it. It must take
+// at least half of that time.
 const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& span) {
   const Entry* longest = nullptr;
   int64_t most = std::max<int64_t>(1, (span.end - span.begin) / 2);
@@ -82,12 +84,12 @@ const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& sp
   return longest;
 }
 
-// A group that a rank has destroyed is not in its dump.
+// If a rank has destroyed a group, its dump does not contain the group.
 bool has_left(const Participant& participant, const Operation& operation) {
   return participant.dump != nullptr && !participant.dump->groups.contains(operation.group);
 }
 
-// A record may have been overwritten by newer ones; then nobody knows whether the rank came.
+// Newer records may have overwritten the record of the call; then it is unknown whether the rank called.
 bool has_not_called(const Participant& participant, const Operation& operation) {
   if (participant.dump == nullptr || participant.entry != nullptr) return false;
   if (has_left(participant, operation)) return true;
@@ -101,7 +103,7 @@ bool has_not_called(const Participant& participant, const Operation& operation) 
                       });
 }
 
-// When the first one of a host gave up waiting; after that nobody can come in time.
+// For each host, the time when its first rank gave up waiting. A rank that arrives later is too late.
 using GaveUp = std::map<std::string, TimeNs>;
 
 GaveUp first_gave_up(const Operation& operation) {
@@ -121,7 +123,8 @@ bool came_after(const Participant& participant, const GaveUp& gave_up) {
   return first != gave_up.end() && participant.entry->created > first->second;
 }
 
-// On a device whoever called it may have to wait for others before it can start.
+// True for an operation on the host that was called but is still queued. On a device, an operation may have
+// to wait for others before it starts, so it does not count.
 bool only_queued(const Participant& participant) {
   const Entry* entry = participant.entry;
   return entry != nullptr && !entry->on_device && !entry->started && entry->unfinished();
@@ -135,7 +138,7 @@ class LateFinder {
   std::vector<Finding> find() {
     for (const Operation& operation : operations_) {
       if (done_.contains(lane_of(operation)) || !examine(operation)) continue;
-      done_.insert(lane_of(operation));  // what comes behind it waits for the same reason
+      done_.insert(lane_of(operation));  // later operations of this lane wait for the same reason
     }
     find_deadlock();
     return std::move(findings_);
@@ -149,7 +152,7 @@ class LateFinder {
     return {operation.group, true, operation.participants[0].rank, operation.participants[1].rank};
   }
 
-  // True if somebody waits in vain in this operation.
+  // Returns true if a rank waits in this operation for a rank that has not arrived.
   bool examine(const Operation& operation) {
     const GaveUp gave_up = first_gave_up(operation);
     std::vector<Waiter> waiters;
@@ -158,14 +161,15 @@ class LateFinder {
       if (waiter && !came_after(participant, gave_up)) waiters.push_back(*waiter);
     }
     if (waiters.empty()) return false;
-    std::map<std::string, std::vector<int>> late;  // ranks by what is said of them
+    std::map<std::string, std::vector<int>> late;  // ranks by the text about them
     std::vector<int> without_dump;
     for (const Participant& participant : operation.participants) {
       if (participant.dump == nullptr) {
         if (is_late(sure(waiters), nullptr)) without_dump.push_back(participant.rank);
       } else if (has_not_called(participant, operation) || only_queued(participant) ||
                  came_after(participant, gave_up)) {
-        // Who left may have called what nobody knows the end of, and so may who has overwritten a message.
+        // If a rank has left, or the record of a message may be overwritten, it may have made the call. Then
+        // only ranks that certainly wait are considered.
         const bool only_sure = operation.is_message || has_left(participant, operation);
         if (!is_late(only_sure ? sure(waiters) : waiters, participant.dump)) continue;
         late[story(participant, operation, span_of(waiters, *participant.dump))].push_back(participant.rank);
@@ -183,7 +187,7 @@ class LateFinder {
     return waiters;
   }
 
-  // A dump, if there is one, says nothing about what came after it.
+  // A dump says nothing about the time after it was taken.
   bool is_late(const std::vector<Waiter>& waiters, const Dump* dump) const {
     return std::any_of(waiters.begin(), waiters.end(), [&](const Waiter& waiter) {
       const bool comparable = dump != nullptr && share_clock(*waiter.dump, *dump);
@@ -194,7 +198,7 @@ class LateFinder {
     });
   }
 
-  // What a late rank has done instead; the same words for ranks in the same state.
+  // Describes what a late rank was doing instead. Ranks in the same state get the same text.
   std::string story(const Participant& participant, const Operation& operation, const Span& span) const {
     const Dump& dump = *participant.dump;
     const bool left = has_left(participant, operation);
@@ -223,7 +227,7 @@ class LateFinder {
            trace_.groups[operation.group].name + "\"";
   }
 
-  // What it has completed on devices is not always known.
+  // For operations on devices it is not always known which ones have completed, so the latest call is shown.
   static std::string latest_of(const Dump& dump, const Operation& operation) {
     const std::string done = operation.on_device() ? "called" : "completed";
     const Progress& progress = dump.groups.at(operation.group);
@@ -280,7 +284,8 @@ class LateFinder {
     }
   }
 
-  // Follows all waits of a rank, depth first, until one leads back to a rank of the path; leaves that circle.
+  // Follows all waits of a rank, depth first, until a wait leads back to a rank on the path. Then leaves this
+  // circle in `path`.
   static bool find_circle(int rank, const std::map<int, std::vector<const Wait*>>& waits_of,
                           std::set<int>& seen, std::vector<Wait>& path) {
     const auto begin =
@@ -307,7 +312,7 @@ class LateFinder {
       text += (text.empty() ? "rank " : "; rank ") + std::to_string(wait.waiter) + " waits for rank " +
               std::to_string(wait.awaited) + " in " + title(trace_, *wait.operation);
     }
-    // Before those who are late because of it.
+    // Inserted before the findings about ranks that are late because of the deadlock.
     findings_.insert(findings_.begin(), {Kind::kDeadlock, ranks_text(ranks) + " wait for each other: " + text,
                                          ranks, path.front().operation});
   }

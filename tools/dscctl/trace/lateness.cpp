@@ -24,7 +24,7 @@ std::vector<Arrival> arrivals_of(const Operation& operation) {
   return arrivals;
 }
 
-using Waiters = std::map<int, std::set<int>>;  // for whom, who
+using Waiters = std::map<int, std::set<int>>;  // for each awaited rank, the ranks that waited for it
 
 void book(std::map<int, Lateness>& of_rank, Waiters& waiters, const Operation& operation,
           const std::vector<Arrival>& arrivals) {
@@ -33,7 +33,7 @@ void book(std::map<int, Lateness>& of_rank, Waiters& waiters, const Operation& o
   for (const Arrival& arrival : arrivals) {
     Lateness& row = of_rank.at(arrival.rank);
     ++row.operations;
-    row.mean_ns += arrival.time - arrivals.front().time;  // a sum until the end
+    row.mean_ns += arrival.time - arrivals.front().time;  // a sum, which is divided at the end
     waited += last.time - arrival.time;
     if (arrival.rank != last.rank) waiters[last.rank].insert(arrival.rank);
   }
@@ -53,7 +53,8 @@ std::vector<Lateness> measure_lateness(const Trace& trace, const std::vector<Ope
   Waiters waiters;
   for (const Dump& dump : trace.dumps) of_rank[dump.rank].rank = dump.rank;
   for (const Operation& operation : operations) {
-    if (operation.is_message || operation.on_device()) continue;  // who calls one there does not wait
+    // Only a collective on the host makes all its ranks wait for each other.
+    if (operation.is_message || operation.on_device()) continue;
     const std::vector<Arrival> arrivals = arrivals_of(operation);
     if (arrivals.size() > 1) book(of_rank, waiters, operation, arrivals);
   }

@@ -10,8 +10,8 @@
 namespace dscctl::trace {
 namespace {
 
-constexpr double kTrimmed = 0.1;         // at each end
-constexpr double kGbpsPerByteMs = 8e-6;  // bytes per millisecond in Gbit/s
+constexpr double kTrimmed = 0.1;         // share of the values, at each end
+constexpr double kGbpsPerByteMs = 8e-6;  // converts bytes per millisecond to Gbit/s
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -49,13 +49,13 @@ std::string size_text(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", static_cast<double>(bytes) / unit_bytes);
   std::string number = text;
-  if (number.back() == '0') number.pop_back();  // "1.50" is 1.5, "1.00" is 1.0
+  if (number.back() == '0') number.pop_back();  // "1.50" becomes 1.5, and "1.00" becomes 1.0
   return number + " " + kUnits[unit];
 }
 
 double trimmed_mean(std::vector<double> values) {
   if (values.empty()) return 0;
-  // Halves go to the even number, as in Python's round().
+  // Rounds halves to even, as Python's round() does.
   const auto cut = static_cast<std::ptrdiff_t>(std::nearbyint(kTrimmed * static_cast<double>(values.size())));
   std::sort(values.begin(), values.end());
   const auto kept = static_cast<std::ptrdiff_t>(values.size()) - 2 * cut;

@@ -1,4 +1,4 @@
-// What does not fit together, and what failed.
+// Finds calls that differ between ranks, and operations that failed.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -14,11 +14,12 @@ namespace {
 
 constexpr const char* kRevoked = "DSC_ERR_REVOKED";
 
-// Operations in which every rank's part has the same size.
+// Operations in which all ranks' parts have the same size.
 constexpr std::array kEqualParts = {"all_reduce",     "reduce", "broadcast", "all_gather",
                                     "reduce_scatter", "gather", "scatter",   "all_to_all"};
 
-// An empty text matches everything: the rank does not say.
+// Returns a property of a rank's call. An empty text matches everything, because the rank did not record the
+// property.
 using Property = std::string (*)(const Operation&, const Entry&);
 
 std::string operation_name(const Operation& operation, const Entry& entry) {
@@ -56,7 +57,7 @@ std::string values_text(const RanksByValue& values) {
   return text;
 }
 
-// The fewest ranks that differ from the most.
+// Returns the ranks that differ from the largest set of ranks with equal values.
 std::vector<int> outvoted(const RanksByValue& values) {
   const auto most = std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
@@ -104,7 +105,7 @@ std::vector<int> all_ranks(const RanksByValue& values) {
   return {ranks.begin(), ranks.end()};
 }
 
-// What was only carried along by an earlier failure of its group, told in one line.
+// Operations that failed only because their group had failed before. They are reported in one line.
 struct Revoked {
   int64_t operations = 0;
   std::set<int> ranks;

@@ -5,7 +5,7 @@
 namespace dscctl::trace {
 namespace {
 
-// Sorts collectives before messages, each by group, ends and number.
+// The order of operations: collectives before messages, and each by group, end points and number.
 using Key = std::tuple<bool, size_t, int, int, int64_t>;
 
 Key key_of(const Dump& dump, const Entry& entry) {

@@ -1,4 +1,4 @@
-// The timeline's page before and after the place of the data; made from page/ at build time.
+// The timeline's page, before and after the data. It is assembled from page/ at build time.
 #pragma once
 
 namespace dscctl::trace {

@@ -22,7 +22,7 @@ struct Slice {
   TimeNs end = 0;
 };
 
-// From showing up to the end; an operation that has not ended lasts until the dump.
+// Returns the time from a rank's arrival to the end. An operation that has not ended lasts until the dump.
 std::optional<Slice> slice_of(const Dump& dump, const Entry& entry) {
   if (!entry.started) return std::nullopt;
   if (entry.end_unknown) return Slice{*entry.started, *entry.started};
@@ -104,7 +104,7 @@ class PerfettoWriter {
 
   struct Lane {
     const char* kind;
-    int number;  // of its kind
+    int number;  // counted within its kind
     TimeNs end;  // when it is free again
   };
   using Lanes = std::vector<Lane>;
@@ -114,8 +114,8 @@ class PerfettoWriter {
     return free_track(dump, entry.on_device ? kOnDevice : kMessages, slice, lanes);
   }
 
-  // Slices of one track must not overlap, but messages, buckets and what runs on devices may: each goes to
-  // the first track of its kind that is free.
+  // Slices of one track must not overlap. Messages, buckets and operations on devices may overlap, so each
+  // goes to the first free track of its kind.
   size_t free_track(const Dump& dump, const char* kind, const Slice& slice, Lanes& lanes) {
     int number = 1;
     auto free = lanes.begin();
@@ -138,13 +138,13 @@ class PerfettoWriter {
     const size_t track = track_of(dump, entry, *slice, lanes);
     tracks_[&entry] = track;
     write_slice(dump.rank, track, entry.name, "operation", *slice, arguments_of(trace_, entry));
-    if (entry.on_device) return;  // what was waiting, and what moving, nobody knows
+    if (entry.on_device) return;  // on a device it is not known when waiting ends and moving begins
     const TimeNs met = std::clamp(entry.met.value_or(slice->end), slice->begin, slice->end);
     write_slice(dump.rank, track, "wait", "wait", {slice->begin, met}, Json::object());
     if (entry.met) write_slice(dump.rank, track, "move", "move", {met, slice->end}, Json::object());
   }
 
-  // The latest iteration of a reducer: gradients as moments, reductions of buckets as slices.
+  // Writes the latest iteration of a reducer: gradients as instants, and reductions of buckets as slices.
   void write_iteration(const Dump& dump, const Iteration& iteration, Lanes& lanes) {
     const std::string reducer = trace_.groups[iteration.group].name;
     const TimeNs end = iteration.finished.value_or(dump.time);
@@ -182,7 +182,7 @@ class PerfettoWriter {
            {"args", std::move(args)}});
   }
 
-  // Queueing overlaps with the operations before it, so it is an asynchronous slice.
+  // An operation may be queued while the operations before it run, so queueing is an asynchronous slice.
   void write_queueing(const Dump& dump, const Entry& entry) {
     const TimeNs end = entry.started.value_or(entry.completed.value_or(dump.time));
     if (end <= entry.created) return;
@@ -217,7 +217,7 @@ class PerfettoWriter {
     }
   }
 
-  // An arrow holds on to the slice that is open at its time.
+  // Perfetto attaches an arrow to the slice that is open at the arrow's time.
   void add_end(Json& arrow, const char* phase, const Participant& end) {
     const Slice slice = *slice_of(*end.dump, *end.entry);
     const bool is_start = phase[0] == 's';

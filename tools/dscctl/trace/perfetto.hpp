@@ -1,4 +1,4 @@
-// The trace as Chrome trace events, which ui.perfetto.dev and chrome://tracing show.
+// Writes the trace as Chrome trace events, which ui.perfetto.dev and chrome://tracing can show.
 #pragma once
 
 #include <ostream>
@@ -8,10 +8,10 @@
 
 namespace dscctl::trace {
 
-// One process per rank; a track per group and one or more for messages; an arrow per message.
+// Each rank is a process. Each group has a track, and messages have one or more. Each message is an arrow.
 void write_perfetto(std::ostream& out, const Trace& trace, const std::vector<Operation>& operations);
 
-// The first moment of a trace; 0 without any.
+// Returns the time of the first event of a trace; 0 if there is none.
 TimeNs first_time(const Trace& trace);
 
 }  // namespace dscctl::trace

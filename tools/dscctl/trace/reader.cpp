@@ -15,7 +15,7 @@ std::string shown(const Json& value) {
   std::string text = text_of(value);
   if (text.size() <= kShownBytes) return text;
   size_t end = kShownBytes - 3;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // not inside a character
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // do not cut inside a UTF-8 character
   return text.substr(0, end) + "...";
 }
 

@@ -1,4 +1,4 @@
-// Reads fields of a JSON document; a wrong one is named with its place.
+// Reads fields of a JSON document. Errors contain the location of the field.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct WrongField : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// One object of a document and the place where it stands, such as "entries[17]".
+// One object of a document, and its location, such as "entries[17]".
 class Reader {
  public:
   Reader(const Json& object, std::string path);
 
   int64_t integer(const char* name) const;
   int64_t integer_or(const char* name, int64_t otherwise) const;
-  std::optional<int64_t> optional_integer(const char* name) const;  // absent or null: none
+  std::optional<int64_t> optional_integer(const char* name) const;  // absent or null: nullopt
   std::string text(const char* name) const;
   std::string text_or_empty(const char* name) const;
   bool flag_or(const char* name, bool otherwise) const;
@@ -39,10 +39,10 @@ class Reader {
   std::string path_;
 };
 
-// Parses a text; a syntax error names line and column, and says so when the text just ends too early.
+// Parses JSON. A syntax error contains line and column, and says if the text ends too early.
 Json parse(const std::string& text);
 
-// Never throws over bytes that are no UTF-8, as file names may have.
+// Never throws, not even for bytes that are not UTF-8, which file names may contain.
 std::string text_of(const Json& json, int indent = -1);
 
 }  // namespace dscctl::trace

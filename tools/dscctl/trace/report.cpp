@@ -15,7 +15,7 @@ constexpr int kShownPerKind = 10;
 constexpr size_t kShownRanks = 16;  // rows of the lateness table
 constexpr size_t kLabelWidth = 9;
 
-// Escape sequences, or nothing where nobody understands them.
+// Escape sequences for colors; empty texts if the output cannot show colors.
 class Colors {
  public:
   explicit Colors(bool on) : on_(on) {}
@@ -77,7 +77,7 @@ std::string percent(int64_t part, int64_t whole) {
   return whole == 0 ? "-" : std::to_string((100 * part + whole / 2) / whole) + " %";
 }
 
-// Those who cost the others most come first.
+// The ranks that cost the others most time come first.
 std::string lateness_text(const Report& report, const Colors& colors) {
   std::vector<Lateness> rows = report.lateness;
   std::erase_if(rows, [](const Lateness& row) { return row.operations == 0; });

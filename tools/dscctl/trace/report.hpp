@@ -1,4 +1,4 @@
-// The report of a merge for people, and the same as JSON.
+// Reports the merged dumps as text and as JSON.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct Report {
 
 Report make_report(const Trace& trace, const std::vector<Operation>& operations, const Rules& rules);
 
-// `all` shows every finding instead of the first ones of each kind.
+// With `all`, shows every finding instead of the first few of each kind.
 std::string report_text(const Report& report, bool all, bool colored);
 Json report_json(const Report& report);
 

@@ -1,4 +1,4 @@
-// Ranks that come last again and again, so that the others lose much of their time.
+// Finds ranks that often arrive last, so that the others lose much of their time.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -9,10 +9,10 @@
 namespace dscctl::trace {
 namespace {
 
-constexpr int64_t kLeastOperations = 5;  // of fewer ones somebody is always the last
-constexpr int64_t kLeastPercent = 10;    // of the time, which each other rank lost on average
+constexpr int64_t kLeastOperations = 5;  // with fewer operations, one rank may be last by chance
+constexpr int64_t kLeastPercent = 10;  // minimum percentage of the time that each other rank loses on average
 
-// From the first operation that was started to the last one that was completed.
+// Returns the time from the first start of an operation to the last completion.
 int64_t time_of_operations(const Trace& trace) {
   TimeNs first = 0, last = 0;
   for (const Dump& dump : trace.dumps) {
@@ -25,7 +25,7 @@ int64_t time_of_operations(const Trace& trace) {
   return last - first;
 }
 
-// Clocks of different hosts cannot tell who came last.
+// Clocks of different hosts are not comparable, so they cannot show which rank arrived last.
 bool have_one_clock(const Trace& trace) {
   std::set<std::string> hosts;
   for (const Dump& dump : trace.dumps) hosts.insert(dump.host);

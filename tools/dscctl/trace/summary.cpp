@@ -41,20 +41,22 @@ int64_t dtype_bytes(std::string_view dtype) {
   return found == kBytes.end() ? 0 : found->second;
 }
 
-// One rank's part, so that the bandwidth of all_gather and reduce_scatter counts the group's size once.
+// Returns the bytes of one rank's part. With these, the bandwidth of all_gather and reduce_scatter counts the
+// group's size once.
 int64_t part_bytes(const Entry& entry) {
   const std::optional<int64_t> elements = part_elements(entry);
   const int64_t element_bytes = dtype_bytes(entry.dtype);
   return elements && element_bytes > 0 ? *elements * element_bytes : entry.bytes;
 }
 
-// What a device did, and for how long, is known to it alone.
+// Returns nullopt for operations on devices, because only the device knows how long they took.
 std::optional<double> latency_ms(const Entry& entry) {
   if (entry.on_device || !entry.started || !entry.completed || entry.failed()) return std::nullopt;
   return static_cast<double>(*entry.completed - *entry.started) / 1e6;
 }
 
-// The least latency among the ranks; a message has no such thing, since its ends do different work.
+// Returns the shortest latency among the ranks. For a message it returns `own`, because the two ends do
+// different work.
 double least_ms(const Operation& operation, double own) {
   if (operation.is_message) return own;
   double least = own;
@@ -87,7 +89,7 @@ std::string decimal(double value, int digits) {
   return text;
 }
 
-// The library's own operations in every world, before the caller's.
+// Operations that the library itself runs in every world before those of the program.
 bool is_starting_up(const Entry& entry) { return entry.name == "bind_device" || entry.name == "ready"; }
 
 int size_of(const Trace& trace, size_t group) { return static_cast<int>(trace.groups[group].ranks.size()); }

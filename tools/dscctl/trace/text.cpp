@@ -13,7 +13,7 @@ struct Unit {
 };
 constexpr std::array kUnits = {Unit{1e9, "s"}, Unit{1e6, "ms"}, Unit{1e3, "us"}};
 
-// Columns on a terminal: bytes that do not continue a UTF-8 character.
+// Returns the width on a terminal, by counting bytes that start a UTF-8 character.
 size_t width(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -27,7 +27,7 @@ std::string ranks_text(std::vector<int> ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t end = i + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (end - i < 3) end = i + 1;  // a run of two reads better as two
+    if (end - i < 3) end = i + 1;  // two consecutive ranks are listed separately
     if (i > 0) text += ", ";
     text += std::to_string(ranks[i]);
     if (end - i > 1) text += "-" + std::to_string(ranks[end - 1]);

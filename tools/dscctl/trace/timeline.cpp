@@ -21,7 +21,7 @@ Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
 }
 
-// Values that many entries share, told once and named by their index.
+// Values that many entries share. Each is written once, and entries refer to it by its index.
 class Shared {
  public:
   int64_t index_of(Json value) {
@@ -36,7 +36,7 @@ class Shared {
   Json list_ = Json::array();
 };
 
-// How page/model.js names an operation.
+// Returns the key of an operation in the format of page/model.js.
 Json key_of(const Operation* operation) {
   if (operation == nullptr) return nullptr;
   std::string key = std::to_string(operation->group);
@@ -45,9 +45,9 @@ Json key_of(const Operation* operation) {
   return key + "|" + std::to_string(operation->sequence);
 }
 
-// The seven numbers of an entry: number, kind, creation, then how long it queued, waited and moved, and the
-// result. Each time counts from the one before. On a device nobody knows what was waiting and what moving; an
-// end that nobody looks for is shown as a moment.
+// Writes the seven numbers of an entry: number, kind, creation time, how long it was queued, waited and moved
+// data, and the result. Each time is relative to the one before it. On a device, waiting and moving cannot be
+// distinguished. An operation whose end was not tracked is shown as an instant.
 class EntryWriter {
  public:
   explicit EntryWriter(TimeNs base) : base_(base) {}
@@ -71,7 +71,7 @@ class EntryWriter {
 
   Json kinds() { return kinds_.take(); }
   Json results() { return results_.take(); }
-  void add_success() { results_.index_of("DSC_OK"); }  // has the number 0: failures have others
+  void add_success() { results_.index_of("DSC_OK"); }  // index 0, which no failure may have
 
  private:
   static Json kind_of(const Entry& entry) {
@@ -114,7 +114,8 @@ Json ranks_json(const Trace& trace, TimeNs base) {
   return list;
 }
 
-// One per rank, group and whether it shows messages; empty ones are left out but for collectives.
+// Returns one track per rank, group and kind (collectives or messages). Empty tracks of messages are left
+// out.
 Json tracks_json(const Trace& trace, EntryWriter& writer) {
   std::map<std::tuple<int, size_t, bool>, Json> tracks;
   for (const Dump& dump : trace.dumps) {
@@ -174,7 +175,7 @@ Json page_data(const Report& report) {
   return data;
 }
 
-// Inside a script element only "<" could end it or open a comment.
+// Escapes "<", which is the only character that could end a script element or open a comment.
 std::string for_script(std::string text) {
   std::string safe;
   safe.reserve(text.size());

@@ -1,4 +1,4 @@
-// The trace as one HTML file that needs nothing else.
+// Writes the trace as one self-contained HTML file.
 #pragma once
 
 #include <ostream>

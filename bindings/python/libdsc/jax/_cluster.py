@@ -1,7 +1,7 @@
-"""Tells jax.distributed.initialize() what dscrun, or the world, knows of this process.
+"""Provides rank, size and addresses of this process to jax.distributed.initialize(), from dscrun or from the world.
 
-JAX has no public way for this: it examines the subclasses of a private class. This is the only file of libdsc that uses
-a private part of JAX. Without it everything else works, but initialize() needs its arguments.
+JAX has no public interface for this: it examines the subclasses of a private class. This is the only file of libdsc
+that uses a private part of JAX. If JAX removes that part, only initialize() is affected: it then needs its arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def _is_present(cls: Any) -> bool:
-    """In a world of several ranks, or under dscrun."""
+    """Whether this process belongs to a world of several ranks, or was started by dscrun."""
     if _start.is_initialized():
         return _start.world().size > 1
     return "DSC_JOB_ID" in os.environ and all(name in os.environ for name in LAUNCHED)
@@ -30,8 +30,10 @@ def _free_port() -> int:
 
 
 def _address(cls: Any, timeout_secs: Any = None, override_coordinator_port: Any = None) -> str:
-    """The address where rank 0 serves JAX. A world agrees on a free port. So the call is collective: all ranks call
-    initialize()."""
+    """Returns the address where rank 0 serves JAX.
+
+    In a world, the ranks agree on a free port, so this call is collective: all ranks must call initialize().
+    """
     if _start.is_initialized():
         world = _start.world()
         port = override_coordinator_port or world.broadcast_object(_free_port() if world.rank == 0 else None)
@@ -62,12 +64,12 @@ def _base() -> Any:
 
 
 def has_base() -> bool:
-    """Whether this JAX has the class whose subclasses it looks at."""
+    """Whether this version of JAX has the private class."""
     return _base() is not None
 
 
 def offer() -> None:
-    """Makes the subclass, which is all that JAX needs to find it. Without the base nothing happens."""
+    """Creates the subclass, which JAX then finds. Does nothing if JAX does not have the private class."""
     if not has_base():
         return
     methods = {

@@ -1,4 +1,4 @@
-"""Failures of operations: XLA passes on a code and a text, from which libdsc's exception is made again."""
+"""Failures of operations. XLA passes on only a code and a text, from which libdsc's exception is created again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def failure_of(error: BaseException) -> Optional[errors.DscError]:
 
 
 def _details(code: int, text: str) -> dict[str, Any]:
-    """Ranks, group and number, if the latest failure is the one of this text."""
+    """Returns ranks, group, sequence number and so on, if the text belongs to the latest failure."""
     info = latest_failure()
     said = info.text.decode(errors="replace")
     return details_of(info) if info.code == code and said and said in text else {}

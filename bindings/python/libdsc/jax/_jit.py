@@ -1,4 +1,4 @@
-"""Compiles functions whose operations run in the order of the program, and keeps that order from call to call."""
+"""Compiles functions whose operations run in program order, and also keeps the order of successive calls."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MISPLACED = (
 
 
 class _Chain(threading.local):
-    """The token of this thread's latest program: the next one takes it, and so runs after it."""
+    """The token of this thread's latest program. The next program takes it as an argument, and so runs after it."""
 
     token: Any = _order.FIRST
 
     def take(self) -> Any:
-        """The token, or a new one after a failure, which the results of that program tell."""
+        """Returns the token, or a new one after a failure. The results of the failed program report the failure."""
         token, self.token = self.token, _order.FIRST
         try:
             if hasattr(token, "is_ready") and token.is_ready():
@@ -44,13 +44,14 @@ _chain = _Chain()
 
 
 class Jitted:
-    """A compiled function. Inside another one it is a part of that."""
+    """A compiled function. When another compiled function calls it, it is compiled as a part of that function."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self._function, self._options = function, options
         self._part = jax.jit(function, **options)
-        self._compiled: dict[Optional[int], Any] = {}  # by the world, which functions may have taken as their communicator
+        # The key is the world, because the function may have used it as its communicator.
+        self._compiled: dict[Optional[int], Any] = {}
 
     def __repr__(self) -> str:
         return f"<libdsc.jax.jit of {getattr(self._function, '__name__', self._function)!r}>"
@@ -62,7 +63,7 @@ class Jitted:
         return result
 
     def with_token(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """The result, and a token that is ready when the program has ended."""
+        """Returns the result, and a token that becomes ready when the program has ended."""
         try:
             result, token = self._for_world()(*args, **kwargs, **{TOKEN: _chain.take()})
         except jax.errors.JaxRuntimeError as error:
@@ -94,7 +95,7 @@ class Jitted:
 
 
 def raise_failure(error: Exception) -> NoReturn:
-    """Raises libdsc's exception for an error of JAX, or that error."""
+    """Raises libdsc's exception for an error of JAX; if libdsc did not cause the error, raises the error itself."""
     failure = failure_of(error)
     if failure is None:
         raise error
@@ -104,8 +105,8 @@ def raise_failure(error: Exception) -> NoReturn:
 def jit(function: Optional[F] = None, **options: Any) -> Any:
     """Compiles a function as jax.jit() does, and keeps its libdsc operations in the order of the program.
 
-    Apply JAX's transformations inside: ``libdsc.jax.jit(jax.value_and_grad(loss))``. Programs that a thread calls one
-    after another also run their operations in that order.
+    Apply JAX's transformations inside: ``libdsc.jax.jit(jax.value_and_grad(loss))``. If a thread calls several such
+    functions, their operations run in the order of the calls.
 
     Args:
         function: the function; without it jit() returns a decorator.

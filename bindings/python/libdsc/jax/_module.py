@@ -1,4 +1,4 @@
-"""Finds and loads libdsc_jax.so, whose functions XLA calls, and makes them known to JAX."""
+"""Finds and loads libdsc_jax.so, and registers its functions with JAX, so that XLA can call them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HANDLERS = ("all_reduce", "broadcast", "tensor_map", "send", "recv", "send_recv"
 
 
 class _Place(ctypes.Structure):
-    """Dl_info: which file a function is from."""
+    """Dl_info of dladdr(): the file that contains a function."""
 
     file: Any
 
@@ -26,14 +26,17 @@ class _Place(ctypes.Structure):
 
 
 def _folder_of_library() -> pathlib.Path:
-    """Where the libdsc.so is that this process has loaded."""
+    """Returns the folder of the libdsc.so that this process has loaded."""
     place = _Place()
     ctypes.CDLL(None).dladdr(ctypes.cast(lib.dsc_version, ctypes.c_void_p), ctypes.byref(place))
     return pathlib.Path(os.fsdecode(place.file or b"")).resolve().parent
 
 
 def _candidates() -> list[str]:
-    """Only the path in DSC_JAX_LIBRARY; or else the folder of libdsc.so and its subfolder libdsc, as on Debian."""
+    """Returns the paths to try: only DSC_JAX_LIBRARY if it is set, otherwise the folder of libdsc.so and its subfolder.
+
+    Debian uses the subfolder libdsc.
+    """
     named = os.environ.get("DSC_JAX_LIBRARY")
     folder = _folder_of_library()
     return [named] if named else [str(folder / FILE), str(folder / "libdsc" / FILE)]
@@ -59,7 +62,7 @@ def _register(handlers: ctypes.CDLL) -> None:
 
 
 def latest_failure() -> _raw.ErrorInfo:
-    """What is known of the latest failure of a handler, whichever thread it was on."""
+    """Returns what is known of the latest failure of a handler, on any thread."""
     info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
     _handlers.dsc_jax_latest_failure(ctypes.byref(info))
     return info

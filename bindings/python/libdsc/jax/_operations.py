@@ -1,4 +1,4 @@
-"""The operations, as programs call them."""
+"""The public operations of libdsc.jax."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ def tensor_map(x: Any, mapping: Any, axis: int = -1, comm: Optional[Communicator
 def send_recv(
     x: Any, dest: Optional[int], source: Optional[int], comm: Optional[Communicator] = None, *, token: Any = None
 ) -> Any:
-    """Sends x to one rank and returns the array that another one sent, of equal shape and type.
+    """Sends x to one rank and returns the array that another rank sent, of equal shape and type.
 
-    Both happen at once, so all ranks of a ring may call it. Gradients go in the opposite direction.
+    Both transfers run at the same time, so all ranks of a ring may call it. Gradients go in the opposite direction.
 
     Args:
         x: an array.
@@ -248,7 +248,7 @@ def _peer(name: str, rank: Any, group: Communicator) -> int:
 
 
 def _array(x: Any, name: str, kinds: set[str]) -> Any:
-    """x as an array of JAX, of a type that the operation knows."""
+    """Converts x to an array of JAX, and checks that the operation supports its type."""
     if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
         raise TypeError(f"{name} is a {type(x).__name__}; expected an array")
     array = jnp.asarray(x)
@@ -284,7 +284,7 @@ def _first(found: tuple[Sequence[Any], Any], token: Any) -> Any:
 
 
 def _perform(step: _steps.Step, arrays: tuple[Any, ...], token: Any) -> tuple[Sequence[Any], Any]:
-    """Applies a step: ordered by tokens, as a part of what is being traced, or at once."""
+    """Applies a step: with an explicit token, as a part of the function that is being traced, or immediately."""
     if token is not None:
         return _steps.apply(step, arrays, jnp.asarray(token, jnp.float32))  # type: ignore[no-any-return]
     if _order.is_tracing():

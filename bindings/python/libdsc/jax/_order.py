@@ -1,9 +1,9 @@
-"""Gives the calls in a JAX program the order of the program, by a token that each call gets from the previous one.
+"""Runs the calls in a JAX program in program order. Each call gets a token from the previous call.
 
-A function is traced once, with all its derivatives and batches. In the resulting equations each call of a handler has a
-token input and a token output. The equations are evaluated again, and each call gets the token of the call before,
-through loops, branches and inner functions. The order is then a data dependence, which all parts of JAX and XLA
-respect.
+A function is traced once, with all its derivatives and batches. In the resulting equations, each call of a handler has
+a token as input and a token as output. The equations are then evaluated again, and each call gets the token of the
+previous call, also through loops, branches and inner functions. The order is then a data dependence, which all parts of
+JAX and XLA respect.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy as np
 
 from libdsc.jax._module import PREFIX
 
-UNORDERED = np.float32(0)  # the token of a call that is still to be ordered; handlers refuse it
+UNORDERED = np.float32(0)  # the token of a call that has no order yet; handlers refuse it
 FIRST = np.float32(1)
 
-_INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")  # where equations keep the function that they call
+# Parameters in which equations store the function that they call.
+_INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 _CALLS |= {"custom_vjp_call_jaxpr", "custom_vmap_call", "custom_lin"}
 _REMATS = {"remat", "remat2", "checkpoint"}
@@ -30,7 +31,7 @@ _tracing = threading.local()
 
 
 def is_tracing() -> bool:
-    """Whether this thread traces a function whose calls will be ordered."""
+    """Whether this thread is tracing a function whose calls will be ordered."""
     return bool(getattr(_tracing, "depth", 0))
 
 
@@ -44,7 +45,7 @@ def _traced() -> Iterator[None]:
 
 
 def run_in_order(function: Callable[..., Any], args: Any, kwargs: Any, token: Any) -> tuple[Any, Any]:
-    """Calls a function while JAX traces; returns its result and the token after its last call."""
+    """Calls a function while JAX traces. Returns its result, and the token after its last call."""
     leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray))]
 
@@ -61,7 +62,7 @@ def run_in_order(function: Callable[..., Any], args: Any, kwargs: Any, token: An
 
 
 def _open(inner: Any) -> tuple[Any, Sequence[Any]]:
-    """The equations of a function, and its constants."""
+    """Returns the equations and the constants of a function."""
     return (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
 
 
@@ -81,7 +82,7 @@ def _has_calls(inner: Any) -> bool:
 
 
 def _evaluate(inner: Any, values: Sequence[Any], token: Any) -> tuple[list[Any], Any]:
-    """Evaluates a function on values; returns its results and the token after it."""
+    """Evaluates a function on values. Returns its results, and the token after its last call."""
     jaxpr, consts = _open(inner)
     known: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *values]))
 
@@ -101,14 +102,14 @@ def _evaluate(inner: Any, values: Sequence[Any], token: Any) -> tuple[list[Any],
 
 
 def _as_before(jaxpr: Any, equation: Any, inputs: list[Any]) -> Sequence[Any]:
-    """An equation without calls, as JAX itself evaluates it: as a function of its variables."""
+    """Evaluates an equation without calls in the same way as JAX, as a function of its variables."""
     values = {atom: value for atom, value in zip(equation.invars, inputs) if not hasattr(atom, "val")}
     alone = jaxpr.replace(eqns=[equation], constvars=[], invars=list(values), outvars=list(equation.outvars))
     return jax.core.eval_jaxpr(alone, (), *values.values())  # type: ignore[no-any-return]
 
 
 def _structure(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[Any], Any]:
-    """An equation that has functions with calls in them."""
+    """Evaluates an equation that contains functions with calls."""
     name = equation.primitive.name
     if name in _CALLS:
         return _inline(equation, inputs, token)
@@ -121,8 +122,11 @@ def _structure(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[A
 
 
 def _call(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[Any], Any]:
-    """A call of a handler. vmap may have made its token an array. Such a call has a side effect, which no rule prevents
-    here."""
+    """Evaluates a call of a handler with the given token.
+
+    vmap may have turned the call's token into an array. The call is marked as having a side effect, which JAX allows
+    here.
+    """
     shape = np.shape(inputs[-1])
     given = jnp.broadcast_to(token, shape)
     found = equation.primitive.bind(*inputs[:-1], given, **(equation.params | {"has_side_effect": True}))
@@ -130,7 +134,11 @@ def _call(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[Any], 
 
 
 def _inline(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[Any], Any]:
-    """A function that is called; what a checkpoint computes again may not be taken from the first time."""
+    """Evaluates a called function inline.
+
+    A checkpoint must really compute its values again, so its inputs go through a barrier that keeps XLA from reusing
+    the first values.
+    """
     inner = next(equation.params[name] for name in _INNER if name in equation.params)
     if equation.primitive.name in _REMATS and equation.params.get("differentiated"):
         inputs = jax.lax.optimization_barrier(inputs)
@@ -152,7 +160,10 @@ def _scan(params: dict[str, Any], inputs: list[Any], token: Any) -> tuple[Sequen
 
 
 def _while(params: dict[str, Any], inputs: list[Any], token: Any) -> tuple[Sequence[Any], Any]:
-    """The condition may contain calls, so it is computed with the loop's state and not by the loop."""
+    """Evaluates a while loop.
+
+    Its condition may contain calls, so the body computes the next condition as loop state.
+    """
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     of_cond, of_body, start = inputs[:n_cond], inputs[n_cond : n_cond + n_body], inputs[n_cond + n_body :]
 

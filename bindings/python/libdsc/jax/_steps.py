@@ -1,6 +1,6 @@
-"""What one call of an operation does, and what its gradient does: steps that may be parts of compiled programs.
+"""Steps: the forward operation and the gradient of each operation. They may be parts of compiled programs.
 
-A step is a value: programs that contain equal steps are equal. Its adjoint is the step for gradients. All rules are
+Programs that contain equal steps are equal. The adjoint of a step is the step for its gradients. All gradient rules are
 adjoints of linear maps over all ranks, so they give the gradient of the sum of all ranks' losses.
 """
 
@@ -23,11 +23,12 @@ from libdsc.jax._module import PREFIX
 Arrays = tuple[Any, ...]
 
 NOBODY = -1
-TOKEN = jax.ShapeDtypeStruct((), jnp.float32)  # a float, so that its gradient is a token of the way back
+# A token is a float, so that it has a gradient: the token of the backward pass.
+TOKEN = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 def _call(name: str, arrays: Sequence[Any], results: Sequence[Any], token: Any, **numbers: int) -> tuple[Arrays, Any]:
-    """Calls a handler. vmap puts its dimension in front of all arrays, and makes one larger operation of many."""
+    """Calls a handler. Under vmap all arrays get a new first dimension, and many small calls become one larger call."""
     like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results]
     attributes = {key: np.int64(value) for key, value in numbers.items()}
     function = jax.ffi.ffi_call(PREFIX + name, [*like, TOKEN], vmap_method="broadcast_all")
@@ -37,32 +38,32 @@ def _call(name: str, arrays: Sequence[Any], results: Sequence[Any], token: Any, 
 
 @dataclass(frozen=True)
 class Step:
-    """An operation on the communicator of a handle."""
+    """An operation on a communicator, which is given by its handle."""
 
     comm: int
 
     @property
     def name(self) -> str:
-        """The operation, as errors name it."""
+        """The name of the operation in errors."""
         return re.sub("(?<=.)(?=[A-Z])", "_", type(self).__name__).lower()
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
-        """The step itself."""
+        """Applies the step to arrays."""
         raise NotImplementedError
 
     def adjoint(self) -> Step:
-        """The step of gradients."""
+        """Returns the step for the gradients."""
         raise TypeError(f"{self.name} has no gradient{self.instead}")
 
     @property
     def instead(self) -> str:
-        """What to use where a gradient is wanted."""
+        """Advice for errors: what to use if a gradient is needed."""
         return ""
 
 
 @dataclass(frozen=True)
 class AllReduce(Step):
-    """The reduction of each array over all ranks."""
+    """Reduces each array over all ranks."""
 
     op: int
 
@@ -81,7 +82,7 @@ class AllReduce(Step):
 
 @dataclass(frozen=True)
 class Broadcast(Step):
-    """The root's arrays for all ranks."""
+    """Copies the root's arrays to all ranks."""
 
     root: int
     rank: int
@@ -95,7 +96,7 @@ class Broadcast(Step):
 
 @dataclass(frozen=True)
 class ReduceToRoot(Step):
-    """The sum over all ranks for the root, and zeros for the others."""
+    """Sums over all ranks; the root gets the sum, the others get zeros."""
 
     root: int
     rank: int
@@ -110,7 +111,7 @@ class ReduceToRoot(Step):
 
 @dataclass(frozen=True)
 class Mapping(Step):
-    """One direction of a mapping between a whole tensor and the parts that the ranks have of it."""
+    """One direction of a mapping between a whole tensor and the parts of it on the ranks."""
 
     size: int
     rank: int
@@ -120,7 +121,7 @@ class Mapping(Step):
 
     @property
     def name(self) -> str:
-        """The mapping, which is what the program called."""
+        """The name of the mapping in errors."""
         return f"tensor_map {self.mapping.name.lower()}"
 
     def adjoint(self) -> Step:
@@ -140,7 +141,7 @@ class Mapping(Step):
         return self._call(x, token)
 
     def _is(self, pair: tuple[TensorMapping, TensorMapping]) -> bool:
-        """Whether it is the first of a pair forward, or the second one backward: what needs no other rank."""
+        """Whether this is the first mapping of a pair going forward, or the second one going backward."""
         return self.mapping == pair[self.direction == MapDirection.BACKWARD]
 
     def _slice(self, x: Any) -> Any:
@@ -172,7 +173,10 @@ class Mapping(Step):
         return _call("tensor_map", (x,), (jax.ShapeDtypeStruct(shape, x.dtype),), token, **numbers)
 
     def _exchange_sequence(self, x: Any, token: Any) -> tuple[Arrays, Any]:
-        """All-to-all along one dimension, whose blocks are then put along the other; so it works under vmap too."""
+        """Runs an all-to-all along one dimension, and joins the received blocks along another.
+
+        It also works under vmap.
+        """
         to_hidden = self._is((TensorMapping.SEQUENCE_TO_HIDDEN, TensorMapping.HIDDEN_TO_SEQUENCE))
         split, joined = (self.axis, 0) if to_hidden else (0, self.axis)
         part = PartSizes(None, self.rank, self.size).part_of(x.shape[split], split)
@@ -187,7 +191,7 @@ class Mapping(Step):
 
 @dataclass(frozen=True)
 class SendRecv(Step):
-    """A message to one rank and one of equal shape from another; NOBODY: none, and zeros in place of what came."""
+    """Sends a message to one rank, and receives one of equal shape from another. NOBODY: no message, and zeros."""
 
     dest: int
     source: int
@@ -201,7 +205,10 @@ class SendRecv(Step):
 
 @dataclass(frozen=True)
 class OneWay(Step):
-    """A message in one direction. Its gradient would go the other way, which the peer's program knows nothing of."""
+    """A message in one direction.
+
+    It has no gradient: the peer's program would not expect the message of the gradient.
+    """
 
     peer: int
 
@@ -211,14 +218,14 @@ class OneWay(Step):
 
 
 class Send(OneWay):
-    """A message to one rank."""
+    """Sends a message to one rank."""
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return _call("send", arrays, (), token, comm=self.comm, peer=self.peer)
 
 
 class Recv(OneWay):
-    """A message from one rank, in the shape of the argument."""
+    """Receives a message from one rank, in the shape of the argument."""
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return _call("recv", arrays, arrays, token, comm=self.comm, peer=self.peer)
@@ -226,7 +233,7 @@ class Recv(OneWay):
 
 @dataclass(frozen=True)
 class Nothing(Step):
-    """What happens on the way back of a step that moves nothing."""
+    """Does nothing. It is the backward step of a step without data."""
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return arrays, token
@@ -236,7 +243,7 @@ class Nothing(Step):
 
 
 class Barrier(Nothing):
-    """The meeting of all ranks."""
+    """Waits until all ranks have arrived."""
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return _call("barrier", (), (), token, comm=self.comm)
@@ -250,7 +257,11 @@ def _run(step: Step, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
 
 
 def _forward(step: Step, arrays: Arrays, token: Any) -> tuple[tuple[Arrays, Any], Any]:
-    """Whoever drops the result of a message also drops the call of its gradient: so that is refused here."""
+    """Applies a step that has a gradient. One-way messages are refused here already.
+
+    If the program does not use the result of a message, JAX drops the call of the gradient, which could then not report
+    the error.
+    """
     if isinstance(step, OneWay):
         step.adjoint()
     found, after = apply(step, arrays, token)
@@ -258,7 +269,10 @@ def _forward(step: Step, arrays: Arrays, token: Any) -> tuple[tuple[Arrays, Any]
 
 
 def _backward(step: Step, after: Any, gradients: tuple[Arrays, Any]) -> tuple[tuple[Optional[Any], ...], Any]:
-    """The backward token is the gradient of the token, ordered after the step. Integers have no gradient."""
+    """Applies the adjoint.
+
+    Its token is the gradient of the token, ordered after the step. Integers have no gradient.
+    """
     given, token = gradients
     has_gradient = [x.dtype != jax.dtypes.float0 for x in given]
     found, token = apply(step.adjoint(), tuple(x for x, has in zip(given, has_gradient) if has), token + after)

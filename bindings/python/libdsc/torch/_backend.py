@@ -1,7 +1,7 @@
-"""The two classes that torch sees, and how torch makes them.
+"""The two classes by which torch uses libdsc, and their creation by torch.
 
 torch calls a ProcessGroup written in Python directly, which makes an operation cheap. Functional collectives and others
-also ask it for a Backend. If a group uses another library for some devices ("cpu:dsc,cuda:nccl"), torch wants only a
+also ask it for a Backend. If a group uses another library for some devices ("cpu:dsc,cuda:nccl"), torch uses only the
 Backend, and calls its operations through C++. That is slower, and is_completed() of the returned work is always False
 (torch 2.15, PyWorkHolder).
 """
@@ -30,10 +30,11 @@ DEVICES = ["cpu", "cuda"]
 
 
 class Life(Operations):
-    """Names, time-outs and ends, which both classes have."""
+    """Name, time-out, failure and end of a group. Base of both classes."""
 
     def getBackendName(self) -> str:
-        """Returns "dsc", even if it replaces gloo: torch's C++ code treats any object with gloo's name as gloo."""
+        """Returns "dsc", even when it replaces gloo: torch's C++ code would treat any object with gloo's name as gloo.
+        """
         return NAME
 
     def get_error(self) -> ErrorType:
@@ -44,7 +45,7 @@ class Life(Operations):
         self._group.set_timeout(timeout)
 
     def abort(self) -> None:
-        """Ends all operations on all ranks, with an error."""
+        """Ends all operations with an error, on all ranks."""
         self._group.close(abort=True)
 
     def shutdown(self) -> None:
@@ -55,11 +56,11 @@ class Life(Operations):
         return self._group.host._completed()
 
     def _set_sequence_number_for_group(self) -> None:
-        pass  # operations are numbered by libdsc
+        pass  # nothing to do: libdsc numbers the operations
 
     @property
     def supports_coalescing(self) -> bool:
-        """False: messages are asynchronous, so a batch of them needs no surrounding call."""
+        """Returns False: messages are asynchronous, so a batch of them needs no surrounding call."""
         return False
 
 
@@ -71,7 +72,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         self._group, self._inbox = group, inbox or Inbox(group)
         self._options = TorchBackend.Options(NAME, group.timeout)
 
-    # torch's own properties of a Backend ask Python, and those of Python ask torch: each has to be here.
+    # torch's own properties of Backend call Python, and would call themselves again if Python did not define them here.
     @property
     def options(self) -> Any:
         return self._options
@@ -111,12 +112,12 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         self.set_timeout(timeout)
 
     def eager_connect_single_device(self, device: Optional[torch.device]) -> None:
-        """Makes the communicator of a GPU at once, instead of at its first use."""
+        """Creates the communicator of a GPU now, instead of at its first use."""
         if device is not None:
             self._group.communicator(device)
 
     def perform_nocolor_split(self, device: torch.device) -> None:
-        """This rank's part of a split() that makes a group without it."""
+        """Takes part in a split() that makes a group without this rank."""
         self._split_off(None)
 
     def split(self, store: Any, ranks: Sequence[int], opts: Any = None) -> Optional[Backend]:
@@ -132,7 +133,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         """Makes a Backend of the ranks that are not listed. Collective among these ranks; works after a failure too."""
         old = self._group
         if shrink_flags:
-            old.host.abort()  # which another thread may be waiting for
+            old.host.abort()  # another thread may be waiting in it
         with as_torch(old.name), old.lock:
             shrunk = old.host.shrink()
         if shrunk.size != old.size - len(set(ranks_to_exclude)):
@@ -174,7 +175,7 @@ class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
 
 
 def split(parent: Group, ranks: Optional[list[int]], store: Any, timeout: timedelta, name: str) -> Optional[Group]:
-    """The communicators of a part of a group; None on ranks that do not belong to it. Collective among all."""
+    """Returns the communicators for a part of a group; None on ranks outside this part. Collective among all ranks."""
     is_member = ranks is not None and parent.rank in ranks
     color = min(ranks) if ranks is not None and is_member else None
     key = ranks.index(parent.rank) if ranks is not None and is_member else 0
@@ -186,16 +187,16 @@ def split(parent: Group, ranks: Optional[list[int]], store: Any, timeout: timede
 
 
 def create(options: Any, _: Any, label: str = NAME) -> Any:
-    """What torch calls for each group of this backend, on the ranks that belong to it."""
+    """Creates a group. torch calls this function for each group of the backend, on the ranks of the group."""
     group = Group(options.store, options.group_rank, options.group_size, options.timeout, options.group_id, label)
     return ProcessGroup(group) if _is_alone(options.process_group) else Backend(group)
 
 
 def _is_alone(process_group: Any) -> bool:
-    """Whether the group that torch is making has this backend for all of its devices.
+    """Whether the group that torch is creating uses this backend for all of its devices.
 
-    torch asks for the backend of one device after another, and has chosen before which counts as the default: that of
-    the accelerator, if there is one.
+    torch asks for the backend of one device after another. Before that, it has chosen the backend of the accelerator,
+    if there is one, as the default.
     """
     return process_group._get_backend_name() == "custom" and not process_group._device_types
 
@@ -223,7 +224,8 @@ def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator
 
     Args:
         process_group: a group of the backend "dsc"; None: the default group.
-        device: the device whose memory it moves. For a GPU, all ranks together make the communicator at its first use.
+        device: the device whose memory it transfers. For a GPU, all ranks together create the communicator at its first
+            use.
     """
     found = dist.distributed_c10d._get_default_group() if process_group is None else process_group
     if not isinstance(found, (Backend, ProcessGroup)):
@@ -240,7 +242,7 @@ def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator
 
 
 def has_default_group() -> bool:
-    """Whether torch's default process group is one of libdsc."""
+    """Whether torch's default process group belongs to libdsc."""
     if not dist.is_initialized():
         return False
     found = dist.distributed_c10d._get_default_group()

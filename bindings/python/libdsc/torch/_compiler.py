@@ -1,4 +1,4 @@
-"""Keeps torch.compile out of what torch calls here: there is nothing to compile, and what it calls is not Python."""
+"""Excludes functions that torch calls here from torch.compile. They call C code, so nothing can be compiled."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Callable, Iterator, Union
 
 
 def keep_out(*what: Union[type, Callable[..., Any]]) -> None:
-    """Has torch.compile run functions and all methods of classes, and all that they call, as they are.
+    """Makes torch.compile run these functions, all methods of these classes, and all that they call, uncompiled.
 
-    torch.compiler.disable() would do so too, but makes each call slower, and imports the compiler.
+    torch.compiler.disable() would do the same, but makes each call slower, and imports the compiler.
     """
     try:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-    except ImportError:  # a torch that has it elsewhere
+    except ImportError:  # this version of torch has the names elsewhere
         return
     skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
     for function in _functions_of(what):

@@ -1,7 +1,8 @@
-"""Tensors of torch as the arrays that libdsc moves and reduces.
+"""Presents tensors of torch as arrays that libdsc can transfer and reduce.
 
-Types that libdsc has not travel as bytes where they are only moved. Where they are reduced they travel in a wider type:
-16-bit integers as int32, whose low half is the same, and the other 8-bit floats as float32, rounded once at the end.
+Elements of a type that libdsc lacks are transferred as bytes. For a reduction they are converted to a wider type:
+16-bit integers to int32, whose low half has the same result, and other 8-bit floats to float32, rounded once at the
+end.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ OPS = {
     ReduceOp.BOR: "bor",
     ReduceOp.BXOR: "bxor",
 }
-ON_COMPLEX = {"sum", "avg"}  # that are the same for both parts of a number
+# The operations that treat the real and the imaginary part in the same way, independently.
+ON_COMPLEX = {"sum", "avg"}
 
 Finish = Optional[Callable[[], None]]
 
 
 def op_of(given: Any) -> Any:
-    """libdsc's operation for torch's ReduceOp, or for what ReduceOp(...) makes of one."""
+    """Returns libdsc's operation for torch's ReduceOp, or for the result of calling ReduceOp(...)."""
     kind = getattr(given, "op", given)
     if kind == ReduceOp.PREMUL_SUM:
         factor = given.factor
@@ -64,7 +66,7 @@ def op_of(given: Any) -> Any:
 
 
 def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
-    """The elements of a tensor in the order of its memory, to be written in place; never a copy."""
+    """Returns the elements of a tensor in memory order, to be written in place. The result is never a copy."""
     if tensor.layout != torch.strided:
         raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
     if tensor.is_conj() or tensor.is_neg():
@@ -82,7 +84,10 @@ def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
 
 
 def as_output(tensor: torch.Tensor, argument: str) -> torch.Tensor:
-    """A tensor that gets elements of other ranks, which travel in the order of their indices."""
+    """Returns a tensor that receives elements of other ranks.
+
+    It must be contiguous: elements are sent in index order.
+    """
     if tensor.layout == torch.strided and not tensor.is_contiguous():
         raise ValueError(
             f"Tensors must be contiguous: {argument} has shape {tuple(tensor.shape)} and strides {tensor.stride()}"
@@ -91,7 +96,7 @@ def as_output(tensor: torch.Tensor, argument: str) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill a piece of memory without gaps, in any order of the dimensions."""
+    """Whether the elements fill one piece of memory without gaps, for any order of the dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
         if size > 1 and stride != expected:
@@ -101,12 +106,12 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def movable(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory with elements that libdsc moves."""
+    """Returns a tensor over the same memory, with an element type that libdsc can transfer."""
     return tensor if tensor.dtype in KNOWN else tensor.reshape(-1).view(torch.uint8)
 
 
 def reducible(tensor: torch.Tensor, op: Any) -> torch.Tensor:
-    """The elements as libdsc reduces them: the same memory, or a copy in a wider type."""
+    """Returns the elements in a type that libdsc can reduce: the same memory, or a copy in a wider type."""
     if tensor.dtype in KNOWN:
         return tensor
     if tensor.is_complex():
@@ -120,12 +125,12 @@ def reducible(tensor: torch.Tensor, op: Any) -> torch.Tensor:
 
 
 def put_back(tensor: torch.Tensor, reduced: torch.Tensor) -> Finish:
-    """What writes a result in a wider type back to its tensor; None where it is there already."""
+    """Returns a function that writes the result of a wider type back to its tensor. None if no copy was made."""
     if reduced.data_ptr() == tensor.data_ptr():
         return None
     return lambda: narrow(tensor, reduced)
 
 
 def narrow(tensor: torch.Tensor, wide: torch.Tensor) -> None:
-    """Writes elements of a wider type to a tensor; those of integers are cut as sums in the narrow type would be."""
+    """Writes elements of a wider type to a tensor. Integers wrap around, as sums in the narrow type would."""
     tensor.copy_(wide.view(tensor.shape))

@@ -1,4 +1,4 @@
-"""Failures of libdsc as torch's exceptions."""
+"""Converts failures of libdsc to exceptions of torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Error(dist.DistBackendError):  # type: ignore[misc]
     """A failure of a process group of libdsc.
 
     Attributes:
-        code, rank, ranks, op, sequence: as in libdsc.DscError, which is the cause. Ranks are numbered as in the group.
+        code, rank, ranks, op, sequence: as in libdsc.DscError, which is the __cause__. Ranks are numbered as in the
+            group.
     """
 
     def __init__(self, message: str, cause: Optional[errors.DscError] = None) -> None:
@@ -28,9 +29,9 @@ class Error(dist.DistBackendError):  # type: ignore[misc]
 
 
 def translated(error: errors.DscError, group: str) -> Exception:
-    """The exception of torch for one of libdsc; a wrong argument stays what it is, as torch has ValueError for it.
+    """Returns torch's exception for an exception of libdsc. InvalidArgError stays unchanged: it is a ValueError.
 
-    Each group of torch is a world of libdsc, so the text says which one is meant.
+    Each group of torch is a separate world of libdsc, so the text names the group.
     """
     if isinstance(error, errors.InvalidArgError):
         return error
@@ -44,7 +45,7 @@ def translated(error: errors.DscError, group: str) -> Exception:
 
 @contextmanager
 def as_torch(group: str) -> Iterator[None]:
-    """Raises failures of libdsc in its block as torch's exceptions."""
+    """Converts failures of libdsc in its block to torch's exceptions."""
     try:
         yield
     except errors.DscError as error:
@@ -53,7 +54,7 @@ def as_torch(group: str) -> Iterator[None]:
 
 
 def state_of(error: Optional[errors.DscError]) -> ErrorType:
-    """What get_error() of a process group says."""
+    """Returns the state of a process group for torch's get_error()."""
     if error is None:
         return ErrorType.SUCCESS
     if isinstance(error, errors.TimeoutError):

@@ -15,23 +15,23 @@ from libdsc.torch import _world
 from libdsc.torch._work import Work
 from libdsc.torch._errors import Error, as_torch
 
-NONE_SET = timedelta(milliseconds=-1)  # a time-out in torch's options that nobody has set
-LEAST = timedelta(milliseconds=1)  # that a time-out may be
+NONE_SET = timedelta(milliseconds=-1)  # the time-out in torch's options if the caller did not set one
+LEAST = timedelta(milliseconds=1)  # the smallest time-out
 
-# Communicators that nobody uses any more, with receives that never end: to close them now would end what other ranks are just
-# completing. They go with the process.
+# Communicators of closed groups with receives that never end. Closing them would abort operations that other ranks are
+# just completing, so they stay open until the process ends.
 _kept: list[Communicator] = []
 
 
 class Coalesced:
-    """What one thread starts between start_coalescing() and end_coalescing()."""
+    """The works that one thread starts between start_coalescing() and end_coalescing()."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
         self._thread = threading.get_ident()
 
     def add(self, work: Work) -> None:
-        """Takes a work of that thread; leaves another thread's."""
+        """Adds a work if this thread called start_coalescing(); ignores works of other threads."""
         if threading.get_ident() == self._thread:
             self.works.append(work)
 
@@ -39,7 +39,7 @@ class Coalesced:
 class Group:
     """The communicators of one process group.
 
-    Several threads may use it: their operations start one after another.
+    Several threads may use it. Their operations start one after another.
     """
 
     def __init__(
@@ -53,43 +53,50 @@ class Group:
         host: Optional[Communicator] = None,
     ) -> None:
         self.store, self.rank, self.size, self.name = store, rank, size, name
-        self.label = label  # what the program calls the backend
+        self.label = label  # the name under which the program registered the backend
         self.timeout = timeout
-        self.lock = threading.RLock()  # held while an operation starts, and during one that blocks
+        # Held while an operation starts, and during a blocking operation.
+        self.lock = threading.RLock()
         self.coalesced: Optional[Coalesced] = None  # between start_coalescing() and end_coalescing()
         self._thread = threading.get_ident()
-        self._is_shared = False  # several threads use it
-        self.has_background = False  # the thread of _watch.py has to call the communicator too, so no call may block
-        self.awaits_headers = False  # some receive of _messages.py never ends
-        self.devices: dict[int, Communicator] = {}  # by the number of the GPU, in the order of their first use
+        self._is_shared = False  # whether several threads use it
+        # Whether the thread of _watch.py must also call the communicator. Then no call may block.
+        self.has_background = False
+        self.awaits_headers = False  # whether a receive of _messages.py waits without end
+        # Keys are the numbers of GPUs, in the order of their first use.
+        self.devices: dict[int, Communicator] = {}
         self._host = self._join(None) if host is None else host
         self._closed = False
 
     def may_not_block(self) -> bool:
-        """Whether an operation must leave the communicator free while it runs, for other threads."""
+        """Whether an operation must not block the communicator while it runs, because other threads need it."""
         if threading.get_ident() != self._thread:
             self._is_shared = True
         return self._is_shared or self.has_background
 
     def expect_no_background(self, what: str) -> None:
-        """Raises where a call that blocks would keep the message of a receive from any source waiting."""
+        """Raises RuntimeError if a blocking call would delay the message of a receive from any source."""
         if self.has_background:
             raise RuntimeError(f"{what} is called while a receive from any source is pending; wait for that receive first")
 
     def _join(self, device: Optional[int]) -> Communicator:
-        place = "host" if device is None else f"device{len(self.devices)}"  # alike on all ranks, as numbers of GPUs are not
+        # The name must be equal on all ranks, so it does not contain the number of the GPU, which may differ.
+        place = "host" if device is None else f"device{len(self.devices)}"
         with as_torch(self.name):
             return _world.join(self.store, self.rank, self.size, self.timeout, f"{self.name}/{place}", device)
 
     @property
     def host(self) -> Communicator:
-        """The communicator of memory of the host."""
+        """The communicator for host memory."""
         if self._closed:
             raise Error(f"the process group {self.name} was shut down or aborted")
         return self._host
 
     def communicator(self, device: torch.device) -> Communicator:
-        """The communicator for tensors on a device; for a GPU it is made at the first use, by all ranks together."""
+        """Returns the communicator for tensors on a device.
+
+        For a GPU, all ranks together create it at the first use.
+        """
         if device.type == "cpu":
             return self.host
         if device.type != "cuda":
@@ -99,14 +106,14 @@ class Group:
             known = self.devices.get(number)
             if known is None and not self._closed:
                 known = self.devices[number] = self._join(number)
-        return self.host if known is None else known  # self.host says why there is none
+        return self.host if known is None else known  # self.host raises the error if the group was closed
 
     def all(self) -> list[Communicator]:
-        """All communicators, that of the host first."""
+        """Returns all communicators; that of the host is first."""
         return [self._host, *self.devices.values()]
 
     def error(self) -> Optional[errors.DscError]:
-        """The first failure of any of them."""
+        """Returns the first failure of any of the communicators."""
         if self._closed:
             return None
         return next(filter(None, (comm.error() for comm in self.all())), None)
@@ -119,7 +126,10 @@ class Group:
                 comm.set_timeout(timeout)
 
     def close(self, abort: bool) -> None:
-        """Ends this rank's part. With abort all ranks get an error at once, and else those that wait for this one."""
+        """Closes the group on this rank.
+
+        With abort, all ranks get an error now; otherwise only ranks that wait for this one.
+        """
         if self._closed:
             return
         self._closed = True
@@ -135,7 +145,10 @@ class Group:
 
 @contextmanager
 def with_timeout(group: Group, comm: Communicator, timeout: timedelta) -> Iterator[None]:
-    """Gives the operations that start in a block another time-out than their group's, which may be set meanwhile."""
+    """Sets another time-out for the operations that start in its block.
+
+    Afterwards the group's time-out applies again.
+    """
     comm.set_timeout(max(timeout, LEAST))
     try:
         yield

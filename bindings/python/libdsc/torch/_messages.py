@@ -28,13 +28,14 @@ from libdsc.torch._work import Check, Work
 
 MARK = 0x6473635F746167  # the first number of a header
 FOREVER = timedelta(milliseconds=2**31 - 1)
-BUSY_S = 0.001  # before the communicator is asked again
-LOOKS = 200  # at headers, before a wait for any of them sleeps
+BUSY_S = 0.001  # the wait before the next try, if the communicator is busy
+# The number of checks for headers before a wait starts to sleep.
+LOOKS = 200
 Header = tuple[_libdsc_work.Work, torch.Tensor]
 
 
 def send(comm: Communicator, x: torch.Tensor, peer: int, tag: int) -> tuple[list[Any], Check]:
-    """Starts to send; returns the works, and what is to be done when they are over."""
+    """Starts a send. Returns the works, and the check to make when they have completed: none for a send."""
     works = []
     if comm._device < 0:
         works.append(comm.send(torch.tensor([MARK, tag]), peer, True))
@@ -47,12 +48,16 @@ class Inbox:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._headers: dict[int, Header] = {}  # by rank: awaited or here, and of no message yet that is received
-        self._any: list[AnySource] = []  # receives from any source that have no message yet, in their order
+        # For each rank, the header of a message that no receive has taken yet. It may not have arrived.
+        self._headers: dict[int, Header] = {}
+        # The receives from any source that have no message yet, oldest first.
+        self._any: list[AnySource] = []
 
     def recv(self, comm: Communicator, x: torch.Tensor, peer: int, tag: int) -> tuple[list[Any], Check]:
-        """Starts to receive; returns the works, and a function that returns the sender, or raises for a wrong tag, once
-        they are over."""
+        """Starts a receive. Returns its works, and a function to call when they have completed.
+
+        The function returns the sender. It raises an exception if the message has a wrong tag.
+        """
         if comm._device >= 0:
             return [comm.recv(x, peer, True)], lambda: peer
         if self._any:
@@ -63,16 +68,21 @@ class Inbox:
         return [header, comm.recv(x, peer, True)], lambda: _checked(numbers, peer, tag)
 
     def recv_any(self, x: torch.Tensor, result: Any, tag: int) -> AnySource:
-        """Starts to receive from whichever rank sends first."""
+        """Starts a receive from any source: it gets the first message with its tag."""
         self._await_headers()
         work = AnySource(self, x, result, tag)
         self._any.append(work)
         self._group.has_background = True
-        _watch.watch(work, torch.futures.Future())  # a blocking call here would keep the sender waiting otherwise
+        # The watching thread checks for headers. Otherwise the sender would wait during other blocking calls of this
+        # rank.
+        _watch.watch(work, torch.futures.Future())
         return work
 
     def _await_headers(self) -> None:
-        """Awaits a header from each rank. One that never sends must not end the group by its time-out."""
+        """Starts to receive a header from each rank, without a time-out.
+
+        A rank that never sends must not end the group.
+        """
         group = self._group
         group.awaits_headers = True
         with with_timeout(group, group.host, FOREVER):
@@ -80,7 +90,7 @@ class Inbox:
                 self._headers[peer] = _awaited(group.host, peer)
 
     def match(self) -> None:
-        """Starts the messages whose headers have arrived, for the receives from any source in their order."""
+        """Starts to receive messages whose headers have arrived, for the receives from any source, oldest first."""
         with self._group.lock:
             for work in list(self._any):
                 peer = next((peer for peer in self._headers if self._has_come(peer, work.tag)), None)
@@ -93,17 +103,20 @@ class Inbox:
             self._group.has_background = bool(self._any)
 
     def _has_come(self, peer: int, tag: int) -> bool:
-        """Whether the next message of a rank has this tag; also True if it failed, so that the receive reports it."""
+        """Whether the next message of a rank has this tag.
+
+        Also True after a failure, so that the receive reports it.
+        """
         work, numbers = self._headers[peer]
         return work.test() and (work.error() is not None or int(numbers[1]) == tag)
 
     def awaited(self) -> list[_libdsc_work.Work]:
-        """The headers that have not arrived."""
+        """Returns the works of the headers that have not arrived."""
         return [work for work, _ in list(self._headers.values()) if not work.test()]
 
 
 class AnySource(Work):
-    """A receive from any source: first of a header from every rank, then of the message of one."""
+    """A receive from any source. It first waits for headers from every rank, then receives the message of one rank."""
 
     def __init__(self, inbox: Inbox, x: torch.Tensor, result: Any, tag: int) -> None:
         super().__init__([], result, inbox._group.name)
@@ -114,7 +127,10 @@ class AnySource(Work):
         self._is_matched = False
 
     def take(self, peer: int, header: Header) -> bool:
-        """Receives the message of a header that has arrived; False where another thread is in a call just now."""
+        """Starts to receive the message of a header.
+
+        Returns False if the communicator is busy with another thread's call.
+        """
         work, numbers = header
         self._check = lambda: _checked(numbers, peer, self.tag)
         self._works = [work]
@@ -165,11 +181,11 @@ def _checked(header: torch.Tensor, peer: int, tag: int) -> int:
 
 
 def _sleep_until_any(works: list[_libdsc_work.Work]) -> None:
-    """Sleeps until one of them may have completed, or for a while."""
+    """Sleeps until one of the works may have completed, or for at most 100 ms."""
     poll = select.poll()
     for work in works:
         try:
             poll.register(work.fileno(), select.POLLIN)
         except (ValueError, errors.DscError):
-            return  # it has completed by now
+            return  # the work has completed
     poll.poll(100)

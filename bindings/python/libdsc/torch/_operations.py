@@ -23,13 +23,13 @@ from libdsc.torch._group import LEAST, NONE_SET, Coalesced, Group, with_timeout
 from libdsc.torch._work import Completed, Work
 
 Tensors = Sequence[Tensor]
-Begin = Callable[[Communicator, bool], Any]  # starts an operation, with or without a Work
+Begin = Callable[[Communicator, bool], Any]  # starts an operation; the flag asks for a Work
 CPU = torch.device("cpu")
 WITHOUT = nullcontext()
 
 
 class _Defaults:
-    """What torch's structs of options hold when a caller gives none."""
+    """Default values of torch's option structs, for calls without one."""
 
     reduceOp = ReduceOp.SUM
     rootRank = 0
@@ -39,7 +39,8 @@ class _Defaults:
 
 
 def _options(given: Any, **named: Any) -> Any:
-    """torch's struct of options, or one with what a caller gives by itself."""
+    """Returns torch's struct of options, or a struct of defaults with the arguments that the caller passed separately.
+    """
     if given is not None and hasattr(given, "asyncOp"):
         return given
     options = _Defaults()
@@ -54,15 +55,15 @@ def _list(tensors: Any) -> Any:
 
 
 class Operations:
-    """All operations, over a Group. The two classes that torch sees derive from it."""
+    """All operations of a Group. The two classes that torch uses derive from it."""
 
     _group: Group
     _inbox: _messages.Inbox
 
-    # ---- how an operation runs -----------------------------------------------------------------------------------
+    # ---- running an operation ------------------------------------------------------------------------------------
 
     def _run(self, name: str, options: Any, tensors: Tensors, begins: Sequence[Begin], result: Any, finish: Finish = None) -> Any:
-        """Starts operations; torch's Work for them. Blocks until they are over where torch asked for that."""
+        """Starts operations and returns torch's Work for them. Waits for them if torch's options say so."""
         if torch.autograd._profiler_enabled():
             with _profile.event(f"{self._group.label}:{name}", tensors):
                 return self._start(options, tensors, begins, result, finish)
@@ -86,15 +87,17 @@ class Operations:
         if group.coalesced is not None:
             group.coalesced.add(work)
         if not options.asyncOp or finish is not None and tensors[0].is_cuda:
-            work.wait()  # on a GPU the stream waits and not the caller, and gets what remains to be done
+            # On a GPU only the stream waits, not the caller. The finishing function is then queued on the stream.
+            work.wait()
         elif finish is not None:
-            _watch.watch(work, torch.futures.Future())  # a program may drop the work, and look at the tensor later
+            # Completes the work on another thread, because the program may drop it and look only at the tensor.
+            _watch.watch(work, torch.futures.Future())
         return work
 
     def start_coalescing(self, device: Any = None) -> None:
         """Collects the operations that this thread starts, until end_coalescing().
 
-        Each operation starts at once and has its own Work, so an exception between the two calls loses nothing.
+        Each operation starts immediately and has its own Work, so an exception between the two calls loses nothing.
         """
         self._group.coalesced = Coalesced()
 
@@ -107,7 +110,7 @@ class Operations:
         parts = [part for work in works for part in work.parts()]
         return Work(parts, None, self._group.name, _all_of([_ending(work) for work in works]))
 
-    # ---- all ranks get the same ----------------------------------------------------------------------------------
+    # ---- operations with the same result on all ranks ------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, op: Any = None) -> Any:
         """Combines the tensors of all ranks. Sparse tensors are summed."""
@@ -158,9 +161,9 @@ class Operations:
         return self._run("broadcast", options, tensors, begins, tensors)
 
     def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> Any:
-        """Waits until all ranks have called it; with a GPU, also until the work on its current stream is over.
+        """Waits until all ranks have called it. With a GPU, also waits until the work on its current stream is done.
 
-        The GPU is the one in device_ids, or the first one that the group has used. If there is neither, it is a barrier
+        The GPU is the one in device_ids, or the first GPU that the group has used. If there is neither, it is a barrier
         on the host, even if the machine has GPUs.
         """
         options = _options(opts, timeout=opts if timeout is None else timeout)
@@ -175,7 +178,7 @@ class Operations:
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Like barrier(). The error always names every rank that did not arrive in time, for any wait_all_ranks."""
-        given = getattr(timeout, "timeout", timeout)  # torch's C++ code gives a struct of options
+        given = getattr(timeout, "timeout", timeout)  # torch's C++ code passes a struct of options
         limit = self._group.timeout if given is None or given == NONE_SET else max(given, LEAST)
         self._group.expect_no_background("monitored_barrier()")
         try:
@@ -235,7 +238,7 @@ class Operations:
     def scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
-        """Gives each rank its tensor of the root's list."""
+        """Sends to each rank its tensor of the root's list."""
         if isinstance(output_tensors, Tensor):
             output_tensors, input_tensors = [output_tensors], [input_tensors]
         options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
@@ -250,7 +253,7 @@ class Operations:
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
-        """Combines the tensors of all ranks; the root has the result."""
+        """Combines the tensors of all ranks; the root gets the result."""
         tensors = _list(tensors)
         options = _options(opts, rootRank=opts if root is None else root, reduceOp=op, timeout=timeout)
         op, root = op_of(options.reduceOp), options.rootRank
@@ -262,7 +265,7 @@ class Operations:
         return self._run("reduce", options, tensors, [_reduce_of(array, root, op) for array in arrays], tensors, finish)
 
     def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Any:
-        """Combines lists of tensors; each rank gets its own. Ranks may have different sizes."""
+        """Combines lists of tensors; each rank gets one tensor. Ranks may have different sizes."""
         if isinstance(output_tensors, Tensor):
             output_tensors, input_tensors = [output_tensors], [input_tensors]
         options = _options(opts, reduceOp=opts if op is None else op, timeout=timeout)
@@ -340,7 +343,7 @@ class Operations:
         return work
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
-        """Receives a tensor from whichever rank sends first; asynchronous, for memory of the host."""
+        """Receives a tensor from any source: the rank that sends first. Asynchronous; for host memory."""
         whole = as_output(_only(tensors), "tensor")
         if whole.device.type != "cpu" or self._group.coalesced is not None:
             raise NotImplementedError("receiving from any source on a GPU, or in a batch, is not supported; pass src=")
@@ -360,7 +363,7 @@ class Operations:
     alltoall_base = all_to_all_single
 
 
-# ---- one operation each ------------------------------------------------------------------------------------------
+# ---- functions that start one operation --------------------------------------------------------------------------
 
 
 def _all_reduce_of(array: Tensor, op: Any) -> Begin:
@@ -399,7 +402,7 @@ def _reduce_scatter_of(out: Tensor, x: Any, op: Any) -> Begin:
 
 
 def _timeout_of(options: Any, group: Group, comm: Communicator) -> ContextManager[None]:
-    """Gives the operations of a block the time-out that the caller has set for this one call."""
+    """Sets the time-out of the options for operations in its block, if the caller has set one for this call."""
     return WITHOUT if options.timeout == NONE_SET else with_timeout(group, comm, options.timeout)
 
 
@@ -410,7 +413,7 @@ def _only(tensors: Tensors) -> Tensor:
 
 
 def _all_of(finishes: Sequence[Finish]) -> Finish:
-    """Does all that remains to be done; None if there is nothing."""
+    """Returns a function that calls all these functions; None if there is nothing to call."""
     given = [finish for finish in finishes if finish is not None]
     if not given:
         return None
@@ -423,7 +426,7 @@ def _all_of(finishes: Sequence[Finish]) -> Finish:
 
 
 def _ending(work: Work) -> Finish:
-    """What is left to do for a work that is over; raises its failure."""
+    """Returns a function that completes a work, and raises its failure."""
 
     def end() -> None:
         work.wait()
@@ -432,7 +435,7 @@ def _ending(work: Work) -> Finish:
 
 
 def _counts(tensor: Tensor, array: Tensor, sizes: Sequence[int], ranks: int, argument: str) -> list[int]:
-    """How many elements go to each rank, or come from it: rows by the split sizes, or equal parts."""
+    """Returns the number of elements for each rank: the rows given by the split sizes, or equal parts."""
     rows = tensor.shape[0] if tensor.dim() else 0
     if not sizes:
         if rows % ranks:

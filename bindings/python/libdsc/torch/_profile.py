@@ -10,9 +10,9 @@ import torch
 
 @contextmanager
 def event(name: str, tensors: Sequence[Any]) -> Iterator[None]:
-    """An event of torch's profiler around the call of an operation, with the shapes of its tensors.
+    """Records an event in torch's profiler for the call of an operation, with the shapes of its tensors.
 
-    For one that is asynchronous that is how long it took to start.
+    For an asynchronous operation, this is only the time to start it.
     """
     handle = torch.autograd._record_function_with_args_enter(name, *tensors)
     try:

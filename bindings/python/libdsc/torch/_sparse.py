@@ -8,7 +8,7 @@ from libdsc._communicator import Communicator
 
 
 def all_reduce(comm: Communicator, tensor: torch.Tensor, average: bool) -> None:
-    """Gives a sparse tensor in COO form the sum of all ranks' tensors, or their average, coalesced. Collective."""
+    """Replaces a sparse tensor in COO form by the sum or average over all ranks, coalesced. Collective."""
     if tensor.layout != torch.sparse_coo:
         raise ValueError(f"tensor has the layout {tensor.layout}; expected torch.strided or torch.sparse_coo")
     own = tensor.detach().coalesce()
@@ -25,7 +25,7 @@ def all_reduce(comm: Communicator, tensor: torch.Tensor, average: bool) -> None:
 
 
 def _gathered(comm: Communicator, rows: torch.Tensor, numbers: list[int]) -> torch.Tensor:
-    """The rows of all ranks, of which each has as many as numbers say, one after another."""
+    """Returns the rows of all ranks one after another. numbers has the number of rows of each rank."""
     row = rows[0].numel() if rows.shape[0] else rows.new_empty((1, *rows.shape[1:])).numel()
     out = rows.new_empty((sum(numbers), *rows.shape[1:]))
     comm.all_gather(out, rows, counts=[number * row for number in numbers])

@@ -1,7 +1,7 @@
-"""Completes the futures of operations that nobody waits for, on one thread for all of them.
+"""Completes the futures of operations that no call waits for. One thread does this for all of them.
 
-torch's C++ code, such as DistributedDataParallel, waits for a future and not for its work. Without this thread nothing
-would notice that the operation is over.
+torch's C++ code, such as DistributedDataParallel, waits for a future and not for its work. Without this thread no code
+would notice the end of the operation.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from libdsc.errors import DscError
 if TYPE_CHECKING:
     from libdsc.torch._work import Work
 
-ENDING_S = 5.0  # for what a program has chained behind a future
+ENDING_S = 5.0  # the longest wait for callbacks that the program has chained to a future
 
 _lock = threading.Lock()
 _added: list[tuple[Work, Any]] = []
-_write_end = -1  # of the pipe that wakes the thread; -1: there is no thread yet
+# The write end of the pipe that wakes the thread; -1: the thread has not been started.
+_write_end = -1
 _thread: Optional[threading.Thread] = None
-_is_ending = False  # the interpreter ends
+_is_ending = False  # the interpreter is exiting
 
 
 def watch(work: Work, ready: Any) -> None:
-    """Sets a result of `ready` once a work is over, also if it failed."""
+    """Sets the result of the future `ready` when a work has completed, also if the work failed."""
     with _lock:
         if _is_ending:
             return
@@ -47,7 +48,7 @@ def _start() -> None:
 
 @atexit.register
 def _end() -> None:
-    """Ends the thread before the interpreter exits: ending it inside torch's C++ code would abort the process."""
+    """Ends the thread before the interpreter exits. If it ended inside torch's C++ code, the process would abort."""
     global _is_ending
     with _lock:
         _is_ending = True
@@ -83,27 +84,30 @@ def _take_added() -> list[tuple[Work, Any]]:
 
 
 def _completed(work: Work, ready: Any) -> bool:
-    """Sets the result if the work is over, or if it can no longer be found out."""
+    """Sets the result if the work has completed, or if checking it raises an exception. Returns whether it did."""
     try:
         if not work.is_completed():
             return False
-    except Exception as error:  # such as that of a group that was aborted
+    except Exception as error:  # for example, the group was aborted
         work.fail(error)
     work.complete(ready)
     return True
 
 
 def _descriptors_of(work: Work) -> list[int]:
-    """Copies of the descriptors that a work waits for; they stay open when another thread completes it. If it waits
-    for nothing, one that is readable at once."""
+    """Returns duplicates of the descriptors that a work waits for.
+
+    Duplicates stay open when another thread completes the work. If the work waits for nothing, the result is a
+    descriptor that is always readable.
+    """
     found = []
     try:
         for part in work.parts():
-            with _completing:  # no other thread closes the descriptor meanwhile
+            with _completing:  # keeps other threads from closing the descriptor
                 if not part._completed:
                     found.append(os.dup(part.fileno()))
     except (DscError, OSError, RuntimeError):
-        pass  # _completed() asks the work itself, and takes what it raises
+        pass  # _completed() will check the work and handle its exception
     return found or [_readable()]
 
 
@@ -112,7 +116,7 @@ def _readable() -> int:
 
 
 def _forget() -> None:
-    """A child made by fork() has no such thread."""
+    """Resets the state in a child process of fork(), which does not have the thread."""
     global _write_end, _lock, _thread
     _write_end, _lock, _thread = -1, threading.Lock(), None
     _added.clear()

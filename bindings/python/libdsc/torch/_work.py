@@ -1,4 +1,4 @@
-"""Operations under way, as torch's Work."""
+"""Operations in progress, in the form of torch's Work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Check = Optional[Callable[[], int]]
 
 
 class Completed(dist._Work):  # type: ignore[misc]
-    """An operation that was over when its call returned."""
+    """An operation that had completed when its call returned."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -53,7 +53,8 @@ class Completed(dist._Work):  # type: ignore[misc]
 class Work(dist._Work):  # type: ignore[misc]
     """One or several operations that run in the background.
 
-    is_completed() is exact. The future becomes ready when the operations are over, even if no call waits for them.
+    is_completed() is exact. The future becomes ready when the operations have completed, even if no call waits for
+    them.
     """
 
     def __init__(
@@ -67,18 +68,21 @@ class Work(dist._Work):  # type: ignore[misc]
         super().__init__()
         self._works = works
         self._result = result
-        self._group = group  # its name
-        self._finish = finish  # what remains to be done once they are over
-        self._check = check  # which rank a message came from; raises if it is not the one that was wanted
+        self._group = group  # the name of the group
+        # A function to call after the operations have completed, or None.
+        self._finish = finish
+        # Returns the rank that a message came from, or raises if the message is not the expected one; or None.
+        self._check = check
         self._source = -1
         self._failure: Optional[Exception] = None
         self._over = False
         self._ending = threading.Lock()
         self._future: Optional[torch.futures.Future[Any]] = None
-        self._finished: Optional[torch.cuda.Event] = None  # on a GPU: behind what self._finish has put on a stream
+        # On a GPU, an event after the work that self._finish has queued on a stream.
+        self._finished: Optional[torch.cuda.Event] = None
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Waits until all are over. Raises the failure, or libdsc.torch.Error after the time-out.
+        """Waits until all operations have completed. Raises the failure, or libdsc.torch.Error after the time-out.
 
         On a GPU the caller does not wait: work queued on the current stream afterwards waits.
         """
@@ -93,7 +97,7 @@ class Work(dist._Work):  # type: ignore[misc]
         return True
 
     def _wait_for_all(self, limit_s: Optional[float]) -> None:
-        """Waits until all are over, however they ended."""
+        """Waits until all operations have completed, with or without success."""
         for work in self._works:
             try:
                 if not work.wait(limit_s):
@@ -106,13 +110,13 @@ class Work(dist._Work):  # type: ignore[misc]
         self.wait()
 
     def parts(self) -> list[_libdsc_work.Work]:
-        """The operations whose end is the next thing to happen."""
+        """Returns the operations that this work is waiting for next."""
         return list(self._works)
 
     def is_completed(self) -> bool:
-        """Returns whether all are over, even if one failed; never blocks.
+        """Returns whether all operations have completed, even if one failed; never blocks.
 
-        On a GPU this is later than the return of wait(), which only makes the stream wait.
+        On a GPU it becomes True later than the return of wait(), which only makes the stream wait.
         """
         if self._failure is None and not all(work.test() for work in self._works):
             return False
@@ -124,11 +128,11 @@ class Work(dist._Work):  # type: ignore[misc]
 
     def exception(self) -> Optional[Exception]:
         if self.is_completed() and self._failure is None:
-            self._failure = self._first_failure()  # of a GPU, after the end of wait()
+            self._failure = self._first_failure()  # on a GPU the failure may occur after wait()
         return self._failure if self._over else None
 
     def result(self) -> Any:
-        """The tensors that it writes, once it is over."""
+        """Waits, and returns the tensors that the operations write."""
         self.wait()
         return self._result
 
@@ -136,7 +140,7 @@ class Work(dist._Work):  # type: ignore[misc]
         return self._source
 
     def source_rank(self) -> int:
-        """The rank that a message came from."""
+        """Returns the rank that a message came from."""
         return self._source
 
     def get_future(self) -> torch.futures.Future[Any]:
@@ -160,7 +164,7 @@ class Work(dist._Work):  # type: ignore[misc]
             return self._future
 
     def complete(self, ready: torch.futures.Future[Any]) -> None:
-        """Gives a future the tensors, behind which torch lets other streams wait."""
+        """Sets the result of a future to the tensors. torch then makes other streams wait for them."""
         ready.set_result(self._result)
 
     def _value(self, _: Any) -> Any:
@@ -169,7 +173,7 @@ class Work(dist._Work):  # type: ignore[misc]
         return self._result
 
     def _end(self) -> None:
-        """Takes the results of works that are over; once, whoever comes first."""
+        """Stores the results of completed operations. Only the first thread that calls it does this."""
         with self._ending:
             if self._over:
                 return
@@ -184,7 +188,7 @@ class Work(dist._Work):  # type: ignore[misc]
         return None if failure is None else translated(failure, self._group)
 
     def fail(self, error: Exception) -> None:
-        """Ends it with an error, where its own is not to be had."""
+        """Completes this work with an error, because its own result cannot be read."""
         with self._ending:
             if not self._over:
                 self._failure, self._over = error, True
@@ -205,7 +209,7 @@ class Work(dist._Work):  # type: ignore[misc]
 
 
 def _devices_of(result: Any) -> Optional[list[torch.device]]:
-    """The GPUs of tensors in lists of any depth, which a future of them has to know; None if they are on the host."""
+    """Returns the GPUs of tensors in lists of any depth, which a future needs; None if all are on the host."""
     if isinstance(result, torch.Tensor):
         return [result.device] if result.is_cuda else None
     found = [device for part in result or () for device in _devices_of(part) or ()]
@@ -213,7 +217,7 @@ def _devices_of(result: Any) -> Optional[list[torch.device]]:
 
 
 def _is_asked_by_python() -> bool:
-    """Whether get_future() was called by a function of Python, and not by C++ code, which has no frame of its own."""
+    """Whether Python code called get_future(). C++ code has no Python frame."""
     try:
         return "get_future" in sys._getframe(2).f_code.co_names
     except ValueError:

@@ -1,4 +1,4 @@
-"""How the ranks of a process group of torch become a world of libdsc: through the group's own store."""
+"""Makes the ranks of a process group of torch a world of libdsc. They meet through the group's own store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from libdsc._store import Store
 def join(
     store: Any, rank: int, size: int, timeout: timedelta, name: str, device: Optional[int] = None
 ) -> Communicator:
-    """Makes a world of all ranks that have this store. Collective among them, and nobody else takes part.
+    """Makes a world of the ranks that share this store. Collective among these ranks only.
 
     Args:
-        store: a torch.distributed.Store of the group's own, such as a PrefixStore.
-        rank, size: of this process in the group.
-        timeout: until the others have arrived, and then of each operation.
-        name: of the group, which start-up names in its errors.
-        device: the number of the GPU to bind; None: only memory of the host.
+        store: a torch.distributed.Store that only this group uses, such as a PrefixStore.
+        rank, size: this process's rank in the group, and the number of ranks.
+        timeout: the longest time until the other ranks arrive, and the longest time of each operation.
+        name: the name of the group, for errors of start-up.
     """
     exchange = Store.from_callbacks(*_callbacks(store))
     made: list[Communicator] = []
@@ -49,18 +48,18 @@ def join(
         except BaseException as error:
             failed.append(error)
 
-    # A thread may be a rank of one world, and a process has one world for each of its groups. This thread ends, its
-    # world stays.
+    # A process has a world for each of its groups, but a thread can be a rank of only one world. So each world is made
+    # on a new thread. The world continues to exist after the thread has ended.
     thread = threading.Thread(target=run, name="libdsc-join", daemon=True)
     thread.start()
-    thread.join()  # which Ctrl-C ends
+    thread.join()  # Ctrl-C ends this wait
     if failed:
         raise failed[0]
     return made[0]
 
 
 def _callbacks(store: Any) -> tuple[Any, Any]:
-    """Puts and gets values in a store of torch, which may be another process's."""
+    """Returns functions that put and get values in a store of torch, which may be served by another process."""
     own = _own_connection(store)
 
     def put(key: str, value: bytes, timeout_s: float) -> None:
@@ -77,7 +76,7 @@ def _callbacks(store: Any) -> tuple[Any, Any]:
 
 
 def _own_connection(store: Any) -> Any:
-    """A store that a wait may hold while other threads use the given one; the given one where it cannot be cloned."""
+    """Returns a clone of a store, so that a wait does not block other threads; the store itself if it has no clone."""
     try:
         return store.clone()
     except (AttributeError, RuntimeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Modules whose parameters are divided among the ranks (tensor parallelism), over libdsc.torch.functional.
+"""Modules whose parameters are divided among the ranks (tensor parallelism), based on libdsc.torch.functional.
 
     from libdsc.torch import layers
 
@@ -6,8 +6,8 @@
         layers.ColumnParallelLinear(1024, 4096), torch.nn.GELU(), layers.RowParallelLinear(4096, 1024)
     )
 
-If all ranks use the same seed, a layer has the initial values of torch's own layer, for any number of ranks. Each rank
-keeps its part of them.
+If all ranks use the same seed, a layer has the same initial values as torch's own layer, for any number of ranks. Each
+rank keeps its part of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class _Ranks:
-    """The group of a layer, which copies of the layer share."""
+    """The group of a layer. Copies of the layer share it."""
 
     def __init__(self, group: Any) -> None:
         self.group = group
@@ -53,17 +53,18 @@ class _Ranks:
 
 
 class _Divided(nn.Module):  # type: ignore[misc]
-    """A layer of torch of which each rank keeps a part.
+    """A layer of torch that is divided among the ranks. Each rank keeps a part.
 
     Its divided parameters have the attributes of Megatron-LM's, and the rank of the part. Programs use them to
     distinguish parts from replicas.
     """
 
-    _DIMS: dict[str, int] = {}  # the dimensions along which parameters are divided; others are whole on each rank
-    _fused = 1  # layers in one, of which each is divided
+    # The dimension along which each parameter is divided. Parameters that are not listed are complete on each rank.
+    _DIMS: dict[str, int] = {}
+    _fused = 1  # the number of layers that are fused in this one, each divided separately
 
     def _take(self, plain: nn.Module, group: Any) -> None:
-        """Becomes this rank's part of a layer that all ranks have alike."""
+        """Turns this module into this rank's part of a complete layer, which must be equal on all ranks."""
         self._ranks, self._rank = _Ranks(group), group_of(group).rank
         for name in ("weight", "bias"):
             whole = getattr(plain, name, None)
@@ -72,18 +73,18 @@ class _Divided(nn.Module):  # type: ignore[misc]
         self.train(plain.training)
 
     def register_parameter(self, name: str, param: Optional[nn.Parameter]) -> None:
-        """As in torch.nn.Module; torch also calls it when a parameter is set."""
+        """Same as in torch.nn.Module. torch also calls it when a parameter is assigned."""
         super().register_parameter(name, param)
         self._mark()
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         applied = super()._apply(*arguments, **options)
-        self._mark()  # the new parameters, where torch has made some
+        self._mark()  # marks new parameters, if torch has created any
         return applied
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
-        self._mark()  # the parameters of a copy
+        self._mark()  # marks the parameters of a copy
 
     def _mark(self) -> None:
         for name, dim in self._DIMS.items():
@@ -102,7 +103,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
         return parts[0] if self._fused == 1 else torch.cat(parts, dim)
 
     def _gathered(self, name: str, parameter: torch.Tensor) -> torch.Tensor:
-        """The whole parameter, from the parts of all ranks. Collective."""
+        """Returns the complete parameter, gathered from all ranks. Collective."""
         comm, dim, whole = self._comm(parameter.device), self._DIMS[name], _whole_size(self, name)
         parts = [len(split_range(whole, comm.size, rank)) for rank in range(comm.size)]
         found = mapping_step(parameter, comm, TensorMapping.GATHER, dim, parts)
@@ -116,23 +117,23 @@ class _Divided(nn.Module):  # type: ignore[misc]
 
     @property
     def group(self) -> Any:
-        """The ranks, as passed to the constructor."""
+        """The group, as passed to the constructor."""
         return self._ranks.group
 
     def _plain(self) -> nn.Module:
-        """A new layer of torch of the whole size."""
+        """Returns a new layer of torch with the complete size."""
         raise NotImplementedError
 
     @torch.no_grad()  # type: ignore[misc]
     def reset_parameters(self) -> None:
-        """Draws new values: those of torch's layer for the same state of the generator."""
+        """Draws new values. They are those that torch's layer would get for the same state of the generator."""
         plain = self._plain()
         for name, parameter in self.named_parameters(recurse=False):
             parameter.copy_(self._part(name, getattr(plain, name)))
 
 
 def _expect_kind(name: str, plain: Any, kind: type) -> None:
-    """Raises for a layer that is, or does, more than torch's: the part would lack it."""
+    """Raises for a subclass of torch's layer or a layer with hooks, because the divided layer would ignore them."""
     if type(plain) is not kind:
         raise TypeError(f"{name} is a {type(plain).__name__}; expected a torch.nn.{kind.__name__} and no subclass")
     if any(getattr(plain, f"_{when}_hooks") for when in ("forward_pre", "forward", "backward_pre", "backward")):
@@ -140,7 +141,7 @@ def _expect_kind(name: str, plain: Any, kind: type) -> None:
 
 
 class _Linear(_Divided):
-    _WHAT = ""  # of the features that are divided
+    _WHAT = ""  # the name of the features that are divided
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool, device: Any, dtype: Any, group: Any, **options: Any
@@ -165,7 +166,7 @@ class _Linear(_Divided):
         return nn.Linear(self.in_features, self.out_features, self.bias is not None, weight.device, weight.dtype)
 
     def extra_repr(self) -> str:
-        """What torch prints of the layer."""
+        """Returns what print() shows of the layer."""
         options = "".join(f", {name}={value}" for name, value in self._options.items())
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{options}"
 
@@ -315,7 +316,8 @@ class VocabParallelEmbedding(_Divided):
         sequence_dim: int = 0,
     ) -> None:
         super().__init__()
-        group_of(group)  # an error comes before the memory of the whole layer
+        # Checks the group before memory for the complete layer is allocated.
+        group_of(group)
         plain = nn.Embedding(
             num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, None, False, device, dtype
         )
@@ -341,7 +343,7 @@ class VocabParallelEmbedding(_Divided):
         return nn.Embedding(self.num_embeddings, self.embedding_dim, **options)
 
     def extra_repr(self) -> str:
-        """What torch prints of the layer."""
+        """Returns what print() shows of the layer."""
         return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self._options['padding_idx']}"
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -367,7 +369,7 @@ def whole_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
-    """Loads whole parameters, of which each rank keeps its part. Local.
+    """Loads complete parameters; each rank keeps its part of them. Local.
 
     Args:
         module: as in whole_state_dict().
@@ -384,19 +386,18 @@ def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool
         if parts[key].dim() <= dim or parts[key].shape[dim] != whole:
             raise ValueError(f"{key} has shape {tuple(parts[key].shape)}; expected {whole} elements along dimension {dim}")
         part = layer._part(name, parts[key])
-        parts[key] = part.clone() if assign else part  # which would keep the memory of the whole
+        # A copy, because the part is a view that would keep the memory of the complete parameter.
+        parts[key] = part.clone() if assign else part
     return module.load_state_dict(parts, strict, assign)
 
 
 def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
     """Sums the gradients of a module's parameters over the ranks in each backward pass.
+Use it for parameters that all ranks have, in modules that each rank applies to its own part of a sequence. An example
+is a LayerNorm between layers with sequence_parallel.
 
-    Use it for modules whose parameters all ranks have, and that each rank applies to its own part of a sequence. An
-    example is a LayerNorm between layers with sequence_parallel.
-
-    Parameters of divided layers are excluded: each rank has its own part of them, and RowParallelLinear itself sums the
-    gradient of its bias. The call affects the present parameters of the module. A copy of the module has other
-    parameters.
+Parameters of divided layers are excluded: each rank has its own part of them, and RowParallelLinear itself sums the
+gradient of its bias. The call affects only the current parameters of the module, not those of later copies.
 
     Args:
         module: the module.
@@ -429,7 +430,8 @@ def clip_grad_norm_(module: nn.Module, max_norm: float, group: Any = None) -> to
     """
     limit, comm = real("max_norm", max_norm), group_of(group)
     known = [parameter for parameter in module.parameters() if parameter.grad is not None]
-    mine = [each for each in known if comm.rank == 0 or hasattr(each, "partition_rank")]  # what all have counts once
+    # parameters that all ranks have are counted only on rank 0
+    mine = [each for each in known if comm.rank == 0 or hasattr(each, "partition_rank")]
     norms = [torch.linalg.vector_norm(_values(each.grad), dtype=torch.float64) for each in mine]
     squares = sum((norm.cpu().square() for norm in norms), torch.zeros((), dtype=torch.float64)).view(1)
     comm.all_reduce(squares)
@@ -445,7 +447,7 @@ def _values(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _divided(module: nn.Module) -> dict[str, tuple[_Divided, str]]:
-    """The parameters that are divided, by their names in the state_dict(), with the layer that says how."""
+    """Returns the divided parameters by their names in state_dict(), each with its layer and its name there."""
     how: dict[int, tuple[_Divided, str]] = {}
     for layer in module.modules():
         for name, parameter in _divided_parameters(layer):
@@ -455,7 +457,7 @@ def _divided(module: nn.Module) -> dict[str, tuple[_Divided, str]]:
 
 
 def _divided_parameters(layer: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Those of one layer itself."""
+    """Yields the divided parameters of one layer, without those of submodules."""
     for name in layer._DIMS if isinstance(layer, _Divided) else ():
         if name not in layer._parameters:
             raise ValueError(f"{name} of a {type(layer).__name__} is not a parameter; expected a layer without torch.nn.utils.parametrizations")
@@ -464,7 +466,7 @@ def _divided_parameters(layer: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def _whole_size(layer: Any, name: str) -> int:
-    """The elements of a parameter of all ranks, along the dimension that they divide."""
+    """Returns the size of the complete parameter along the dimension that is divided."""
     if isinstance(layer, VocabParallelEmbedding):
         return integer("num_embeddings", layer.num_embeddings)
     return integer("features", layer.out_features if layer._DIMS[name] == 0 else layer.in_features)

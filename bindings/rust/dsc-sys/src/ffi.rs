@@ -21,8 +21,9 @@ pub type dsc_result_t = i32;
 /// Element type of a buffer: NCCL's number plus one; 0 is never valid.
 pub type dsc_dtype_t = i32;
 
-/// Reduce operation: NCCL's number plus one; 0 is never valid. User-defined operations have numbers
-/// from 1000 on, see op.h.
+/// Reduce operation: NCCL's number plus 101. No element type has such a number, so an operation and
+/// a type in the wrong order are DSC_ERR_INVALID_ARG. User-defined operations have numbers from
+/// 1000 on, see op.h.
 pub type dsc_op_t = i32;
 
 /// What happens when an input of a reduction is a NaN or infinite.
@@ -179,21 +180,21 @@ pub const DSC_DTYPE_F8E5M2: dsc_dtype_t = 12;
 pub const DSC_DTYPE_BOOL: dsc_dtype_t = 13;
 
 /// sum in rank order
-pub const DSC_OP_SUM: dsc_op_t = 1;
+pub const DSC_OP_SUM: dsc_op_t = 101;
 /// product in rank order
-pub const DSC_OP_PROD: dsc_op_t = 2;
+pub const DSC_OP_PROD: dsc_op_t = 102;
 /// maximum; a NaN wins
-pub const DSC_OP_MAX: dsc_op_t = 3;
+pub const DSC_OP_MAX: dsc_op_t = 103;
 /// minimum; a NaN wins
-pub const DSC_OP_MIN: dsc_op_t = 4;
+pub const DSC_OP_MIN: dsc_op_t = 104;
 /// sum, then one true division by the group size; floating-point types only
-pub const DSC_OP_AVG: dsc_op_t = 5;
+pub const DSC_OP_AVG: dsc_op_t = 105;
 /// bitwise and
-pub const DSC_OP_BAND: dsc_op_t = 6;
+pub const DSC_OP_BAND: dsc_op_t = 106;
 /// bitwise or
-pub const DSC_OP_BOR: dsc_op_t = 7;
+pub const DSC_OP_BOR: dsc_op_t = 107;
 /// bitwise exclusive or
-pub const DSC_OP_BXOR: dsc_op_t = 8;
+pub const DSC_OP_BXOR: dsc_op_t = 108;
 
 /// nothing: the value passes through
 pub const DSC_NONFINITE_CHECK_OFF: dsc_nonfinite_check_t = 0;
@@ -516,14 +517,8 @@ pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
 /// Called once, on any thread, when the store is no longer used. It must not call the library.
 pub type dsc_store_destroy_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// Combines elements: inout[i] = inout[i] op in[i].
-pub type dsc_op_fn = Option<unsafe extern "C" fn(
-    in_: *const c_void,
-    inout: *mut c_void,
-    count: usize,
-    dtype: dsc_dtype_t,
-    context: *mut c_void,
-) -> i32>;
+/// Combines elements: result[i] = result[i] op input[i].
+pub type dsc_op_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_op_call_t) -> i32>;
 
 /// Performs one step of reducing a bucket.
 pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
@@ -836,6 +831,29 @@ pub struct dsc_tensor_t {
     /// 1: a parameter with sparse gradients, see dsc_bucket_reducer_mark_sparse(); shape must be
     /// set. Otherwise 0
     pub expect_sparse: i32,
+}
+
+/// Elements that a user-defined operation combines. Valid during the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_op_call_t {
+    /// size of this struct as the library compiled it
+    pub struct_size: usize,
+    /// count elements of the next rank, aligned for their type
+    pub input: *const c_void,
+    /// count elements, the result of all ranks before it, aligned for their type
+    pub result: *mut c_void,
+    /// a function that fails may write the reason here, ended by a zero; the errors of all ranks
+    /// contain it
+    pub error: *mut c_char,
+    /// 1 or more
+    pub count: usize,
+    /// bytes at error, the final zero included
+    pub error_capacity: usize,
+    /// type of the elements
+    pub dtype: dsc_dtype_t,
+    /// 0
+    pub reserved: i32,
 }
 
 /// Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init().
@@ -1536,10 +1554,10 @@ pub struct dsc_pipe_stage_stats_t {
     /// when its first operation starts
     pub start: f64,
     /// when its last one ends
-    pub end: f64,
+    pub finish: f64,
     /// of the whole makespan: makespan - busy
     pub idle: f64,
-    /// of its own window: end - start - busy
+    /// of its own window: finish - start - busy
     pub own_window_idle: f64,
     /// when its last all-reduce ends; 0: it has none
     pub reduced: f64,
@@ -1558,7 +1576,7 @@ pub struct dsc_pipe_span_t {
     /// when it starts
     pub start: f64,
     /// when it ends; two that run together have the same times
-    pub end: f64,
+    pub finish: f64,
     /// stage that runs it
     pub stage: i32,
     /// kind of operation
@@ -3706,9 +3724,9 @@ extern "C" {
 
     /// Creates an operation from a user-defined function, for any element type.
     ///
-    /// - `function` (in): combines elements, in rank order
-    /// - `context` (in): passed to the function; must stay valid until the operation is destroyed
-    ///   and no longer used
+    /// - `combine` (in): combines elements, in rank order
+    /// - `context` (in): passed to combine; must stay valid until the operation is destroyed and no
+    ///   longer used
     /// - `id` (in): identifies what the function does: ranks with different ids get
     ///   DSC_ERR_MISMATCH
     /// - `commutative` (in): 1 if the order of inputs does not matter; rank order is kept anyway
@@ -3719,7 +3737,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_create_user(
-        function: dsc_op_fn,
+        combine: dsc_op_fn,
         context: *mut c_void,
         id: u64,
         commutative: i32,
@@ -4567,9 +4585,9 @@ extern "C" {
     /// - `dtypes` (in): dsc_dtype of each parameter
     /// - `n` (in): number of parameters, 1 or more
     /// - `from_shards` (in): number of shards of the old layout
-    /// - `from` (in): options of the old layout; NULL: defaults
+    /// - `from_options` (in): options of the old layout; NULL: defaults
     /// - `to_shards` (in): number of shards of the new layout
-    /// - `to` (in): options of the new layout; NULL: defaults
+    /// - `to_options` (in): options of the new layout; NULL: defaults
     /// - `shard` (in): 0 to to_shards - 1
     /// - `copies` (out): in the order of the new shard; copies[0].struct_size must be set; may be
     ///   NULL with capacity 0
@@ -4585,9 +4603,9 @@ extern "C" {
         dtypes: *const dsc_dtype_t,
         n: usize,
         from_shards: usize,
-        from: *const dsc_shard_plan_options_t,
+        from_options: *const dsc_shard_plan_options_t,
         to_shards: usize,
-        to: *const dsc_shard_plan_options_t,
+        to_options: *const dsc_shard_plan_options_t,
         shard: usize,
         copies: *mut dsc_shard_copy_t,
         capacity: usize,
@@ -5737,7 +5755,7 @@ extern "C" {
     /// - `count` (in): elements of the range
     /// - `parts` (in): 1 or more
     /// - `part` (in): 0 to parts - 1
-    /// - `begin` (out): first element of the part
+    /// - `start` (out): first element of the part
     /// - `length` (out): elements of the part, may be 0
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -5747,7 +5765,7 @@ extern "C" {
         count: usize,
         parts: usize,
         part: usize,
-        begin: *mut usize,
+        start: *mut usize,
         length: *mut usize,
     ) -> dsc_result_t;
 
@@ -6407,7 +6425,7 @@ extern "C" {
     /// - `tied` (in): tied layers
     /// - `key` (in): any key, also one that this stage does not hold
     /// - `stage` (out): the first stage that holds it
-    /// - `counts` (out): 1 on the ranks of that stage, otherwise 0; so a norm over all stages
+    /// - `is_counted` (out): 1 on the ranks of that stage, otherwise 0; so a norm over all stages
     ///   counts each weight once; may be NULL
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -6418,7 +6436,7 @@ extern "C" {
         tied: *const dsc_tied_layers_t,
         key: *const c_char,
         stage: *mut i32,
-        counts: *mut i32,
+        is_counted: *mut i32,
     ) -> dsc_result_t;
 
     /// Releases tied layers.

@@ -20,7 +20,7 @@ use crate::started::Started;
 
 const READABLE: c_short = 1; // POLLIN
 const UNTIL_READABLE: c_int = -1;
-/// How often operations of a world without a progress thread are moved on.
+/// The interval in which operations of a world without a progress thread are advanced.
 const DRIVE_MS: c_int = 1;
 
 #[repr(C)]
@@ -34,16 +34,16 @@ extern "C" {
     fn poll(descriptors: *mut PollFd, count: c_ulong, timeout_ms: c_int) -> c_int;
 }
 
-/// What the thread and those who await share.
+/// The state that the thread and the awaiting tasks share.
 struct Reactor {
     awaited: Mutex<Vec<(Arc<Started>, Waker)>>,
-    /// A byte written here ends the thread's poll.
+    /// Writing a byte here wakes the thread from its poll.
     interrupt: UnixStream,
 }
 
 static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
 
-/// Says whether an operation has completed; if it has not, the task is woken when it does.
+/// Returns whether an operation has completed. If it has not, the task is woken when the operation completes.
 pub(crate) fn poll_completion(started: &Arc<Started>, context: &Context<'_>) -> Poll<Result<()>> {
     match started.test() {
         Ok(true) => Poll::Ready(started.told(started.wait())),
@@ -56,16 +56,16 @@ pub(crate) fn poll_completion(started: &Arc<Started>, context: &Context<'_>) -> 
 }
 
 fn wake_when_complete(started: &Arc<Started>, waker: &Waker) -> Result<()> {
-    started.event_fd()?; // made here, where a failure can be returned
+    started.event_fd()?; // created here, where a failure can be returned
     let reactor = reactor().map_err(|error| {
         Error::new(ErrorCode::System, format!("await: cannot start the thread that wakes tasks: {}", error))
     })?;
     drop(reactor.await_with(started, waker.clone()));
-    let _ = (&reactor.interrupt).write(&[0]); // if it is full, the thread is about to look
+    let _ = (&reactor.interrupt).write(&[0]); // if the pipe is full, the thread will wake anyway
     Ok(())
 }
 
-/// The first await starts the thread. It runs until the process ends.
+/// Returns the reactor. The first call starts the thread, which runs until the process ends.
 fn reactor() -> std::io::Result<Arc<Reactor>> {
     let mut known = locked(&REACTOR);
     if let Some(reactor) = &*known {
@@ -85,21 +85,21 @@ impl Reactor {
     fn run(&self, mut interrupted: UnixStream) {
         loop {
             let (mut descriptors, timeout_ms) = self.descriptors(&interrupted);
-            // SAFETY: there are that many descriptors. They stay open: `awaited` holds the works, and only this thread
-            // removes them.
+            // SAFETY: the length is right. The descriptors stay open: `awaited` holds their works, and only this thread
+            // removes works from it.
             if unsafe { poll(descriptors.as_mut_ptr(), descriptors.len() as c_ulong, timeout_ms) } < 0 {
-                thread::sleep(Duration::from_millis(1)); // a signal, or more descriptors than the process may have
+                thread::sleep(Duration::from_millis(1)); // a signal arrived, or there are too many descriptors
             }
             while matches!(interrupted.read(&mut [0; 64]), Ok(1..)) {}
             for waker in self.completed() {
-                // The panic hook has already reported a waker that panics. The other tasks must still be woken.
+                // The panic hook has already reported the panic of a waker. The other tasks must still be woken.
                 let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
         }
     }
 
-    /// Stores the waker of the latest poll and returns the one before. Wakers are code of the program, so they are
-    /// neither cloned nor dropped under the lock.
+    /// Stores the waker of the latest poll and returns the previous one. Wakers contain code of the program, so they
+    /// are neither cloned nor dropped while the lock is held.
     fn await_with(&self, started: &Arc<Started>, waker: Waker) -> Option<Waker> {
         let mut awaited = locked(&self.awaited);
         match awaited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, started)) {
@@ -120,8 +120,8 @@ impl Reactor {
         (descriptors, if driven { UNTIL_READABLE } else { DRIVE_MS })
     }
 
-    /// Removes the tasks whose operations have completed. They are woken outside the lock, because a waker may poll at
-    /// once.
+    /// Removes the tasks whose operations have completed. They are woken after the lock is released, because a waker
+    /// may poll immediately.
     fn completed(&self) -> Vec<Waker> {
         let mut awaited = locked(&self.awaited);
         let (running, completed) = awaited.drain(..).partition(|(started, _)| matches!(started.test(), Ok(false)));

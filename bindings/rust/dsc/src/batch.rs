@@ -1,4 +1,4 @@
-//! Batches of operations: described one by one, started together.
+//! Batches of operations, which are described one by one and started together.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::operation::{launch_in_turn, Operation};
 use crate::request::Request;
 use crate::scope::Borrowed;
 
-/// What [`Comm::batch`] and [`Scope::batch`](crate::Scope::batch) hand to their closures. It takes operations, which
-/// start together after the closure has returned.
+/// The argument of the closures of [`Comm::batch`] and [`Scope::batch`](crate::Scope::batch). Its operations start
+/// together after the closure has returned.
 pub struct Batch<'scope, 'env: 'scope> {
     comm: &'env Comm,
     noted: Vec<(Operation, Span, Span)>,
@@ -28,8 +28,8 @@ impl<'scope, 'env> Batch<'scope, 'env> {
         Batch { comm, noted: Vec::new(), scope: PhantomData }
     }
 
-    /// Adds an operation; its buffers are borrowed until the operations are complete. An operation whose buffers do not
-    /// fit is refused and not in the batch.
+    /// Adds an operation. Its buffers are borrowed until the operations are complete. If its buffers have wrong sizes,
+    /// the operation is refused and does not become part of the batch.
     pub fn add<B: Borrowed + 'scope>(&mut self, request: Request<B>) -> Result<()> {
         let Request { mut buffers, operation, spans } = request;
         let (send, recv) = spans(&mut buffers);
@@ -43,16 +43,17 @@ impl<'scope, 'env> Batch<'scope, 'env> {
     ///
     /// # Safety
     ///
-    /// Nothing may use the buffers until the operations are complete: those of the work object, if there is one.
+    /// Nothing may use the buffers until the operations are complete, or until the work object is complete, if there is
+    /// one.
     pub(crate) unsafe fn start(self, stream: *mut c_void, work: *mut *mut sys::dsc_work_t) -> Result<()> {
         let comm = self.comm;
-        // A call of another thread must not become part of the batch.
+        // A call of another thread must not become a part of the batch.
         let _turn = comm.turn("batch")?;
         // SAFETY: the library checks the handle.
         comm.check(unsafe { sys::dsc_batch_begin(comm.raw()) }, "batch_begin")?;
         let mut refused: Option<Error> = None;
         for (operation, send, recv) in self.noted {
-            // SAFETY: the caller guarantees the buffers.
+            // SAFETY: the caller guarantees that the buffers are valid.
             let noted = unsafe { launch_in_turn(comm, &operation, send, recv, ptr::null_mut(), ptr::null_mut()) };
             refused = refused.or_else(|| noted.err());
         }
@@ -69,8 +70,8 @@ impl fmt::Debug for Batch<'_, '_> {
 }
 
 impl Comm {
-    /// Runs a closure that describes operations, starts them together, and waits for all of them. They do not
-    /// wait for each other, so messages may cross.
+    /// Runs a closure that describes operations, starts them together, and waits for all of them. They do not wait for
+    /// each other, so two ranks may send to each other in one batch.
     ///
     /// If the closure fails, no operation is started. If it panics, the same happens as in [`Comm::scope`].
     ///
@@ -120,7 +121,7 @@ impl Comm {
         self.scope(|scope| scope.batch(body)?.wait())
     }
 
-    /// Runs a batch as [`batch`](Comm::batch) does; buffers on the device are used in stream order.
+    /// Does the same as [`batch`](Comm::batch), but uses buffers on the GPU in stream order.
     pub fn batch_on<'env, F>(&'env self, stream: Stream<'_>, body: F) -> Result<()>
     where
         F: for<'scope> FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,

@@ -12,7 +12,8 @@ use crate::started::complete_work;
 
 /// # Blocks of different lengths
 impl Comm {
-    /// Gathers the elements of every rank, in rank order: rank r has `counts[r]`, the same list on all ranks.
+    /// Gathers the elements of every rank, in rank order. Rank r has `counts[r]` elements; the list is the same on all
+    /// ranks.
     pub fn all_gather_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize]) -> Result<()>
     where
         S: Data + ?Sized,
@@ -24,7 +25,8 @@ impl Comm {
         let _turn = self.turn(op)?;
         let (counts, dtype, stream) = (counts.as_ptr(), to.dtype.number(), from.default_stream(to));
         self.run_blocks(op, from, to, |work| {
-            // SAFETY: the buffers are borrowed until the call ends, and as long as counts, one per rank, say.
+            // SAFETY: the buffers are borrowed until the call ends, and their lengths were compared with counts, one
+            // per rank.
             unsafe { sys::dsc_all_gather_v(self.raw(), from.ptr, to.ptr, counts, dtype, stream, work) }
         })
     }
@@ -74,7 +76,8 @@ impl Comm {
         })
     }
 
-    /// If it gets no pointer for a work object, the library waits only for operations on memory of the host.
+    /// Runs an operation and waits for it. Without a work object, the library itself waits only for operations on host
+    /// memory.
     pub(crate) fn run_blocks(
         &self,
         op: &'static str,
@@ -90,7 +93,7 @@ impl Comm {
         complete_work(self, work, op)
     }
 
-    /// The size of a buffer of all blocks is the sum of the counts, one per rank.
+    /// Returns an error unless a buffer of all blocks has as many elements as the sum of the counts, one per rank.
     fn expect_blocks(&self, op: &str, name: &str, whole: Span, counts: &[usize]) -> Result<()> {
         if counts.len() != self.size() {
             let text =
@@ -108,7 +111,7 @@ impl Comm {
         Err(self.wrong(op, format!("{} has {} elements; expected {}", name, whole.count, expected)))
     }
 
-    /// This rank's buffer is as long as its block.
+    /// Returns an error unless this rank's buffer is as long as its block.
     fn expect_own(&self, op: &str, name: &str, own: Span, whole: Span, counts: &[usize]) -> Result<()> {
         self.expect_type(op, own, whole)?;
         let expected = counts[self.rank()];

@@ -12,7 +12,7 @@ use crate::numbers::Norm;
 use crate::reducer::BucketReducer;
 
 /// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and
-/// [`Sharded::clip`](crate::Sharded::clip), the same on all ranks. The defaults only compute the norm.
+/// [`Sharded::clip`](crate::Sharded::clip). Use the same on all ranks. The defaults only compute the norm.
 #[derive(Clone, Default)]
 pub struct ClipOptions<'c> {
     max_norm: Option<f64>,
@@ -28,7 +28,7 @@ impl<'c> ClipOptions<'c> {
         Self::default()
     }
 
-    /// Gradients are scaled down so that their norm is at most this; not limited by default.
+    /// The largest norm: gradients are scaled down to it. By default there is no limit.
     #[must_use]
     pub fn max_norm(mut self, most: f64) -> Self {
         self.max_norm = Some(most);
@@ -42,30 +42,30 @@ impl<'c> ClipOptions<'c> {
         self
     }
 
-    /// Which norm; [`Norm::Two`] by default.
+    /// The kind of norm; [`Norm::Two`] by default.
     #[must_use]
     pub fn norm(mut self, norm: Norm) -> Self {
         self.norm = Some(norm);
         self
     }
 
-    /// The ranks that hold the other parts of the same model, as in tensor or pipeline parallelism: the norm is over
-    /// all of them. By default this rank holds the whole model.
+    /// The ranks that hold the other parts of the same model, as in tensor or pipeline parallelism. The norm is
+    /// computed over all of them. By default this rank holds the whole model.
     #[must_use]
     pub fn shards(mut self, shards: &'c Comm) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// For each parameter, `false` if another rank of `shards` counts it in the norm, as for tied parameters; it is
-    /// still scaled. By default all count.
+    /// For each parameter, `false` if another rank of `shards` counts it in the norm, as for tied parameters. The
+    /// parameter is scaled nevertheless. By default all are counted.
     #[must_use]
     pub fn counted(mut self, counted: &[bool]) -> Self {
         self.counted = Some(counted.iter().map(|counts| u8::from(*counts)).collect());
         self
     }
 
-    /// The options in the form of the C interface, which points into these.
+    /// Returns the options as a C struct, which points into this object.
     pub(crate) fn raw(&self, params: usize) -> Result<sys::dsc_clip_options_t> {
         // SAFETY: the struct has this size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_clip_options_init(raw, bytes) })?;
@@ -94,13 +94,13 @@ impl fmt::Debug for ClipOptions<'_> {
 impl BucketReducer {
     /// # Safety
     ///
-    /// The gradients that were marked ready in the latest iteration are still borrowed: they are written.
+    /// The gradients that were marked ready in the latest iteration must still be borrowed, because they are written.
     pub(crate) unsafe fn clip(&mut self, options: &ClipOptions<'_>) -> Result<f64> {
         let raw = options.raw(self.params.len())?;
         let _turn = options.shards.map(|shards| shards.turn("bucket_reducer_clip")).transpose()?;
         let mut norm = 0.0;
-        // SAFETY: the library checks the handles; the options, what they point to, and norm outlive the call; the
-        // caller guarantees the gradients.
+        // SAFETY: the library checks the handles. The options, the memory they point to, and norm outlive the call. The
+        // caller guarantees that the gradients are valid.
         let result = unsafe { sys::dsc_bucket_reducer_clip(self.raw(), &raw, &mut norm) };
         self.check(result, "bucket_reducer_clip")?;
         Ok(norm)

@@ -1,4 +1,4 @@
-//! Operations that return when they are complete.
+//! Blocking operations: they return when they are complete.
 
 use std::ptr;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::reduction::Reduction;
 use crate::request::{self, Request};
 use crate::started::complete;
 
-const MOST_DIMS: usize = 32; // that dsc_broadcast_shape() takes
+const MOST_DIMS: usize = 32; // the limit of dsc_broadcast_shape()
 
 /// # Operations
 ///
-/// They return when this rank's buffers are final and no other rank touches them. Wrong arguments are found before
-/// anything happens, and have no effect on other ranks. Failures that revoke the communicator on all ranks
-/// ([`Timeout`](crate::ErrorCode::Timeout), [`PeerDead`](crate::ErrorCode::PeerDead),
-/// [`Mismatch`](crate::ErrorCode::Mismatch) and the like) leave the output unspecified. Results are the same bits on
-/// all ranks and in every run.
+/// They return when this rank's buffers are final and no other rank accesses them. Wrong arguments are found before
+/// anything happens, and have no effect on other ranks. Failures that revoke the communicator on all ranks, such as
+/// [`Timeout`](crate::ErrorCode::Timeout), [`PeerDead`](crate::ErrorCode::PeerDead) and
+/// [`Mismatch`](crate::ErrorCode::Mismatch), leave the output unspecified. Results have the same bits on all ranks and
+/// in every run.
 impl Comm {
     /// Combines the elements of all ranks; every rank gets the result in place.
     ///
@@ -33,7 +33,7 @@ impl Comm {
     /// let world = dsc::init()?;
     /// let mut x = [1.0f32, 2.0, 3.0];
     /// world.all_reduce(&mut x, dsc::Op::Avg)?;
-    /// let mut largest = world.rank() as i64; // a single number is fine too
+    /// let mut largest = world.rank() as i64; // buffers may also be single numbers
     /// world.all_reduce(&mut largest, dsc::Op::Max)?;
     /// assert_eq!((x, largest), ([1.0, 2.0, 3.0], world.size() as i64 - 1));
     /// world.finalize()
@@ -66,8 +66,8 @@ impl Comm {
         self.run(request::broadcast_into(send, recv, root))
     }
 
-    /// Copies element type and shape of the root's array to all ranks, so that they can allocate it. The arguments of
-    /// the other ranks are ignored.
+    /// Copies the element type and shape of the root's array to all ranks, so that they can allocate it. The arguments
+    /// of the other ranks are ignored.
     #[doc(alias = "dsc_broadcast_shape")]
     pub fn broadcast_shape(&self, dtype: Dtype, shape: &[usize], root: usize) -> Result<(Dtype, Vec<usize>)> {
         let (root, is_root) = (number("root", root)?, self.rank() == root);
@@ -82,7 +82,7 @@ impl Comm {
         }
         let (mut code, mut n_sizes) = (dtype.number(), given.len());
         let _turn = self.turn("broadcast_shape")?;
-        // SAFETY: the library checks the handle; sizes has as many entries as it is told, and all outlive the call.
+        // SAFETY: the library checks the handle. The length of sizes is right, and all pointers outlive the call.
         let result = unsafe {
             sys::dsc_broadcast_shape(self.raw(), &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes, root)
         };
@@ -93,8 +93,8 @@ impl Comm {
         ))
     }
 
-    /// Gives every rank the root's elements in a new vector. The other ranks need not know how many there are; they
-    /// pass any slice, such as `&[]`.
+    /// Returns the root's elements on all ranks, in a new vector. The other ranks need not know the number of elements;
+    /// they pass any slice, such as `&[]`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -111,7 +111,8 @@ impl Comm {
         Ok(all)
     }
 
-    /// Gathers the elements of every rank, in rank order: `recv` has [`size`](Comm::size) times as many as `send`.
+    /// Gathers the elements of every rank, in rank order. `recv` has [`size`](Comm::size) times as many elements as
+    /// `send`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -135,7 +136,8 @@ impl Comm {
         self.run(request::all_gather_in_place(data))
     }
 
-    /// Combines the elements of all ranks; rank r gets part r: `send` has [`size`](Comm::size) times as many as `recv`.
+    /// Combines the elements of all ranks; rank r gets part r. `send` has [`size`](Comm::size) times as many elements
+    /// as `recv`.
     pub fn reduce_scatter<S, R>(&self, send: &S, recv: &mut R, op: impl Reduction<S::Kind>) -> Result<()>
     where
         S: Data + ?Sized,
@@ -144,7 +146,7 @@ impl Comm {
         self.run(request::reduce_scatter(send, recv, op))
     }
 
-    /// Combines the elements of all ranks; rank r gets part r in place, and keeps its other parts as they are.
+    /// Combines the elements of all ranks in place; rank r gets part r. Its other parts are not changed.
     pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(
         &self,
         data: &mut B,
@@ -158,8 +160,8 @@ impl Comm {
         self.run(request::reduce(data, op, root))
     }
 
-    /// Gathers the elements of every rank on the root: `recv` has [`size`](Comm::size) times as many as `send` there,
-    /// and is ignored elsewhere.
+    /// Gathers the elements of every rank on the root. There, `recv` has [`size`](Comm::size) times as many elements as
+    /// `send`; on other ranks `recv` is ignored.
     pub fn gather<S, R>(&self, send: &S, recv: &mut R, root: usize) -> Result<()>
     where
         S: Data + ?Sized,
@@ -168,8 +170,8 @@ impl Comm {
         self.run(request::gather(send, recv, root))
     }
 
-    /// Gives part r of the root's elements to rank r: `send` has [`size`](Comm::size) times as many as `recv` there,
-    /// and is ignored elsewhere.
+    /// Sends part r of the root's elements to rank r. On the root, `send` has [`size`](Comm::size) times as many
+    /// elements as `recv`; on other ranks `send` is ignored.
     pub fn scatter<S, R>(&self, send: &S, recv: &mut R, root: usize) -> Result<()>
     where
         S: Data + ?Sized,
@@ -204,13 +206,13 @@ impl Comm {
         self.run(request::barrier())
     }
 
-    /// Sends to one rank. It returns when the receiver has taken the elements and `data` may be written again, for any
-    /// size.
+    /// Sends to one rank. For any size, it returns when the receiver has taken the elements and `data` may be written
+    /// again.
     pub fn send<B: Data + ?Sized>(&self, data: &B, peer: usize) -> Result<()> {
         self.run(request::send(data, peer))
     }
 
-    /// Receives from one rank, which sends as many elements of the same type.
+    /// Receives from one rank, which must send the same number of elements of the same type.
     pub fn recv<B: DataMut + ?Sized>(&self, data: &mut B, peer: usize) -> Result<()> {
         self.run(request::recv(data, peer))
     }
@@ -218,15 +220,15 @@ impl Comm {
     fn run<B>(&self, mut request: Request<B>) -> Result<()> {
         let (send, recv) = (request.spans)(&mut request.buffers);
         if send.is_on_device() || recv.is_on_device() {
-            // SAFETY: the call ends when the device is done with the buffers, which the request holds until then.
+            // SAFETY: the call ends after the device is done with the buffers, which the request holds until then.
             return unsafe { complete(self, &request.operation, send, recv) };
         }
-        // SAFETY: without a work object the call ends before the buffers, which the request holds until then.
+        // SAFETY: without a work object the call blocks until it is complete. The request holds the buffers until then.
         unsafe { launch(self, &request.operation, send, recv, ptr::null_mut(), ptr::null_mut()) }
     }
 
-    /// Queues an operation on memory of the GPU on a stream and returns. Only later work on that stream waits for it.
-    /// It may be captured in a graph.
+    /// Queues an operation on GPU memory on a stream and returns. Only later work on that stream waits for it. It may
+    /// be captured in a CUDA graph.
     ///
     /// ```no_run
     /// # fn step(world: &dsc::Comm, grads: &mut dsc::DeviceBuffer<f32>, stream: dsc::Stream<'_>) -> dsc::Result<()> {
@@ -235,15 +237,15 @@ impl Comm {
     /// # }
     /// ```
     ///
-    /// This call cannot return a failure that happens later; ask [`failure`](Comm::failure).
+    /// This call cannot return a failure that happens later. To find one, call [`failure`](Comm::failure).
     ///
     /// # Safety
     ///
-    /// The buffers stay valid, and only work on the stream uses them, until the stream has passed the operation or, if
-    /// it was captured, the graph is destroyed.
+    /// The buffers stay valid, and only work on the stream uses them, until the stream has passed the operation. If the
+    /// operation was captured, this holds until the graph is destroyed.
     pub unsafe fn enqueue<B>(&self, mut request: Request<B>, stream: Stream<'_>) -> Result<()> {
         let (send, recv) = (request.spans)(&mut request.buffers);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { launch(self, &request.operation, send, recv, stream.as_raw(), ptr::null_mut()) }
     }
 }

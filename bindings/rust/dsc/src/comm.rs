@@ -12,7 +12,6 @@ use crate::error::{check, Error, Result};
 use crate::handles::CommHandle;
 use crate::numbers::{Backend, ErrorCode};
 use crate::stats::{read_stats, OpStats};
-use crate::user_op::explain;
 use crate::watch::Watch;
 
 /// A group of ranks, and the operations on it.
@@ -22,10 +21,10 @@ use crate::watch::Watch;
 ///
 /// # Threads
 ///
-/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may come
-/// from any thread at any time, also while another one is inside an operation. Operations take one thread at a time: a
-/// second one gets [`ErrorCode::Busy`] at once, without side effects. For threads that communicate at the same time,
-/// split one communicator per thread.
+/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may be
+/// called from any thread at any time, even while another thread is in an operation. Operations may be called by one
+/// thread at a time: a second thread gets [`ErrorCode::Busy`] immediately, without side effects. For threads that
+/// communicate at the same time, split one communicator per thread.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -35,7 +34,7 @@ use crate::watch::Watch;
 ///         let mut x = 1.0f32;
 ///         world.all_reduce(&mut x, dsc::Op::Sum).map(|()| x)
 ///     });
-///     println!("rank {} waits", world.rank()); // meanwhile
+///     println!("rank {} waits", world.rank()); // runs meanwhile
 ///     worker.join().unwrap()
 /// })?;
 /// assert_eq!(sum, world.size() as f32);
@@ -46,25 +45,25 @@ use crate::watch::Watch;
 /// # Ending
 ///
 /// [`finalize`](Comm::finalize) waits for all ranks. A communicator that is only dropped, for example while a panic
-/// unwinds, leaves at once: ranks that wait for this one get [`ErrorCode::PeerLeft`].
+/// unwinds, does not wait: ranks that wait for this one get [`ErrorCode::PeerLeft`].
 pub struct Comm {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a communicator and those who watch it have in common; several `Comm`s of one world share it.
+/// The state that a communicator and its [`Watch`] objects share. All `Comm`s of one world also share it.
 pub(crate) struct Shared {
     pub(crate) handle: CommHandle,
     pub(crate) rank: usize,
     size: usize,
     pub(crate) name: Arc<str>,
-    /// Whether the library has a thread that drives operations.
+    /// Whether a thread of the library advances operations.
     pub(crate) has_progress_thread: bool,
-    /// Held during a call. Otherwise a batch that another thread has open would take in the call, and nothing would
-    /// wait for it.
+    /// Held during a call. Otherwise the call could become part of a batch that another thread has open, and no code
+    /// would wait for it.
     turn: Mutex<()>,
 }
 
-/// The worlds of this process. A second `init` returns the same world, which must be destroyed once.
+/// The worlds of this process. A second `init` returns the same world, which must be destroyed only once.
 static WORLDS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -83,7 +82,7 @@ impl Comm {
         Comm { shared }
     }
 
-    /// Takes ownership of a new group; NULL: this rank is not in it.
+    /// Takes ownership of a new group. NULL means that this rank is not in it.
     pub(crate) fn from_group(handle: *mut sys::dsc_comm_t) -> Result<Option<Self>> {
         match NonNull::new(handle) {
             Some(handle) => Ok(Some(Comm::from_shared(Arc::new(Shared::new(CommHandle(handle))?)))),
@@ -91,7 +90,7 @@ impl Comm {
         }
     }
 
-    /// Takes ownership of the world, or shares it with the `Comm`s that already have it.
+    /// Takes ownership of the world, or shares it with the `Comm`s that already own it.
     pub(crate) fn from_world(handle: *mut sys::dsc_comm_t) -> Result<Self> {
         let handle = NonNull::new(handle).ok_or_else(|| {
             Error::new(ErrorCode::Internal, "the library returned neither a world nor an error".into())
@@ -125,7 +124,7 @@ impl Comm {
         &self.shared.name
     }
 
-    /// This rank's number among the ranks of the world on its host.
+    /// This rank's number among the ranks of the world that are on the same host.
     pub fn local_rank(&self) -> Result<usize> {
         Ok(self.shared.handle.query(sys::dsc_comm_local_rank)? as usize)
     }
@@ -135,12 +134,12 @@ impl Comm {
         Ok(self.shared.handle.query(sys::dsc_comm_local_size)? as usize)
     }
 
-    /// The number of the GPU that the communicator is bound to, as CUDA counts in this process.
+    /// The number of the GPU that the communicator is bound to, as CUDA numbers devices in this process.
     pub fn device(&self) -> Result<Option<u32>> {
         Ok(u32::try_from(self.shared.handle.query(sys::dsc_comm_device)?).ok())
     }
 
-    /// [`Backend::Device`] if the communicator is bound to a GPU, else what moves host memory.
+    /// [`Backend::Device`] if the communicator is bound to a GPU, otherwise the backend for host memory.
     pub fn backend(&self) -> Result<Backend> {
         Ok(Backend::from_number(self.shared.handle.query(sys::dsc_comm_backend)?))
     }
@@ -150,7 +149,7 @@ impl Comm {
         Ok(self.shared.handle.query(sys::dsc_comm_world_size)? as usize)
     }
 
-    /// A number that is unique among the communicators of the job and the same on all ranks; traces show it too.
+    /// A number that is unique among the communicators of the job and the same on all ranks. Traces also show it.
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         // SAFETY: the library checks the handle, and id outlives the call.
@@ -158,18 +157,18 @@ impl Comm {
         Ok(id)
     }
 
-    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; "127.0.0.1" in a job of one
-    /// host.
+    /// The host where the ranks of a job on several hosts met at start-up, for MASTER_ADDR. It is "127.0.0.1" in a job
+    /// on one host.
     pub fn master_addr(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_master_addr)
     }
 
-    /// The port at which they met, as MASTER_PORT has it.
+    /// The port where the ranks met at start-up, for MASTER_PORT.
     pub fn master_port(&self) -> Result<u16> {
         Ok(u16::try_from(self.shared.handle.query(sys::dsc_comm_master_port)?).unwrap_or(0))
     }
 
-    /// Where rank and world size came from, such as "env" or "pmix".
+    /// Where start-up found rank and world size, such as "env" or "pmix".
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -187,19 +186,19 @@ impl Comm {
         self.shared.handle.text(sys::dsc_comm_start_summary)
     }
 
-    /// The sizes in bytes at which the communicator switches between algorithms, in the form of the environment
+    /// The message sizes in bytes at which the communicator changes its algorithm, in the format of the environment
     /// variable DSC_TUNING.
     pub fn tuning(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_tuning)
     }
 
-    /// Whether the library has a thread that drives its operations; otherwise the program calls
+    /// Whether a thread of the library advances its operations. Otherwise the program must call
     /// [`progress`](Comm::progress).
     pub fn has_progress_thread(&self) -> bool {
         self.shared.has_progress_thread
     }
 
-    /// Translates a rank of this group into the world's.
+    /// Translates a rank of this group into a rank of the world.
     pub fn global_rank(&self, group_rank: usize) -> Result<usize> {
         let group_rank = number("group_rank", group_rank)?;
         let mut global_rank = 0;
@@ -208,7 +207,7 @@ impl Comm {
         Ok(global_rank as usize)
     }
 
-    /// Translates a rank of the world into this group's; `None` if it is not a member.
+    /// Translates a rank of the world into a rank of this group; `None` if it is not a member.
     pub fn group_rank(&self, global_rank: usize) -> Result<Option<usize>> {
         let global_rank = number("global_rank", global_rank)?;
         let mut group_rank = 0;
@@ -225,17 +224,17 @@ impl Comm {
         })
     }
 
-    /// A handle for other threads, which they may use while this thread is inside an operation.
+    /// Returns an object for other threads, which they may use while this thread is in an operation.
     pub fn watch(&self) -> Watch {
         Watch::new(Arc::downgrade(&self.shared))
     }
 
-    /// The first failure of this communicator, or a stalled rank that an operation is waiting for.
+    /// The first failure of this communicator, or a stalled rank for which an operation is waiting.
     pub fn failure(&self) -> Result<Option<Error>> {
         self.watch().failure()
     }
 
-    /// Drives queued operations of this communicator's world from this thread; see [`Watch::progress`].
+    /// Advances queued operations of this communicator's world on this thread; see [`Watch::progress`].
     pub fn progress(&self, timeout: Duration) -> Result<bool> {
         self.watch().progress(timeout)
     }
@@ -245,7 +244,7 @@ impl Comm {
         Ok(Duration::from_millis(self.shared.handle.query(sys::dsc_comm_timeout)? as u64))
     }
 
-    /// Sets the deadline of operations started from now on; use the same value on all ranks.
+    /// Sets the deadline of operations started from now on. Use the same value on all ranks.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         self.watch().set_timeout(timeout)
     }
@@ -257,10 +256,10 @@ impl Comm {
 
     /// Waits until all ranks have called it and all operations are done, then releases the communicator. Collective.
     ///
-    /// For the world this is `dsc_finalize`: a world that failed before is released without waiting, and its groups
-    /// can no longer be used.
+    /// For the world it does the same as `dsc_finalize`. A world that failed earlier is released without waiting.
+    /// Groups of the world can no longer be used.
     pub fn finalize(self) -> Result<()> {
-        // SAFETY: both functions take any handle and any state; a pointer to world outlives the call.
+        // SAFETY: both functions accept any handle in any state, and the pointer to world outlives the call.
         let result = unsafe {
             let mut world = std::ptr::null_mut();
             if sys::dsc_world(&mut world) == sys::DSC_OK && world == self.raw() {
@@ -272,7 +271,8 @@ impl Comm {
         self.check(result, "finalize")
     }
 
-    /// Refuses a second thread, which has another `Comm` of the same world.
+    /// Locks the communicator for a call. Returns an error if another thread is in a call, through another `Comm` of
+    /// the world.
     pub(crate) fn turn(&self, op: &str) -> Result<MutexGuard<'_, ()>> {
         match self.shared.turn.try_lock() {
             Ok(turn) => Ok(turn),
@@ -284,12 +284,12 @@ impl Comm {
         }
     }
 
-    /// Turns the result of an operation on this communicator into a Rust one.
+    /// Converts the result of an operation on this communicator to a Rust result.
     pub(crate) fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
         if result >= 0 {
             return Ok(());
         }
-        Err(explain(Error::last(result).in_op(op).in_group(self.name()), self.name(), self.rank()))
+        Err(Error::last(result).in_op(op).in_group(self.name()))
     }
 }
 

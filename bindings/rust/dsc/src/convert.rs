@@ -1,4 +1,4 @@
-//! From Rust's types to those of the C interface, and back.
+//! Conversions between Rust's types and those of the C interface.
 
 use std::ffi::CString;
 use std::mem::{size_of, MaybeUninit};
@@ -9,18 +9,18 @@ use dsc_sys as sys;
 
 use crate::error::{check, Error, Result};
 
-/// Milliseconds, rounded up, so that only a zero duration becomes 0.
+/// Converts to milliseconds, rounded up, so that only a zero duration becomes 0.
 pub(crate) fn milliseconds(duration: Duration) -> i32 {
     let rounded_up = (duration.as_nanos() + 999_999) / 1_000_000;
     i32::try_from(rounded_up).unwrap_or(i32::MAX)
 }
 
-/// A rank or another small number.
+/// Converts a rank or another small number.
 pub(crate) fn number(name: &str, value: usize) -> Result<i32> {
     i32::try_from(value).map_err(|_| Error::invalid(format!("{} is {}; expected at most {}", name, value, i32::MAX)))
 }
 
-/// A number of the C interface that is never negative.
+/// Converts a C number that is never negative.
 pub(crate) fn natural(number: i32) -> usize {
     usize::try_from(number).unwrap_or(0)
 }
@@ -30,15 +30,15 @@ pub(crate) fn c_string(name: &str, value: &str) -> Result<CString> {
         .map_err(|_| Error::invalid(format!("{} is {:?}; expected text without zero bytes", name, value)))
 }
 
-/// A text of any length, from a function that takes a buffer, its capacity and a pointer for the needed bytes.
+/// Reads a text of any length, from a function that takes a buffer, its capacity and a pointer for the needed bytes.
 pub(crate) fn text(mut read: impl FnMut(*mut c_char, usize, &mut usize) -> sys::dsc_result_t) -> Result<String> {
     let mut text = list(256, 0u8, |room, capacity, bytes| read(room.cast(), capacity, bytes))?;
-    text.pop(); // the zero
+    text.pop(); // the terminating zero
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A list of any length, from a function that takes a buffer, its capacity and a pointer for the number of entries. The
-/// first call gets a buffer of `first` entries.
+/// Reads a list of any length, from a function that takes a buffer, its capacity and a pointer for the number of
+/// entries. In the first call the buffer has `first` entries.
 pub(crate) fn list<T: Clone>(
     first: usize,
     empty: T,
@@ -51,22 +51,23 @@ pub(crate) fn list<T: Clone>(
             room.truncate(n);
             return Ok(room);
         }
-        room.resize(n + n / 8, empty.clone()); // a list that still grows may need more the next time
+        // with some reserve, because the list may have grown again at the next call
+        room.resize(n + n / 8, empty.clone());
     }
 }
 
-/// Options with the library's defaults, from a function that takes their address and size.
+/// Returns a struct of options with the library's defaults, from a function that takes its address and size.
 pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> sys::dsc_result_t) -> Result<T> {
     let mut options = MaybeUninit::uninit();
     check(init(options.as_mut_ptr(), size_of::<T>()))?;
-    // SAFETY: a call that succeeds has filled the whole struct.
+    // SAFETY: the function has succeeded, so it has filled the whole struct.
     Ok(unsafe { options.assume_init() })
 }
 
-/// A struct of the C interface that the library writes: zeros, and its size.
+/// Makes a C struct that the library will write: zeros, and its size.
 macro_rules! sized {
     ($kind:ty) => {{
-        // SAFETY: the struct holds numbers and texts only, for which zeros are valid.
+        // SAFETY: the struct contains only numbers and texts, for which zeros are valid.
         let mut raw: $kind = unsafe { std::mem::zeroed() };
         raw.struct_size = std::mem::size_of::<$kind>();
         raw
@@ -74,7 +75,7 @@ macro_rules! sized {
 }
 pub(crate) use sized;
 
-/// Settings of backends in the form of the C interface, and the texts that they point to.
+/// Converts settings of backends to C structs. Also returns the texts that these point to.
 pub(crate) fn raw_settings(settings: &[(String, String)]) -> Result<(Vec<[CString; 2]>, Vec<sys::dsc_setting_t>)> {
     let pair =
         |(name, value): &(String, String)| Ok([c_string("the name of a setting", name)?, c_string(name, value)?]);

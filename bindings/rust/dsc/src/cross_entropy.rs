@@ -12,7 +12,7 @@ use crate::data::{Data, DataMut, Span};
 use crate::error::{Error, Result};
 use crate::numbers::Dtype;
 
-/// Options of [`Comm::vocab_cross_entropy`], the same on all ranks.
+/// Options of [`Comm::vocab_cross_entropy`]. Use the same on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct CrossEntropyOptions {
     vocab: Option<usize>,
@@ -27,28 +27,28 @@ impl CrossEntropyOptions {
         Self::default()
     }
 
-    /// Columns of all ranks together; the first `vocab % size` ranks hold one more than the others.
+    /// Columns of all ranks together. The first `vocab % size` ranks hold one column more than the others.
     #[must_use]
     pub fn vocab(mut self, columns: usize) -> Self {
         self.vocab = Some(columns);
         self
     }
 
-    /// Target of tokens that have loss 0 and gradient 0.
+    /// The target that marks tokens with loss 0 and gradient 0.
     #[must_use]
     pub fn ignore_index(mut self, target: i64) -> Self {
         self.ignore_index = Some(target);
         self
     }
 
-    /// Probability that is spread over the words other than the target; 0 or more, and below 1.
+    /// The probability that is spread over the words other than the target: 0 or more, and below 1.
     #[must_use]
     pub fn label_smoothing(mut self, probability: f64) -> Self {
         self.label_smoothing = probability;
         self
     }
 
-    /// Factor of the square of log(sum(exp(logits))), which is added to the loss.
+    /// The factor of z-loss: the loss gets this factor times the square of log(sum(exp(logits))) added.
     #[must_use]
     pub fn z_loss(mut self, factor: f64) -> Self {
         self.z_loss = factor;
@@ -66,7 +66,7 @@ impl CrossEntropyOptions {
     }
 }
 
-/// What the gradients of a cross entropy need in addition to the logits: the targets, and two numbers per token.
+/// The data, in addition to the logits, that the gradients of a cross entropy need: targets, and two numbers per token.
 ///
 /// Made by [`Comm::vocab_cross_entropy`].
 pub struct CrossEntropy<'a> {
@@ -82,19 +82,19 @@ pub struct CrossEntropy<'a> {
 impl Comm {
     /// Writes the loss of each token, the same on all ranks. Collective.
     ///
-    /// `logits` are one row per token of this rank's columns, which are consecutive in the order of the ranks, of f32,
-    /// f64, f16 or bf16; `targets` are columns of the whole vocabulary, the same on all ranks. `losses` is f64 for
-    /// logits of f64, otherwise f32.
+    /// `logits` has a row per token with this rank's columns, of f32, f64, f16 or bf16. Columns are divided
+    /// consecutively, in the order of the ranks. `targets` are columns of the whole vocabulary, the same on all ranks.
+    /// `losses` is f64 for logits of f64, otherwise f32.
     ///
     /// ```
     /// use dsc::CrossEntropyOptions;
     ///
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// let (mut logits, targets, mut losses) = ([0.5f32; 2 * 4], [3, 0], [0f32; 2]); // on one rank: 4 words
+    /// let (mut logits, targets, mut losses) = ([0.5f32; 2 * 4], [3, 0], [0f32; 2]); // with one rank: 4 words
     /// let entropy = world.vocab_cross_entropy(&logits, &targets, &mut losses, &CrossEntropyOptions::new())?;
     /// assert!((losses[0] - 4f32.ln()).abs() < 1e-6);
-    /// entropy.backward_in_place(Some(&[0.5f32, 0.5]), &mut logits)?; // of the mean of both losses
+    /// entropy.backward_in_place(Some(&[0.5f32, 0.5]), &mut logits)?; // gradients of the mean loss
     /// assert_eq!(logits[..4], [0.125, 0.125, 0.125, -0.375]);
     /// world.finalize()
     /// # }
@@ -115,7 +115,7 @@ impl Comm {
         made.expect("losses", losses.span(), targets.len(), made.loss_type())?;
         let (scores, written) = (logits.span(), losses.span_mut());
         let _turn = self.turn("vocab_cross_entropy_forward")?;
-        // SAFETY: the counts were compared above; the losses are borrowed mutably, and the state has two numbers per
+        // SAFETY: the counts were compared above. The losses are borrowed mutably, and the state has two numbers per
         // token.
         let result = unsafe {
             sys::dsc_vocab_cross_entropy_forward(
@@ -151,7 +151,7 @@ impl<'a> CrossEntropy<'a> {
         Ok(made)
     }
 
-    /// Writes the gradients of this rank's logits, which must be unchanged. Not collective.
+    /// Writes the gradients of this rank's logits. The logits must not have changed. Not collective.
     ///
     /// `loss_gradients` are the gradients of the losses, of the type of the losses; `None`: all are 1.
     #[doc(alias = "dsc_vocab_cross_entropy_backward")]
@@ -176,13 +176,13 @@ impl<'a> CrossEntropy<'a> {
         self.write(loss_gradients.map(|weights| weights.span()), both, both.ptr)
     }
 
-    /// `gradients` has room for as many elements as there are logits.
+    /// Writes the gradients to memory for as many elements as there are logits.
     fn write(&self, loss_gradients: Option<Span>, logits: Span, gradients: *mut c_void) -> Result<()> {
         self.expect("logits", logits, self.elements()?, self.dtype)?;
         if let Some(weights) = loss_gradients {
             self.expect("loss_gradients", weights, self.targets.len(), self.loss_type())?;
         }
-        // SAFETY: the counts and types were compared; callers borrow what is written mutably.
+        // SAFETY: the counts and types were compared. Callers borrow mutably what is written.
         let result = unsafe {
             sys::dsc_vocab_cross_entropy_backward(
                 self.comm.raw(),

@@ -1,4 +1,4 @@
-//! What operations read and write: numbers, slices, and bytes with an element type.
+//! Buffers of operations: numbers, slices, and bytes with an element type.
 
 use std::ffi::c_void;
 
@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::numbers::Dtype;
 
 pub(crate) mod sealed {
-    /// Keeps traits closed: the library relies on what their implementations promise.
+    /// Only this crate can implement a trait that requires this one. The library relies on the guarantees of its own
+    /// implementations.
     pub trait Sealed {}
 
-    /// The place of a buffer, as the C interface wants it.
+    /// The location of a buffer, for the C interface.
     #[derive(Clone, Copy, Debug)]
     pub struct Span {
         pub ptr: *mut std::ffi::c_void,
@@ -25,7 +26,7 @@ pub(crate) use sealed::{Sealed, Span};
 pub(crate) const HOST: i32 = -1;
 
 impl Span {
-    /// No buffer at all.
+    /// Returns the span of a missing buffer.
     pub(crate) fn none() -> Self {
         Span { ptr: std::ptr::null_mut(), count: 0, dtype: Dtype::U8, device: HOST }
     }
@@ -34,7 +35,7 @@ impl Span {
         Span { ptr: ptr as *mut c_void, count, dtype: T::DTYPE, device: HOST }
     }
 
-    /// The part of count elements that starts at the given element; both must lie inside.
+    /// Returns the part of `count` elements from the given element on. It must be inside the buffer.
     pub(crate) fn part(self, start: usize, count: usize) -> Self {
         let bytes = start * self.dtype.bytes();
         Span { ptr: (self.ptr as *mut u8).wrapping_add(bytes).cast(), count, ..self }
@@ -44,8 +45,8 @@ impl Span {
         self.device != HOST
     }
 
-    /// The default stream for an operation on both buffers. Empty buffers of a GPU have no address, so the stream tells
-    /// where they are.
+    /// Returns the default stream for an operation on both buffers. Empty buffers on a GPU have no address, so only the
+    /// stream shows that they are on a GPU.
     pub(crate) fn default_stream(self, other: Self) -> *mut std::ffi::c_void {
         if self.is_on_device() || other.is_on_device() {
             crate::device::LEGACY as *mut std::ffi::c_void
@@ -55,10 +56,10 @@ impl Span {
     }
 }
 
-/// A number type of the library: every bit pattern is a value, and it has no padding. With the feature `half`, the
-/// types `f16` and `bf16` of the crate `half` are elements, too.
+/// A number type of the library. Every bit pattern is a valid value, and there is no padding. With the feature `half`,
+/// the types `f16` and `bf16` of the crate `half` are elements, too.
 pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
-    /// Its type in the C interface.
+    /// The type's number in the C interface.
     const DTYPE: Dtype;
 }
 
@@ -66,17 +67,17 @@ pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
 /// [`DeviceBuffer`](crate::DeviceBuffer) or [`DeviceSlice`](crate::DeviceSlice), a [`Raw`], or a reference to one of
 /// them.
 pub trait Data: Sealed {
-    /// Buffers of one operation have the same kind: the element type, or [`RawElement`].
+    /// The element type, or [`RawElement`]. All buffers of one operation must have the same kind.
     type Kind;
 
-    /// Where the memory is.
+    /// Returns the location of the memory.
     #[doc(hidden)]
     fn span(&self) -> Span;
 }
 
 /// Memory that operations write.
 pub trait DataMut: Data {
-    /// Where the memory is, to be written.
+    /// Returns the location of the memory, for writing.
     #[doc(hidden)]
     fn span_mut(&mut self) -> Span;
 }
@@ -130,7 +131,7 @@ slices! {
     [T: Element] crate::memory::SharedBuffer<T>,
 }
 
-impl<B: Sealed> Sealed for Option<B> {} // for optional buffers, such as a result that only some programs need
+impl<B: Sealed> Sealed for Option<B> {} // for optional buffers, such as a result that not every program needs
 
 impl<D: Data + ?Sized> Sealed for &D {}
 impl<D: Data + ?Sized> Data for &D {
@@ -153,11 +154,11 @@ impl<D: DataMut + ?Sized> DataMut for &mut D {
     }
 }
 
-/// The kind of [`Raw`] buffers: their element type is known at run time only.
+/// The kind of [`Raw`] buffers, whose element type is known only at run time.
 #[derive(Clone, Copy, Debug)]
 pub enum RawElement {}
 
-/// Bytes that hold elements of a type that Rust lacks, or that is known at run time only.
+/// Bytes that hold elements of a type that Rust lacks, or that is known only at run time.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -191,7 +192,7 @@ impl<B: Data<Kind = u8>> Raw<B> {
         Ok(Raw { bytes, dtype })
     }
 
-    /// The bytes again.
+    /// Returns the bytes.
     pub fn into_inner(self) -> B {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! Memory of a GPU, and its streams.
+//! GPU memory and streams.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::data::{Data, DataMut, Element, Sealed, Span};
 use crate::error::{Error, Result};
 use crate::memory::bytes_of;
 
-/// CUDA's legacy default stream by its explicit number: NULL would not say whether a call is for a device.
+/// CUDA's number for its legacy default stream. NULL would not show whether a call is for a GPU.
 pub(crate) const LEGACY: usize = 1;
 
 /// A borrowed stream of a GPU, valid for `'s`.
@@ -30,25 +30,25 @@ pub struct Stream<'s> {
 }
 
 impl Stream<'static> {
-    /// CUDA's legacy default stream, of whichever device the communicator is bound to.
+    /// CUDA's legacy default stream on the device that the communicator is bound to.
     pub const fn legacy() -> Self {
         Stream { handle: LEGACY, life: PhantomData }
     }
 }
 
 impl<'s> Stream<'s> {
-    /// A stream that the program made; NULL is the default stream.
+    /// A stream of the program. NULL is the default stream.
     ///
     /// # Safety
     ///
-    /// It is a `CUstream` or `cudaStream_t` of the device that its communicators are bound to, and it is not destroyed
-    /// before `'s` ends.
+    /// It must be a `CUstream` or `cudaStream_t` of the device that its communicators are bound to. It must not be
+    /// destroyed before `'s` ends.
     pub unsafe fn from_raw(stream: *mut c_void) -> Self {
         let handle = if stream.is_null() { LEGACY } else { stream as usize };
         Stream { handle, life: PhantomData }
     }
 
-    /// The pointer that CUDA's functions take.
+    /// The pointer for functions of CUDA.
     pub fn as_raw(self) -> *mut c_void {
         self.handle as *mut c_void
     }
@@ -60,11 +60,11 @@ impl fmt::Debug for Stream<'_> {
     }
 }
 
-/// Elements in memory of the GPU that a communicator is bound to; freed when dropped. From [`Comm::device_buffer`].
+/// Elements in the memory of the GPU that a communicator is bound to. Made by [`Comm::device_buffer`], freed when
+/// dropped.
 ///
-/// Operations take it as they take a `Vec`, and hold it until the device no longer uses it. Kernels and copies of the
-/// program access its elements by address; the code that enqueues them must make sure that they end before the buffer
-/// is dropped.
+/// Operations accept it like a `Vec`, and hold it until the device no longer uses it. Kernels and copies of the program
+/// access its elements by address. The code that queues them must make sure that they end before the buffer is dropped.
 ///
 /// ```no_run
 /// use dsc::{request, Op};
@@ -72,11 +72,11 @@ impl fmt::Debug for Stream<'_> {
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::InitOptions::new().backend(dsc::Backend::Device).init()?;
 /// let mut x = world.device_buffer::<f32>(1 << 20)?; // zeroed
-/// world.all_reduce(&mut x, Op::Sum)?; // waits until the device is done
-/// let stream = dsc::Stream::legacy(); // or one of the program, by Stream::from_raw
+/// world.all_reduce(&mut x, Op::Sum)?; // waits until the GPU is done
+/// let stream = dsc::Stream::legacy(); // or your own stream, by Stream::from_raw
 /// world.scope(|scope| -> dsc::Result<()> {
-///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // ordered after earlier work on it
-///     sum.wait_on(stream) // later work on the stream sees the sums; the program waits when the scope ends
+///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // after earlier work on the stream
+///     sum.wait_on(stream) // later work on the stream sees the sums; the end of the scope waits
 /// })?;
 /// world.finalize()
 /// # }
@@ -85,7 +85,7 @@ pub struct DeviceBuffer<T: Element> {
     elements: DeviceSlice<'static, T>,
 }
 
-/// Borrowed elements in memory of a GPU, valid for `'m`: memory of another library, or part of a [`DeviceBuffer`].
+/// Borrowed elements in GPU memory, valid for `'m`: memory of another library, or a part of a [`DeviceBuffer`].
 pub struct DeviceSlice<'m, T: Element> {
     address: usize,
     len: usize,
@@ -94,8 +94,8 @@ pub struct DeviceSlice<'m, T: Element> {
 }
 
 impl Comm {
-    /// Allocates `len` elements, zeroed, on the GPU that this communicator is bound to. They are registered with NCCL
-    /// where it can. Collective, with equal bytes on all ranks.
+    /// Allocates `len` zeroed elements on the GPU that this communicator is bound to. They are registered with NCCL if
+    /// possible. Collective; the number of bytes must be equal on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn device_buffer<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_KIND_DEVICE)?;
@@ -116,7 +116,7 @@ impl<T: Element> DeviceBuffer<T> {
         self.elements.len == 0
     }
 
-    /// The number of the GPU, as CUDA counts in this process.
+    /// The number of the GPU, as CUDA numbers devices in this process.
     pub fn device(&self) -> u32 {
         self.elements.device
     }
@@ -126,19 +126,19 @@ impl<T: Element> DeviceBuffer<T> {
         self.elements.as_ptr()
     }
 
-    /// A part of it.
+    /// Returns a part of the elements.
     pub fn slice(&mut self, part: Range<usize>) -> Result<DeviceSlice<'_, T>> {
         self.elements.slice(part)
     }
 }
 
 impl<'m, T: Element> DeviceSlice<'m, T> {
-    /// Memory of another library.
+    /// Uses memory of another library.
     ///
     /// # Safety
     ///
-    /// There are `len` elements at this address of the device. During `'m` they are not freed, and only work that is
-    /// ordered on streams uses them.
+    /// There must be `len` elements at this address of the device. During `'m` they must not be freed, and only work
+    /// that is ordered on streams may use them.
     pub unsafe fn from_raw(address: *mut T, len: usize, device: u32) -> Self {
         DeviceSlice { address: address as usize, len, device, memory: PhantomData }
     }
@@ -153,7 +153,7 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
         self.len == 0
     }
 
-    /// The number of the GPU, as CUDA counts in this process.
+    /// The number of the GPU, as CUDA numbers devices in this process.
     pub fn device(&self) -> u32 {
         self.device
     }
@@ -163,7 +163,7 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
         self.address as *mut T
     }
 
-    /// A part of it.
+    /// Returns a part of the elements.
     pub fn slice(&mut self, part: Range<usize>) -> Result<DeviceSlice<'_, T>> {
         if part.start > part.end || part.end > self.len {
             let text = format!("slice: the range is {:?}; expected a range within {} elements", part, self.len);
@@ -176,7 +176,7 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
 
 impl<T: Element> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: an operation borrows or owns the buffer
+        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it. An operation borrows or owns the buffer
         // until the device is done, or its caller guarantees that.
         unsafe { sys::dsc_mem_free(self.elements.address as *mut c_void) };
     }

@@ -1,4 +1,4 @@
-//! What a failing call says.
+//! Errors of failed calls.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::words::in_rust;
 /// The result of a call into libdsc.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed.
+/// The failure of a call.
 ///
 /// ```
 /// let error = dsc::shard_indices(10, 0, 0, None, false).unwrap_err();
@@ -27,28 +27,28 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Error {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub code: ErrorCode,
     /// What happened, what was expected and what the call got.
     pub message: String,
-    /// The first rank at fault in the group, where that is known.
+    /// The first rank at fault, numbered as in the group; `None` if unknown.
     pub rank: Option<usize>,
-    /// All ranks at fault; at most 64 are listed.
+    /// All ranks at fault. At most 64 are listed.
     pub ranks: Box<[usize]>,
-    /// Name of the communicator that failed; `rank` and `ranks` are its ranks. Reducers, sharded parameters and similar
-    /// objects have their own groups, such as "reducer".
+    /// The name of the communicator that failed; `rank` and `ranks` are its ranks. Reducers, sharded parameters and
+    /// similar objects have their own groups, such as "reducer".
     pub group: Option<Box<str>>,
     /// Name of the operation, such as "all_reduce".
     pub op: Option<Box<str>>,
-    /// Number of the operation in that communicator, counted from 1.
+    /// The number of the operation in that communicator, from 1.
     pub sequence: Option<u64>,
-    /// index() + 1. This keeps the struct small enough to be returned by value.
+    /// index() + 1. The niche at 0 keeps the struct small enough to be returned by value.
     pub(crate) element: Option<NonZeroU64>,
 }
 
 impl Error {
-    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient
-    /// that the message names.
+    /// With [`ErrorCode::NonFinite`]: the index of the first element that is not finite, in that rank's buffer or in
+    /// the gradient that the message names.
     pub fn index(&self) -> Option<u64> {
         self.element.map(|element| element.get() - 1)
     }
@@ -57,12 +57,12 @@ impl Error {
         Error { code, message, rank: None, ranks: Box::default(), group: None, op: None, sequence: None, element: None }
     }
 
-    /// A wrong argument that this crate has found itself.
+    /// Makes the error for a wrong argument that this crate itself has found.
     pub(crate) fn invalid(message: String) -> Self {
         Error::new(ErrorCode::InvalidArg, message)
     }
 
-    /// The failure that this thread's latest call returned.
+    /// Makes the error for the failure of this thread's latest call.
     pub(crate) fn last(result: sys::dsc_result_t) -> Self {
         // SAFETY: the text is never NULL and stays valid until this thread's next failing call.
         let message = unsafe { CStr::from_ptr(sys::dsc_last_error_message()) };
@@ -74,7 +74,7 @@ impl Error {
         if !known {
             return Error::new(code, message);
         }
-        Error { message, op: None, ..Error::from_info(&info) } // the caller knows which call it was
+        Error { message, op: None, ..Error::from_info(&info) } // the caller knows the operation
     }
 
     pub(crate) fn from_info(info: &sys::dsc_error_info_t) -> Self {
@@ -91,7 +91,7 @@ impl Error {
         }
     }
 
-    /// Names the communicator of the call, unless the failure is already known to be one of another group.
+    /// Adds the name of the communicator, unless the failure is known to belong to another group.
     pub(crate) fn in_group(mut self, name: &str) -> Self {
         self.group = self.group.or_else(|| Some(name.into()));
         self
@@ -130,7 +130,7 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {}
 
 impl fmt::Display for ErrorCode {
-    /// The name in the C interface, such as "DSC_ERR_TIMEOUT"; an unknown code with its number.
+    /// Writes the name in the C interface, such as "DSC_ERR_TIMEOUT". An unknown code is written with its number.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let ErrorCode::Unknown(number) = self {
             return write!(out, "DSC_UNKNOWN_RESULT({})", number);
@@ -141,7 +141,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Turns a result of the C interface into a Rust one; positive results, which are states, count as success.
+/// Converts a C result to a Rust result. Positive results are states and count as success.
 pub(crate) fn check(result: sys::dsc_result_t) -> Result<()> {
     if result < 0 {
         return Err(Error::last(result));
@@ -149,7 +149,7 @@ pub(crate) fn check(result: sys::dsc_result_t) -> Result<()> {
     Ok(())
 }
 
-/// The text in a fixed array, up to its zero.
+/// Reads the text in a fixed-size array, up to its terminating zero.
 pub(crate) fn text(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()

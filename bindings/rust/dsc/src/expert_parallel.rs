@@ -16,7 +16,7 @@ use crate::handles::MoePlanHandle;
 use crate::numbers::{Dtype, ErrorCode, MoeDrop, MoePayload};
 use crate::started::complete_work;
 
-/// Options of [`Comm::moe_plan`], the same on all ranks.
+/// Options of [`Comm::moe_plan`]. Use the same on all ranks.
 #[derive(Clone, Debug)]
 pub struct MoeOptions {
     experts: usize,
@@ -27,12 +27,12 @@ pub struct MoeOptions {
 }
 
 impl MoeOptions {
-    /// `experts` on all ranks together, and `top_k` slots per token; no row is dropped.
+    /// Options for `experts` experts on all ranks together, and `top_k` slots per token. No row is dropped.
     pub fn new(experts: usize, top_k: usize) -> Self {
         MoeOptions { experts, top_k, capacity: 0, drop: MoeDrop::Latest, padded: false }
     }
 
-    /// The largest number of rows for each pair of expert and source rank, and which rows beyond it are dropped.
+    /// Sets the largest number of rows for each pair of expert and source rank, and which rows beyond it are dropped.
     #[must_use]
     pub fn capacity(mut self, rows: usize, drop: MoeDrop) -> Self {
         self.capacity = rows;
@@ -40,7 +40,7 @@ impl MoeOptions {
         self
     }
 
-    /// Whether each pair of expert and source rank is padded to exactly as many rows as the capacity.
+    /// Sets whether each pair of expert and source rank is padded to exactly the capacity.
     #[must_use]
     pub fn padded(mut self, on: bool) -> Self {
         self.padded = on;
@@ -60,10 +60,10 @@ impl MoeOptions {
     }
 }
 
-/// The plan of which token goes to which rank for its experts, for one layer and step.
+/// The routing of tokens to the ranks of their experts, for one layer and step.
 ///
-/// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by
-/// slot. All buffers of a call are in memory of the host, or all on the GPU that the communicator is bound to. A call
+/// The rows that a rank receives are grouped by its experts, within an expert by the rank that sent them, and then by
+/// slot. All buffers of a call are in host memory, or all are on the GPU that the communicator is bound to. A call
 /// returns when it is complete. dsc/expert_parallel.h defines the numbers.
 ///
 /// ```
@@ -71,15 +71,15 @@ impl MoeOptions {
 ///
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
-/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of size 2
+/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens
 /// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 2))?;
 /// let mut rows = vec![0f32; plan.rows() * 2];
 /// plan.dispatch(&tokens, 2, MoePayload::Plain, &mut rows)?;
 /// if world.size() == 1 {
-///     assert_eq!(rows, [1., 2., 1., 2., 3., 4.]); // of expert 0, then of expert 1
+///     assert_eq!(rows, [1., 2., 1., 2., 3., 4.]); // the rows of expert 0, then of expert 1
 /// }
 /// let mut out = [0f32; 4];
-/// plan.combine(&rows, Some(&weights), 2, &mut out, None::<&mut [f32]>)?; // experts that change nothing
+/// plan.combine(&rows, Some(&weights), 2, &mut out, None::<&mut [f32]>)?; // the experts change nothing
 /// assert_eq!(out, tokens);
 /// drop(plan);
 /// world.finalize()
@@ -129,7 +129,7 @@ impl Comm {
 }
 
 impl MoePlan<'_> {
-    /// Tokens of this rank.
+    /// The number of tokens of this rank.
     pub fn tokens(&self) -> usize {
         self.info.tokens
     }
@@ -139,22 +139,22 @@ impl MoePlan<'_> {
         self.info.first_expert..self.info.first_expert + self.info.local_experts
     }
 
-    /// Rows that this rank's experts receive, with padding.
+    /// The number of rows that this rank's experts receive, including padding.
     pub fn rows(&self) -> usize {
         self.info.rows
     }
 
-    /// Slots of this rank that are sent, to this rank or to others.
+    /// The number of slots of this rank that are sent, to this rank or to others.
     pub fn sent(&self) -> usize {
         self.info.sent
     }
 
-    /// Slots of this rank that were dropped for lack of capacity.
+    /// The number of slots of this rank that were dropped for lack of capacity.
     pub fn dropped(&self) -> usize {
         self.info.dropped
     }
 
-    /// How many rows each expert of this rank receives, without padding.
+    /// The number of rows that each expert of this rank receives, without padding.
     #[doc(alias = "dsc_moe_plan_expert_rows")]
     pub fn expert_rows(&self) -> Result<Vec<usize>> {
         // SAFETY: the library checks the handle; room has capacity entries, and count outlives the call.
@@ -163,10 +163,10 @@ impl MoePlan<'_> {
         })
     }
 
-    /// How many rows each expert of this rank receives from each rank: entry `expert * size + source`.
+    /// The number of rows that each expert of this rank receives from each rank, at index `expert * size + source`.
     #[doc(alias = "dsc_moe_plan_source_rows")]
     pub fn source_rows(&self) -> Result<Vec<usize>> {
-        // SAFETY: as for expert_rows().
+        // SAFETY: as in expert_rows().
         list(self.info.local_experts * self.comm.size(), 0, |room, capacity, count| unsafe {
             sys::dsc_moe_plan_source_rows(self.handle.raw(), room, capacity, count)
         })
@@ -176,14 +176,14 @@ impl MoePlan<'_> {
     /// dropped.
     #[doc(alias = "dsc_moe_plan_positions")]
     pub fn positions(&self) -> Result<Vec<Option<usize>>> {
-        // SAFETY: as for expert_rows().
+        // SAFETY: as in expert_rows().
         let positions = list(self.slots(), 0, |room, capacity, count| unsafe {
             sys::dsc_moe_plan_positions(self.handle.raw(), room, capacity, count)
         })?;
         Ok(positions.into_iter().map(|at: i64| usize::try_from(at).ok()).collect())
     }
 
-    /// Sends each token, `hidden` elements of `tokens`, to its experts. Collective.
+    /// Sends each token to its experts. `tokens` has `hidden` elements for each token. Collective.
     #[doc(alias = "dsc_moe_dispatch")]
     pub fn dispatch<X, R>(&mut self, tokens: &X, hidden: usize, payload: MoePayload, rows: &mut R) -> Result<()>
     where
@@ -209,7 +209,7 @@ impl MoePlan<'_> {
     /// Sends the rows of the experts back, and computes the weighted sum for each token. Collective.
     ///
     /// `weights` has a number for each slot, f64 for rows of f64 and otherwise f32; `None`: all are 1. `returned` gets
-    /// the rows without their weights, `hidden` elements for each slot; the gradients of the weights need them.
+    /// the rows without their weights, `hidden` elements for each slot. The gradients of the weights need these rows.
     #[doc(alias = "dsc_moe_combine")]
     pub fn combine<R, W, O, K>(
         &mut self,
@@ -232,8 +232,8 @@ impl MoePlan<'_> {
 
     /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, on the ranks of the experts. Collective.
     ///
-    /// `of_weights` are the rows that [`combine`](MoePlan::combine) returned, and the buffer for the gradients of the
-    /// weights.
+    /// `of_weights` is a pair: the rows that [`combine`](MoePlan::combine) wrote to `returned`, and a buffer for the
+    /// gradients of the weights.
     #[doc(alias = "dsc_moe_combine_backward")]
     pub fn combine_backward<G, W, K, R, V>(
         &mut self,
@@ -285,7 +285,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The promises of launch_dispatch() must hold.
+    /// The requirements of launch_dispatch() apply.
     pub(crate) unsafe fn launch_dispatch_backward(
         &mut self,
         row_gradients: Span,
@@ -308,7 +308,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The promises of launch_dispatch() must hold.
+    /// The requirements of launch_dispatch() apply.
     pub(crate) unsafe fn launch_combine(
         &mut self,
         rows: Span,
@@ -335,7 +335,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The promises of launch_dispatch() must hold.
+    /// The requirements of launch_dispatch() apply.
     pub(crate) unsafe fn launch_combine_backward(
         &mut self,
         out_gradients: Span,
@@ -366,8 +366,8 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Calls the library, on a GPU in the order of its default stream. If it gets no pointer for a work object, it
-    /// returns when the exchange is complete.
+    /// Calls the library. On a GPU it uses the default stream. Without a work object it returns when the exchange is
+    /// complete.
     fn exchange(
         &self,
         op: &'static str,

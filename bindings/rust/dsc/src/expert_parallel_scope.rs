@@ -13,7 +13,7 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 
 /// # In the background
 ///
-/// Each of these starts an exchange in a scope of the plan's communicator. A plan has one call in progress at a time:
+/// Each method starts an exchange in a scope of the plan's communicator. A plan can have only one call in progress:
 /// until the program has waited for its work, another call fails with [`ErrorCode::State`](crate::ErrorCode::State).
 /// The plan may be dropped while a call is in progress.
 ///
@@ -22,14 +22,14 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 ///
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
-/// let (tokens, experts) = ([1f32, 2., 3., 4.], [0, 1]); // 2 tokens of 2 elements, an expert for each
+/// let (tokens, experts) = ([1f32, 2., 3., 4.], [0, 1]); // 2 tokens of 2 elements, with one expert for each
 /// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 1))?;
 /// let (mut rows, mut out) = (vec![0f32; plan.rows() * 2], [0f32; 4]);
 /// world.scope(|scope| {
 ///     let work = plan.start_dispatch(scope, &tokens, 2, MoePayload::Plain, &mut rows)?;
-///     let dense: f32 = tokens.iter().sum(); // meanwhile, what needs no other rank
+///     let dense: f32 = tokens.iter().sum(); // other computation meanwhile
 ///     let (_, rows) = work.wait()?;
-///     rows.iter_mut().for_each(|x| *x *= 2.0); // all experts are the same here
+///     rows.iter_mut().for_each(|x| *x *= 2.0); // here all experts compute the same
 ///     plan.start_combine(scope, rows, None::<&[f32]>, 2, &mut out, None::<&mut [f32]>)?;
 /// #   assert_eq!(dense, 10.0);
 ///     Ok(()) // the end of the scope waits
@@ -56,7 +56,7 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 /// # }
 /// ```
 impl MoePlan<'_> {
-    /// Starts what [`dispatch`](MoePlan::dispatch) does.
+    /// Starts the exchange of [`dispatch`](MoePlan::dispatch).
     pub fn start_dispatch<'scope, X, R>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -71,12 +71,12 @@ impl MoePlan<'_> {
     {
         self.expect_scope(scope, "moe_dispatch")?;
         scope.start_call("moe_dispatch", (tokens, rows), |(tokens, rows), work| {
-            // SAFETY: the buffers are borrowed until the scope ends, which waits for the call.
+            // SAFETY: the buffers are borrowed until the end of the scope, which waits for the call.
             unsafe { self.launch_dispatch(tokens.span(), hidden, payload, rows.span_mut(), work) }
         })
     }
 
-    /// Starts what [`dispatch_backward`](MoePlan::dispatch_backward) does.
+    /// Starts the exchange of [`dispatch_backward`](MoePlan::dispatch_backward).
     pub fn start_dispatch_backward<'scope, G, T>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -95,7 +95,7 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Starts what [`combine`](MoePlan::combine) does. The work returns `out` and `returned`.
+    /// Starts the exchange of [`combine`](MoePlan::combine). The work returns `out` and `returned`.
     pub fn start_combine<'scope, R, W, O, K>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -120,7 +120,7 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Starts what [`combine_backward`](MoePlan::combine_backward) does. The work returns `row_gradients` and the
+    /// Starts the exchange of [`combine_backward`](MoePlan::combine_backward). The work returns `row_gradients` and the
     /// gradients of the weights.
     pub fn start_combine_backward<'scope, G, W, K, R, V>(
         &mut self,
@@ -148,7 +148,8 @@ impl MoePlan<'_> {
         })
     }
 
-    /// A scope waits for the operations of its communicator, and aborts the communicator when the closure panics.
+    /// Checks that the scope is one of this communicator: a scope waits for operations of its own communicator only,
+    /// and aborts only that communicator when the closure panics.
     fn expect_scope(&self, scope: &Scope<'_, '_>, op: &str) -> Result<()> {
         if scope.comm().raw() == self.comm().raw() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Groups: parts of a communicator.
+//! Groups: communicators for some ranks of another communicator.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::convert::{c_string, defaults, milliseconds, number, raw_settings};
 use crate::error::Result;
 use crate::init::pointer;
 
-/// Options of [`Comm::split_with`] and [`Comm::create_group_with`], the same on all members.
+/// Options of [`Comm::split_with`] and [`Comm::create_group_with`]. Use the same on all members.
 #[derive(Clone, Debug, Default)]
 pub struct GroupOptions {
     name: Option<String>,
@@ -26,55 +26,55 @@ impl GroupOptions {
         Self::default()
     }
 
-    /// Name shown in errors; the first 31 bytes are kept. "PARENT/NUMBER" by default.
+    /// The name in errors; only its first 31 bytes are kept. By default "PARENT/NUMBER".
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// Deadline of every operation; the parent's by default.
+    /// The deadline of every operation; by default that of the parent.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.max_ctas"; if a name is set twice, the later
-    /// value counts.
+    /// Sets a backend setting by its name in docs/gpu.md, such as "nccl.max_ctas". If a name is set twice, the later
+    /// value is used.
     #[must_use]
     pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Network plugin that NCCL uses for this group; by default NCCL chooses.
+    /// The network plugin that NCCL uses for this group; by default NCCL chooses.
     #[must_use]
     pub fn nccl_net_name(self, name: &str) -> Self {
         self.setting("nccl.net_name", name)
     }
 
-    /// The smallest number of thread blocks of NCCL's operations; by default, and with 0, NCCL chooses.
+    /// The smallest number of thread blocks of NCCL's operations. By default, and with 0, NCCL chooses.
     #[must_use]
     pub fn nccl_min_ctas(self, count: usize) -> Self {
         self.setting("nccl.min_ctas", count)
     }
 
-    /// The largest number of thread blocks; as for [`nccl_min_ctas`](GroupOptions::nccl_min_ctas).
+    /// The largest number of thread blocks of NCCL's operations. By default, and with 0, NCCL chooses.
     #[must_use]
     pub fn nccl_max_ctas(self, count: usize) -> Self {
         self.setting("nccl.max_ctas", count)
     }
 
-    /// Priority of the streams that operations with a work object run on: a lower number is more urgent, and 0 (the
-    /// default) is the least urgent. A number outside of the device's range is replaced by the nearest one.
+    /// The priority of the streams on which operations with a work object run. A lower number is more urgent, and 0
+    /// (the default) is the least urgent. A number outside the device's range is replaced by the nearest one in it.
     #[must_use]
     pub fn stream_priority(mut self, priority: i32) -> Self {
         self.stream_priority = priority;
         self
     }
 
-    /// Calls with the options in the form of the C interface.
+    /// Calls a function with the options as a C struct.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_comm_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
         let (_texts, settings) = raw_settings(&self.settings)?;
@@ -110,24 +110,24 @@ impl Comm {
         let color = color.map_or(Ok(-1), |color| number("color", color))?;
         let mut group = ptr::null_mut();
         let result = options.with_raw(|raw| {
-            // SAFETY: the options outlive the call, which keeps no pointer; group outlives it too.
+            // SAFETY: the options and group outlive the call, which keeps no pointer.
             unsafe { sys::dsc_comm_split(self.raw(), color, key, raw, &mut group) }
         })?;
         self.check(result, "split")?;
         Comm::from_group(group)
     }
 
-    /// Makes a group of the same ranks that uses an existing communicator of another library, in the order of ranks of
-    /// that communicator: for "nccl", an `ncclComm_t`. Collective.
+    /// Makes a group of the same ranks that uses an existing communicator of another library: for "nccl", an
+    /// `ncclComm_t`. The group has that communicator's order of ranks. Collective.
     ///
     /// # Safety
     ///
-    /// `communicator` is a communicator of that library and outlives the group. Nothing else uses it while operations
-    /// of the group are called or in progress.
+    /// `communicator` must be a communicator of that library and must outlive the group. Nothing else may use it while
+    /// operations of the group are called or in progress.
     pub unsafe fn adopt(&self, library: &str, communicator: *mut c_void, options: &GroupOptions) -> Result<Comm> {
         let (library, mut group) = (c_string("library", library)?, ptr::null_mut());
         let result = options.with_raw(|raw| {
-            // SAFETY: library and options outlive the call, as group does; the caller guarantees communicator.
+            // SAFETY: library, options and group outlive the call. The caller guarantees that communicator is valid.
             unsafe { sys::dsc_comm_adopt(self.raw(), library.as_ptr(), communicator, raw, &mut group) }
         })?;
         self.check(result, "adopt")?;
@@ -146,7 +146,7 @@ impl Comm {
         let n_ranks = listed.len();
         let mut group = ptr::null_mut();
         let result = options.with_raw(|raw| {
-            // SAFETY: the list has n_ranks entries; it and the options outlive the call, as group does.
+            // SAFETY: the list has n_ranks entries. The list, the options and group outlive the call.
             unsafe { sys::dsc_comm_create_group(self.raw(), listed.as_ptr(), n_ranks, raw, &mut group) }
         })?;
         self.check(result, "create_group")?;

@@ -1,8 +1,8 @@
-//! The handles of the C interface, and which of them may go to other threads.
+//! The handles of the C interface, and which of them may be used on other threads.
 //!
-//! A handle is an id: passing it between threads is harmless in itself. What the headers allow from any thread is
-//! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered by
-//! [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this
+//! A handle is an id, so passing it between threads is harmless. Functions that the headers allow from any thread are
+//! methods of `Sync` types with shared references. Functions that the headers allow for one thread at a time take `&mut
+//! self`, or belong to [`Comm`](crate::Comm), where the library itself refuses a second thread. A test compares this
 //! with api.json.
 
 use std::os::raw::c_char;
@@ -14,106 +14,108 @@ use crate::convert::text;
 use crate::error::{check, Error, Result};
 use crate::numbers::ErrorCode;
 
-/// A communicator; destroyed when dropped.
+/// A communicator. Dropping it destroys it.
 pub(crate) struct CommHandle(pub(crate) NonNull<sys::dsc_comm_t>);
 
-/// A work object; destroyed when dropped.
+/// A work object. Dropping it destroys it.
 pub(crate) struct WorkHandle(pub(crate) NonNull<sys::dsc_work_t>);
 
-/// A reducer; destroyed when dropped.
+/// A reducer. Dropping it destroys it.
 pub(crate) struct ReducerHandle(pub(crate) NonNull<sys::dsc_bucket_reducer_t>);
 
-/// A join; destroyed when dropped.
+/// A join. Dropping it destroys it.
 pub(crate) struct JoinHandle(pub(crate) NonNull<sys::dsc_join_t>);
 
-/// A pipeline schedule; destroyed when dropped.
+/// A pipeline schedule. Dropping it destroys it.
 pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 
-/// A mesh; destroyed when dropped.
+/// A mesh. Dropping it destroys it.
 pub(crate) struct MeshHandle(pub(crate) NonNull<sys::dsc_mesh_t>);
 
-/// The report of a simulation; destroyed when dropped.
+/// The report of a simulation. Dropping it destroys it.
 #[derive(Debug)]
 pub(crate) struct ReportHandle(pub(crate) NonNull<sys::dsc_pipe_report_t>);
 
-/// Tied layers; destroyed when dropped.
+/// Tied layers. Dropping them destroys them.
 pub(crate) struct TiedHandle(pub(crate) NonNull<sys::dsc_tied_layers_t>);
 
-/// Sharded parameters; destroyed when dropped.
+/// Sharded parameters. Dropping them destroys them.
 pub(crate) struct ShardedHandle(pub(crate) NonNull<sys::dsc_sharded_t>);
 
-/// A ring; destroyed when dropped.
+/// A ring. Dropping it destroys it.
 pub(crate) struct RingHandle(pub(crate) NonNull<sys::dsc_ring_t>);
 
-/// A store; destroyed when dropped.
+/// A store. Dropping it destroys it.
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
-/// A plan of an exchange of tokens; destroyed when dropped.
+/// A plan for an exchange of tokens. Dropping it destroys it.
 pub(crate) struct MoePlanHandle(pub(crate) NonNull<sys::dsc_moe_plan_t>);
 
-// SAFETY: the value is an id, which is not dereferenced. Queries, abort, time-out and destroy may come from any thread.
-// The rest is reached through Comm only, where a second thread gets DSC_ERR_BUSY without side effects.
+// SAFETY: the value is an id, which is not dereferenced. Queries, abort, time-out and destroy may be called from any
+// thread. The other functions are called only through Comm, where a second thread gets DSC_ERR_BUSY without side
+// effects.
 unsafe impl Send for CommHandle {}
 // SAFETY: as above.
 unsafe impl Sync for CommHandle {}
-// SAFETY: every function on a work object may be called from any thread, by several at once.
+// SAFETY: every function on a work object may be called from any thread, by several at the same time.
 unsafe impl Send for WorkHandle {}
 // SAFETY: as above.
 unsafe impl Sync for WorkHandle {}
-// SAFETY: begin, finish and the calls between iterations take one thread at a time and are reached through `&mut
-// BucketReducer` and an owned `Iteration` only; everything else may be called from any thread, by several at once.
+// SAFETY: begin, finish and the calls between iterations allow one thread at a time. They are called only through `&mut
+// BucketReducer` and an owned `Iteration`. All other functions may be called from any thread, by several at the same
+// time.
 unsafe impl Send for ReducerHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReducerHandle {}
 
-// SAFETY: finish takes one thread at a time and takes the `Join`; destroy may come from any thread. Reducers under a
-// join, which call into it, take turns.
+// SAFETY: finish allows one thread at a time and consumes the `Join`; destroy may be called from any thread. Reducers
+// under a join call into it, but lock it against each other.
 unsafe impl Send for JoinHandle {}
 // SAFETY: as above.
 unsafe impl Sync for JoinHandle {}
 
-// SAFETY: next, reset and run take one thread at a time and are reached through `&mut PipeSchedule` only; everything
-// else may be called from any thread.
+// SAFETY: next, reset and run allow one thread at a time. They are called only through `&mut PipeSchedule`. All other
+// functions may be called from any thread.
 unsafe impl Send for ScheduleHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ScheduleHandle {}
 
-// SAFETY: a mesh never changes; every function on it may be called from any thread, by several at once. The function
-// that makes communicators takes one thread at a time per communicator, which it reaches through Comm.
+// SAFETY: a mesh never changes. Every function on it may be called from any thread, by several at the same time. The
+// function that makes communicators allows one thread at a time per communicator, which Comm ensures.
 unsafe impl Send for MeshHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MeshHandle {}
 
-// SAFETY: a report never changes; every function on it may be called from any thread, by several at once.
+// SAFETY: a report never changes. Every function on it may be called from any thread, by several at the same time.
 unsafe impl Send for ReportHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReportHandle {}
 
-// SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be
+// SAFETY: reduce allows one thread at a time and is called only through `&mut TiedLayers`. All other functions may be
 // called from any thread.
 unsafe impl Send for TiedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for TiedHandle {}
 
-// SAFETY: begin, finish, clip, step_done, unshard, wait and reshard take one thread at a time and are reached
-// through `&mut Sharded` only; everything else may be called from any thread, by several at once.
+// SAFETY: begin, finish, clip, step_done, unshard, wait and reshard allow one thread at a time. They are called only
+// through `&mut Sharded`. All other functions may be called from any thread, by several at the same time.
 unsafe impl Send for ShardedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ShardedHandle {}
 
-// SAFETY: begin and next take one thread at a time and are reached through `&mut Ring` only; destroy may come from any
-// thread.
+// SAFETY: begin and next allow one thread at a time and are called only through `&mut Ring`. destroy may be called from
+// any thread.
 unsafe impl Send for RingHandle {}
 // SAFETY: as above.
 unsafe impl Sync for RingHandle {}
 
-// SAFETY: every function on a store may be called from any thread, by several at once.
+// SAFETY: every function on a store may be called from any thread, by several at the same time.
 unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
 
-// SAFETY: an exchange of rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else
-// may be called from any thread, by several at once.
+// SAFETY: an exchange of rows allows one thread at a time and is called only through `&mut MoePlan`. All other
+// functions may be called from any thread, by several at the same time.
 unsafe impl Send for MoePlanHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MoePlanHandle {}
@@ -137,7 +139,7 @@ impl RingHandle {
 }
 
 impl ScheduleHandle {
-    /// From a function that takes a pointer for the handle.
+    /// Makes the object from a function that takes a pointer for the handle.
     pub(crate) fn made(make: impl FnOnce(&mut *mut sys::dsc_pipe_schedule_t) -> sys::dsc_result_t) -> Result<Self> {
         let mut schedule = ptr::null_mut();
         check(make(&mut schedule))?;
@@ -156,7 +158,7 @@ impl CommHandle {
         self.0.as_ptr()
     }
 
-    /// Calls one of the functions that return a number.
+    /// Calls a function that returns a number.
     pub(crate) fn query(
         &self,
         function: unsafe extern "C" fn(*const sys::dsc_comm_t, *mut i32) -> sys::dsc_result_t,
@@ -167,7 +169,7 @@ impl CommHandle {
         Ok(value)
     }
 
-    /// Calls one of the functions that return a text.
+    /// Calls a function that returns a text.
     pub(crate) fn text(
         &self,
         function: unsafe extern "C" fn(*const sys::dsc_comm_t, *mut c_char, usize, *mut usize) -> sys::dsc_result_t,
@@ -179,7 +181,7 @@ impl CommHandle {
 
 impl Drop for CommHandle {
     fn drop(&mut self) {
-        // SAFETY: the library checks the handle; one that ended with its world is refused, which has the same effect.
+        // SAFETY: the library checks the handle. A handle that ended with its world is refused, which is harmless.
         unsafe { sys::dsc_comm_destroy(self.raw()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Communication hooks: functions that reduce a bucket instead of the reducer's all-reduce.
+//! Communication hooks: functions that reduce a bucket in place of the reducer's all-reduce.
 
 use std::ffi::{c_void, CString};
 use std::fmt;
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use dsc_sys as sys;
 
+use crate::callback_error::{text_of, write_error};
 use crate::comm::Comm;
 use crate::convert::{c_string, list, natural, text};
 use crate::data::{Element, Raw};
@@ -18,17 +19,16 @@ use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ErrorCode};
 use crate::reducer::BucketReducer;
 use crate::reducer_features::entries;
-use crate::user_op::text_of;
 
-/// What a hook returns. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
-/// crate is returned unchanged.
+/// The result of a hook. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
+/// crate is returned to the program unchanged.
 pub type HookResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 type Function = Box<dyn FnMut(&mut Bucket<'_>) -> HookResult + Send>;
 
 const FAILED: i32 = -1;
 
-/// The built-in hooks, one per line: name, options with their defaults, and what it does.
+/// Lists the built-in hooks, one per line: name, options with their defaults, and a description.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -43,14 +43,14 @@ pub fn hooks() -> Result<Vec<String>> {
     Ok(lines.lines().map(str::to_owned).collect())
 }
 
-/// A complete bucket, as a hook sees it; see [`BucketReducer::set_hook`].
+/// A complete bucket, as hooks get it; see [`BucketReducer::set_hook`].
 pub struct Bucket<'b> {
     raw: &'b sys::dsc_bucket_t,
     comm: &'b Comm,
 }
 
 impl<'b> Bucket<'b> {
-    /// The reducer's group, for the hook's operations. All ranks call the same operations in the same order.
+    /// The reducer's group, for the hook's operations. All ranks must call the same operations in the same order.
     pub fn comm(&self) -> &'b Comm {
         self.comm
     }
@@ -65,7 +65,7 @@ impl<'b> Bucket<'b> {
         self.raw.is_last != 0
     }
 
-    /// The number of ranks that take part: the mean is the sum divided by it.
+    /// The number of ranks that take part. The mean is the sum divided by this number.
     pub fn divisor(&self) -> usize {
         natural(self.raw.divisor)
     }
@@ -75,7 +75,7 @@ impl<'b> Bucket<'b> {
         Dtype::from_number(self.raw.dtype)
     }
 
-    /// The number of elements; on a GPU it includes the padding between parameters.
+    /// The number of elements. On a GPU it includes the padding between parameters.
     pub fn len(&self) -> usize {
         self.raw.count
     }
@@ -87,11 +87,11 @@ impl<'b> Bucket<'b> {
 
     /// The indices of the parameters in the bucket, in the order of the buffer.
     pub fn params(&self) -> &'b [usize] {
-        // SAFETY: there are that many indices, valid during the call.
+        // SAFETY: there are n_params indices, valid during the call.
         unsafe { entries(self.raw.params, self.raw.n_params) }
     }
 
-    /// The gradients one after another, not divided. The hook writes the mean over all ranks here.
+    /// The gradients one after another, not yet divided. The hook must write the mean over all ranks here.
     ///
     /// The memory may be freed when the reducer rebuilds its buckets, so a hook cannot keep the slice:
     ///
@@ -110,7 +110,7 @@ impl<'b> Bucket<'b> {
         if self.is_empty() {
             return Ok(&mut []);
         }
-        // SAFETY: there are that many elements of this type, and until the hook returns nobody else touches them.
+        // SAFETY: there are count elements of this type, and until the hook returns nothing else accesses them.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<T>(), self.raw.count) })
     }
 
@@ -119,7 +119,7 @@ impl<'b> Bucket<'b> {
         self.expect_on_host()?;
         let bytes: &mut [u8] = match self.raw.count * self.dtype().bytes() {
             0 => &mut [],
-            // SAFETY: as in buffer_mut(); every type can be seen as bytes.
+            // SAFETY: as in buffer_mut(). Every type may be read and written as bytes.
             bytes => unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<u8>(), bytes) },
         };
         Raw::new(bytes, self.dtype())
@@ -128,7 +128,7 @@ impl<'b> Bucket<'b> {
     /// The parts of the buffer that belong to the parameters, in the order of [`params`](Bucket::params).
     pub fn gradients_mut<T: Element>(&mut self) -> Result<Vec<&mut [T]>> {
         let n = self.raw.n_params;
-        // SAFETY: there are that many offsets and counts, valid during the call.
+        // SAFETY: there are n offsets and n counts, valid during the call.
         let (offsets, counts) = unsafe { (entries(self.raw.offsets, n), entries(self.raw.counts, n)) };
         let (mut rest, mut at, mut parts) = (self.buffer_mut::<T>()?, 0, Vec::with_capacity(n));
         for (offset, count) in offsets.iter().zip(counts) {
@@ -143,9 +143,10 @@ impl<'b> Bucket<'b> {
         Ok(parts)
     }
 
-    /// On a GPU, the stream that the gradients are ordered on. The iteration ends after all work that is put on it.
+    /// On a GPU, the stream on which the gradients are ordered. The iteration ends only after all work that the hook
+    /// queues on it.
     pub fn stream(&self) -> Option<Stream<'b>> {
-        // SAFETY: the reducer's stream is of the device of its communicator, and outlives the call.
+        // SAFETY: the reducer's stream belongs to the device of its communicator, and outlives the call.
         Some(self.raw.stream).filter(|stream| !stream.is_null()).map(|stream| unsafe { Stream::from_raw(stream) })
     }
 
@@ -153,8 +154,8 @@ impl<'b> Bucket<'b> {
     pub fn device_buffer<T: Element>(&mut self) -> Result<DeviceSlice<'_, T>> {
         self.expect_type::<T>()?;
         match self.comm.device()? {
-            // SAFETY: the device has that many elements of this type there, and until the hook returns only work on the
-            // stream touches them.
+            // SAFETY: the device has count elements of this type there, and until the hook returns only work on the
+            // stream accesses them.
             Some(device) if !self.raw.stream.is_null() => {
                 Ok(unsafe { DeviceSlice::from_raw(self.raw.buffer.cast::<T>(), self.raw.count, device) })
             }
@@ -192,7 +193,7 @@ impl fmt::Debug for Bucket<'_> {
     }
 }
 
-/// The target of the library's context pointer: a function, and how it failed.
+/// The target of the library's context pointer: a function, and the error that it returned.
 pub(crate) struct Hook {
     name: String,
     running: Mutex<Running>,
@@ -201,7 +202,7 @@ pub(crate) struct Hook {
 
 struct Running {
     function: Function,
-    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that has no
+    /// The reducer's group for the function. The library ends the group with the hook; dropping it after that has no
     /// effect.
     comm: Option<Comm>,
 }
@@ -230,7 +231,7 @@ impl Hook {
         function(&mut Bucket { raw, comm }).map_err(|cause| self.told(raw.index, cause))
     }
 
-    /// The error of a function: an error of this crate unchanged, others by their text.
+    /// Converts the error of a function: an error of this crate stays unchanged, others are converted to their text.
     fn told(&self, bucket: usize, cause: Box<dyn std::error::Error>) -> Error {
         match cause.downcast::<Error>() {
             Ok(error) => *error,
@@ -246,7 +247,7 @@ impl Hook {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// Replaces what the library knows about the failure by how the function failed.
+    /// Replaces the library's error by the error of the function, if there is one.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         match (&*failure, error.code) {
@@ -261,54 +262,40 @@ impl Hook {
     }
 }
 
-/// Gives the library the text for the errors of all ranks, cut to the size of its buffer.
-fn write_error(bucket: &sys::dsc_bucket_t, words: &str) {
-    let mut end = words.len().min(bucket.error_capacity - 1);
-    while !words.is_char_boundary(end) {
-        end -= 1;
-    }
-    // SAFETY: the library gives error_capacity bytes at error, of which end + 1 are written.
-    unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), bucket.error.cast::<u8>(), end);
-        *bucket.error.add(end) = 0;
-    }
-}
-
-/// What the library calls.
+/// The function that the library calls.
 unsafe extern "C" fn receive(
     context: *mut c_void,
     bucket: *const sys::dsc_bucket_t,
     _work: *mut *mut sys::dsc_work_t,
 ) -> i32 {
-    // SAFETY: the context is the Hook of set_hook(), which the reducer keeps as long as the library may call.
+    // SAFETY: the context is the Hook of set_hook(), which the reducer keeps as long as the library may call it.
     let hook = unsafe { &*context.cast::<Hook>() };
-    // SAFETY: the library gives a bucket that is valid until this function returns.
+    // SAFETY: the library passes a bucket that is valid until this function returns.
     let bucket = unsafe { &*bucket };
-    match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
+    let (error, words) = match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
         Ok(Ok(())) => return 0,
-        Ok(Err(error)) => {
-            write_error(bucket, &error.message);
-            hook.note(error);
-        }
+        Ok(Err(error)) => (error.clone(), error.message),
         Err(panic) => {
             let words = format!("it panicked: {}", text_of(&*panic));
-            write_error(bucket, &words);
-            hook.note(hook.failed(bucket.index, &words));
-            forget(panic); // it might panic when dropped, and a panic may not leave this function
+            forget(panic); // its drop might panic, and a panic must not leave this function
+            (hook.failed(bucket.index, &words), words)
         }
-    }
+    };
+    // SAFETY: error has error_capacity bytes during this call.
+    unsafe { write_error(bucket.error, bucket.error_capacity, &words) };
+    hook.note(error);
     FAILED
 }
 
 /// # Communication hooks
 impl BucketReducer {
-    /// Sets a function that reduces a bucket instead of the reducer's all-reduce. It is called with each complete
-    /// bucket in launch order, the same on all ranks, and writes the mean over all ranks into it. The option
+    /// Sets a function that reduces buckets in place of the reducer's all-reduce. It gets each complete bucket, in
+    /// launch order, which is the same on all ranks. It must write the mean over all ranks into the bucket. The option
     /// [`average`](crate::ReducerOptions::average) then has no effect.
     ///
-    /// It is called by the threads that mark gradients and finish iterations, one at a time, and may call operations of
-    /// [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns an
-    /// [`Error`], and the reducer ends on all ranks.
+    /// The function runs on the threads that mark gradients and finish iterations, one at a time, and may call
+    /// operations of [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns
+    /// an [`Error`], and the reducer ends on all ranks.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -351,16 +338,16 @@ impl BucketReducer {
         let c_name = c_string("the name of a hook", name)?;
         let hook = Arc::new(Hook::new(name, Box::new(hook)));
         let context = Arc::as_ptr(&hook) as *mut c_void;
-        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the
-        // reducer is destroyed, and it is only shared.
+        // SAFETY: receive() expects this context. self keeps it alive until the library has another hook or the reducer
+        // is destroyed, and it is only shared.
         let result = unsafe { sys::dsc_bucket_reducer_set_hook(self.raw(), Some(receive), context, c_name.as_ptr()) };
         self.check(result, "bucket_reducer_set_hook")?;
         self.hook = Some(hook);
         Ok(())
     }
 
-    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`]
-    /// lists them. `None`: no hook. Collective.
+    /// Selects a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`. [`hooks`]
+    /// lists them. `None` removes the hook. Collective.
     pub fn use_hook(&mut self, spec: Option<&str>) -> Result<()> {
         let spec: Option<CString> = spec.map(|spec| c_string("a hook", spec)).transpose()?;
         let spec = spec.as_ref().map_or(ptr::null(), |spec| spec.as_ptr());
@@ -371,7 +358,7 @@ impl BucketReducer {
         Ok(())
     }
 
-    /// The state of the built-in hook on this rank, for a checkpoint; empty if it has none.
+    /// Returns the state of the built-in hook on this rank, for a checkpoint. It is empty if the hook has no state.
     pub fn save_hook(&mut self) -> Result<Vec<u8>> {
         let state = list(0, 0u8, |state, capacity, bytes| {
             // SAFETY: the library checks the handle; state has capacity bytes, and bytes outlives the call.
@@ -380,9 +367,9 @@ impl BucketReducer {
         state.map_err(|error| self.explain(error, "bucket_reducer_save_hook"))
     }
 
-    /// Restores the state of the built-in hook from [`save_hook`](BucketReducer::save_hook) of the same rank, hook,
-    /// parameters and buckets. A reducer that rebuilds its buckets later loses it: load after the first iteration is
-    /// finished, or turn rebuilding off.
+    /// Restores a state from [`save_hook`](BucketReducer::save_hook), with the same rank, hook, parameters and buckets.
+    /// The state is lost if the reducer rebuilds its buckets later. So load it after the first iteration, or turn
+    /// rebuilding off.
     pub fn load_hook(&mut self, state: &[u8]) -> Result<()> {
         // SAFETY: the library checks the handle, and reads the bytes during the call.
         let result = unsafe { sys::dsc_bucket_reducer_load_hook(self.raw(), state.as_ptr().cast(), state.len()) };

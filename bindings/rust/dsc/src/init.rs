@@ -1,4 +1,4 @@
-//! Start-up: from a process that some launcher started to a working group of ranks.
+//! Start-up: the processes of a launcher become a group of ranks.
 
 use std::ffi::CString;
 use std::ptr;
@@ -30,7 +30,7 @@ pub fn init() -> Result<Comm> {
     InitOptions::new().init()
 }
 
-/// The world of this process, or of this thread if it made one with [`InitOptions::rank_per_thread`].
+/// Returns the world of this process, or that of this thread if it was made with [`InitOptions::rank_per_thread`].
 #[doc(alias = "dsc_world")]
 pub fn world() -> Result<Comm> {
     let mut world = ptr::null_mut();
@@ -39,7 +39,7 @@ pub fn world() -> Result<Comm> {
     Comm::from_world(world)
 }
 
-/// Whether there is a world that [`world`] can return.
+/// Whether a world exists that [`world`] can return.
 #[doc(alias = "dsc_is_initialized")]
 pub fn is_initialized() -> Result<bool> {
     let mut initialized = 0;
@@ -48,7 +48,7 @@ pub fn is_initialized() -> Result<bool> {
     Ok(initialized != 0)
 }
 
-/// Places where rank and world size may come from, for [`InitOptions::sources`].
+/// Sources of rank and world size, for [`InitOptions::sources`].
 pub mod sources {
     use dsc_sys as sys;
 
@@ -60,11 +60,11 @@ pub mod sources {
     pub const PMIX: u32 = sys::DSC_SOURCE_PMIX as u32;
     /// Variables of Slurm, Open MPI, MPICH and others.
     pub const LAUNCHER: u32 = sys::DSC_SOURCE_LAUNCHER as u32;
-    /// One process alone.
+    /// A single process without other ranks.
     pub const SINGLE: u32 = sys::DSC_SOURCE_SINGLE as u32;
 }
 
-/// Options of start-up: set what is needed, then [`init`](InitOptions::init).
+/// Options of start-up. Set those that are needed, then call [`init`](InitOptions::init).
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,58 +118,59 @@ impl InitOptions {
     settings! {
         /// "env://" (the default), "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         init_method: &str, text => Some(text.to_owned());
-        /// Distinguishes jobs on one host; by default from the launcher, or not set.
+        /// Distinguishes jobs on one host; by default from the launcher if it sets one.
         job_id: &str, text => Some(text.to_owned());
-        /// The backend that moves the data.
+        /// The backend that transfers the data.
         backend: Backend, backend => Some(backend);
-        /// This rank; set it together with [`world_size`](InitOptions::world_size).
+        /// This rank. Set it together with [`world_size`](InitOptions::world_size).
         rank: usize, rank => Some(rank);
-        /// The number of ranks; set it together with [`rank`](InitOptions::rank).
+        /// The number of ranks. Set it together with [`rank`](InitOptions::rank).
         world_size: usize, size => Some(size);
         /// This rank's number on its host; by default from the environment, or derived.
         local_rank: usize, rank => Some(rank);
-        /// Number of the GPU to bind; by default no GPU is bound.
+        /// The number of the GPU to bind; by default no GPU is bound.
         device: usize, device => Some(device);
-        /// 1 to 65535; by default DSC_PORT, MASTER_PORT, or 29500.
+        /// The port, 1 to 65535; by default DSC_PORT, MASTER_PORT or 29500.
         port: u16, port => Some(port);
-        /// Bits of [`sources`] that may be used; 0 (the default): all.
+        /// Bits of [`sources`] that may be used; 0 (the default) allows all.
         sources: u32, bits => bits;
-        /// Returns the existing world, never makes one, and ignores all other options.
+        /// Returns the existing world, never creates one, and ignores all other options.
         require_existing: bool, on => on;
-        /// Several ranks are in this process; each has its thread and calls this once.
+        /// This process holds several ranks. Each has its own thread, which calls `init` once.
         rank_per_thread: bool, on => on;
-        /// Deadline of start-up; 300 s by default.
+        /// The deadline of start-up; 300 s by default.
         init_timeout: Duration, timeout => Some(timeout);
-        /// Deadline of every operation, inherited by groups; 300 s by default.
+        /// The deadline of every operation, also in groups of the world; 300 s by default.
         timeout: Duration, timeout => Some(timeout);
-        /// The groups of a process that has not run for this long fail; zero: never; 30 s by default.
+        /// If a process has not run for this long, its groups fail. Zero means never; 30 s by default.
         stall_timeout: Duration, timeout => Some(timeout);
-        /// Whether a thread of the library drives operations in the background; on by default. Without it, the program
-        /// calls [`Comm::progress`].
+        /// Whether a thread of the library advances operations in the background; on by default. Without it, the
+        /// program must call [`Comm::progress`].
         progress_thread: bool, on => Some(on);
-        /// Secret of a job on several hosts, 64 hexadecimal digits; by default from DSC_TOKEN_FD, DSC_TOKEN_FILE or
-        /// DSC_TOKEN, or not set.
+        /// The secret of a job on several hosts, 64 hexadecimal digits; by default from DSC_TOKEN_FD, DSC_TOKEN_FILE or
+        /// DSC_TOKEN if one is set.
         token: &str, text => Some(text.to_owned());
         /// The store through which rank 0 tells ranks on other hosts where it listens.
         store: Arc<Store>, store => Some(store);
     }
 
-    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.library"; if a name is set twice, the later
-    /// value counts.
+    /// Sets a backend setting by its name in docs/gpu.md, such as "nccl.library". If a name is set twice, the later
+    /// value is used.
     #[must_use]
     pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// File of NCCL's library, the same for all ranks of a process; by default from DSC_NCCL_LIBRARY, the copy that is
-    /// already loaded, or one of the places that docs/gpu.md lists.
+    /// The path of NCCL's library, the same for all ranks of a process. By default it is from DSC_NCCL_LIBRARY, the
+    /// copy that is already loaded, or one of the paths in docs/gpu.md.
     #[must_use]
     pub fn nccl_library(self, path: &str) -> Self {
         self.setting("nccl.library", path)
     }
 
-    /// File of CUDA's driver library, likewise; by default from DSC_CUDA_LIBRARY, or the system's.
+    /// The path of CUDA's driver library, the same for all ranks of a process; by default from DSC_CUDA_LIBRARY, or the
+    /// system's.
     #[must_use]
     pub fn cuda_library(self, path: &str) -> Self {
         self.setting("cuda.library", path)
@@ -181,7 +182,7 @@ impl InitOptions {
         let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
         let token = self.token.as_deref().map(|text| c_string("token", text)).transpose()?;
         let (_texts, settings) = raw_settings(&self.settings)?;
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_init_options_init(raw, bytes) })?;
         raw.init_method = pointer(&init_method);
         raw.job_id = pointer(&job_id);
@@ -223,7 +224,7 @@ impl InitOptions {
     }
 }
 
-/// The text, or NULL.
+/// Returns the address of a text, or NULL for `None`.
 pub(crate) fn pointer(text: &Option<CString>) -> *const std::os::raw::c_char {
     text.as_ref().map_or(ptr::null(), |text| text.as_ptr())
 }

@@ -17,23 +17,22 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 
 /// An iteration of a [`BucketReducer`], from `begin` to [`finish`](Iteration::finish).
 ///
-/// Gradients that were marked ready are borrowed until then. The library writes them only in `finish`. So an iteration
-/// that is forgotten does not write (a GPU may still read its gradients). One that is dropped ends the reducer on all
-/// ranks.
+/// Gradients that were marked ready are borrowed until then. The library writes them only in `finish`, so a forgotten
+/// iteration does not write them (a GPU may still read them). Dropping an iteration ends the reducer on all ranks.
 ///
 /// ```compile_fail
 /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
 /// let mut grad = vec![1.0f32; 10];
 /// let iteration = reducer.begin()?;
 /// iteration.mark_ready(0, &mut grad)?;
-/// grad[0] = 2.0; // it belongs to the iteration until finish()
+/// grad[0] = 2.0; // error: the gradient is borrowed until finish()
 /// iteration.finish()
 /// # }
 /// ```
 pub struct Iteration<'r, 'g> {
     reducer: &'r mut BucketReducer,
     finished: bool,
-    /// Invariant, so that the lifetime of the gradients cannot be shortened.
+    /// An invariant lifetime, so that the lifetime of the gradients cannot be shortened.
     gradients: PhantomData<fn(&'g mut ()) -> &'g mut ()>,
 }
 
@@ -42,8 +41,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         Iteration { reducer, finished: false, gradients: PhantomData }
     }
 
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready: for several backward
-    /// passes per step. It does not communicate.
+    /// Adds a gradient to the sum of this rank for a parameter, without marking it ready. It is for several backward
+    /// passes per step, and does not communicate.
     pub fn accumulate<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit(index, gradient.span())?;
         if span.is_on_device() {
@@ -54,8 +53,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.accumulate_raw(index, span, ptr::null_mut())
     }
 
-    /// Does the same as [`accumulate`](Iteration::accumulate) with a gradient on the GPU, on a stream. It must not
-    /// change until the stream has passed this call, and is borrowed for the iteration.
+    /// Does the same as [`accumulate`](Iteration::accumulate) with a gradient on the GPU, on a stream. The gradient is
+    /// borrowed for the iteration. It must not change until the stream has passed this call.
     pub fn accumulate_on<G: Data + ?Sized>(&self, index: usize, gradient: &'g G, stream: Stream<'g>) -> Result<()> {
         self.accumulate_raw(index, self.fit(index, gradient.span())?, stream.as_raw())
     }
@@ -64,35 +63,35 @@ impl<'r, 'g> Iteration<'r, 'g> {
         let param = self.reducer.param(index)?;
         self.reducer.expect_in_graph(index)?;
         let before = param.claim(index, self.reducer.marks_repeat)?;
-        // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the
-        // iteration, and is only read; the place in the bucket was claimed.
+        // SAFETY: the gradient has as many elements as the parameter and is only read. It outlives the call, or on a
+        // GPU the iteration. This call has claimed the parameter's memory in the bucket.
         let result = unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, gradient.ptr, stream) };
         param.give(before);
         self.reducer.check(result, "bucket_reducer_accumulate")
     }
 
-    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction. What was accumulated is
-    /// added.
+    /// Marks a parameter's gradient as ready; an accumulated sum is added to it. The last gradient of a bucket starts
+    /// the bucket's reduction.
     ///
     /// After [`finish`](Iteration::finish) the result is in `gradient`, which is borrowed until then. For a gradient
-    /// that does not stay alive so long, see [`mark_ready_copy`](Iteration::mark_ready_copy). In an iteration without
-    /// [sync](BucketReducer::set_sync), the gradient is only added to what this rank collects, and not changed.
+    /// with a shorter life, use [`mark_ready_copy`](Iteration::mark_ready_copy). In an iteration without
+    /// [sync](BucketReducer::set_sync), the gradient is only added to this rank's sum, and is not changed.
     ///
-    /// Any thread may call it, several at once.
+    /// Any thread may call it, several at the same time.
     pub fn mark_ready<G: DataMut + ?Sized>(&self, index: usize, gradient: &'g mut G) -> Result<()> {
         let span = self.fit(index, gradient.span_mut())?;
         self.mark(index, span, ptr::null_mut())
     }
 
-    /// Copies a gradient into its bucket and marks it as ready, so that it is borrowed for this call only.
+    /// Copies a gradient into its bucket and marks it as ready. It is borrowed only during this call.
     ///
-    /// It is for gradients that are made inside a callback, such as the backward pass of
-    /// [`pipe_run`](crate::Comm::pipe_run): the callback uses a shared reference to the iteration. What was accumulated
-    /// is added. After [`finish`](Iteration::finish) the result is in the parameter's [`view`](BucketReducer::view);
-    /// [`read_grad`](BucketReducer::read_grad) gives a copy. To compute a gradient in its bucket, without a copy, see
-    /// [`grad_view`](Iteration::grad_view).
+    /// It is for gradients that are made in a callback, such as the backward pass of
+    /// [`pipe_run`](crate::Comm::pipe_run). The callback uses a shared reference to the iteration. An accumulated sum
+    /// is added to the gradient. After [`finish`](Iteration::finish) the result is in the parameter's
+    /// [`view`](BucketReducer::view); [`read_grad`](BucketReducer::read_grad) gives a copy. To compute a gradient in
+    /// its bucket, without a copy, use [`grad_view`](Iteration::grad_view).
     ///
-    /// Any thread may call it, several at once for different parameters. The gradient is in memory of the host.
+    /// Any thread may call it, several at the same time for different parameters. The gradient must be in host memory.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -135,22 +134,22 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.mark(index, Span::none(), ptr::null_mut())
     }
 
-    /// Does the same as [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU; also for a gradient
-    /// that was computed in the parameter's [`device_view`](BucketReducer::device_view).
+    /// Does the same as [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU. It may also be used
+    /// for a gradient that was computed in the parameter's [`device_view`](BucketReducer::device_view).
     pub fn mark_accumulated_on(&self, index: usize, stream: Stream<'g>) -> Result<()> {
         self.mark(index, Span::none(), stream.as_raw())
     }
 
-    /// The address of a parameter's place in its bucket on the GPU; see [`BucketReducer::device_view`].
+    /// The address of a parameter's gradient in its bucket on the GPU; see [`BucketReducer::device_view`].
     pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
         self.reducer.device_view(index)
     }
 
     fn mark(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         let before = self.claim(index)?;
-        // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
-        // call that writes it, and so is the stream. The place in the bucket was claimed; from now on the library uses
-        // it.
+        // SAFETY: the gradient has as many elements as the parameter, or is NULL. The gradient and the stream are
+        // borrowed until finish, the only call that writes the gradient. This call has claimed the parameter's memory
+        // in the bucket, which the library uses from now on.
         let result = unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, stream) };
         if result >= 0 {
             self.reducer.note_mark(index);
@@ -159,11 +158,11 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.check(result, "bucket_reducer_mark_ready")
     }
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros. The result is in the parameter's
+    /// Marks that this rank has no gradient for a parameter; it contributes zeros. The result is in the parameter's
     /// [`view`](BucketReducer::view) after `finish`.
     pub fn mark_unused(&self, index: usize) -> Result<()> {
         let before = self.claim(index)?;
-        // SAFETY: the library checks handle and index; the place in the bucket was claimed.
+        // SAFETY: the library checks handle and index. This call has claimed the parameter's memory in the bucket.
         let result = unsafe { sys::dsc_bucket_reducer_mark_unused(self.reducer.raw(), index) };
         self.give(index, before, result);
         self.reducer.check(result, "bucket_reducer_mark_unused")
@@ -176,7 +175,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// # let world = dsc::init()?;
-    /// let mut table = vec![0.0f32; 100 * 3]; // of 100 rows
+    /// let mut table = vec![0.0f32; 100 * 3]; // 100 rows of 3 elements
     /// let mut tensors = [dsc::Tensor::new(&mut table).shape(&[100, 3]).expect_sparse()];
     /// let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
     /// let iteration = reducer.begin()?;
@@ -200,8 +199,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         }
         let before = self.claim(index)?;
         let (raw, rows) = (self.reducer.raw(), indices.len());
-        // SAFETY: there are that many indices and rows, which are read during the call; no other thread marks the
-        // parameter.
+        // SAFETY: the lengths of the indices and rows are right, and they are read only during the call. No other
+        // thread marks this parameter.
         let result = unsafe { sys::dsc_bucket_reducer_mark_sparse(raw, index, indices.as_ptr(), values.ptr, rows) };
         if result >= 0 {
             self.reducer.note_mark(index);
@@ -214,8 +213,9 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.param(index)?.claim(index, self.reducer.marks_repeat)
     }
 
-    /// Releases a place after a mark. If a mark failed for another reason than its arguments, it counts: a bucket has
-    /// failed, and the library may still use the place.
+    /// Sets the state of a parameter's memory after a mark. If the library refused the mark, the previous state is
+    /// restored. After any other failure the memory counts as marked: a bucket has failed, and the library may still
+    /// use it.
     fn give(&self, index: usize, before: u8, result: sys::dsc_result_t) {
         let refused = matches!(
             result,
@@ -224,8 +224,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.params[index].give(if refused { before } else { MARKED });
     }
 
-    /// Returns the place of a parameter's gradient in its bucket, so that a gradient computed there is never copied.
-    /// After a rank has called this, buckets are not rebuilt again.
+    /// Returns a parameter's gradient in its bucket, so that a gradient that is computed there is never copied. After a
+    /// rank has called this, buckets are not rebuilt again.
     pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
         let param = self.reducer.param(index)?;
         param.expect_place::<T>(index)?;
@@ -248,12 +248,12 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.finish()
     }
 
-    /// Does the same as [`finish`](Iteration::finish), then scales the gradients and limits their norm, in the memory
-    /// that was marked ready and in the views. Returns the norm after scaling and before limiting. Collective.
+    /// Does the same as [`finish`](Iteration::finish), then scales the gradients and limits their norm. It changes the
+    /// memory that was marked ready, and the views. Returns the norm after scaling and before limiting. Collective.
     ///
-    /// Ranks that have run out of batches do not take part, so clipping is not possible under a [`Join`](crate::Join)
-    /// then. If the norm is NaN or infinite, no gradient was changed: with loss scaling, skip the step. Floating-point
-    /// types only.
+    /// Ranks that have run out of batches do not take part, so clipping is then not possible under a
+    /// [`Join`](crate::Join). If the norm is NaN or infinite, no gradient was changed: with loss scaling, skip the
+    /// step. Only floating-point types are supported.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -266,7 +266,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// iteration.mark_ready(0, &mut grad)?;
     /// let norm = iteration.finish_and_clip(&dsc::ClipOptions::new().max_norm(1.0))?;
     /// assert_eq!(norm, 6.0);
-    /// assert!((grad[0] - 0.5).abs() < 1e-6); // a norm of 1 now
+    /// assert!((grad[0] - 0.5).abs() < 1e-6); // the norm is now 1
     /// # world.finalize()
     /// # }
     /// ```
@@ -274,8 +274,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn finish_and_clip(mut self, options: &ClipOptions<'_>) -> Result<f64> {
         self.finished = true;
         self.reducer.finish()?;
-        // SAFETY: the gradients of this iteration are borrowed until self is dropped, and the call waits for the
-        // device.
+        // SAFETY: the gradients of this iteration are borrowed until self is dropped, and the call waits for the GPU.
         let norm = unsafe { self.reducer.clip(options) };
         let settled = self.reducer.settle_or_abandon();
         norm.and_then(|norm| settled.map(|()| norm))
@@ -287,15 +286,15 @@ impl<'r, 'g> Iteration<'r, 'g> {
     ///
     /// # Safety
     ///
-    /// The gradients that were marked ready, although no longer borrowed, stay valid until the stream has passed the
-    /// results, and only work on the stream uses them.
+    /// The gradients that were marked ready are no longer borrowed. They must stay valid until the stream has passed
+    /// the results, and only work on the stream may use them.
     pub unsafe fn finish_on(mut self, stream: Stream<'_>) -> Result<()> {
         self.finished = true;
-        // SAFETY: as the caller guarantees.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.reducer.finish_raw(stream.as_raw()) }
     }
 
-    /// Checks that a gradient looks like its parameter.
+    /// Checks that a gradient has the size and type of its parameter.
     fn fit(&self, index: usize, gradient: Span) -> Result<Span> {
         let param = self.reducer.param(index)?;
         param.expect_dense(index)?;
@@ -331,7 +330,7 @@ impl Drop for Iteration<'_, '_> {
 
 /// A parameter's gradient in its bucket, used as a slice; from [`Iteration::grad_view`].
 ///
-/// While it exists, it is the only access to the gradient. Mark it, or it does not count.
+/// While it exists, it is the only access to the gradient. The gradient is used only if it is marked ready.
 #[must_use = "a gradient counts when it is marked ready"]
 pub struct View<'i, 'r, 'g, T: Element> {
     iteration: &'i Iteration<'r, 'g>,
@@ -340,9 +339,9 @@ pub struct View<'i, 'r, 'g, T: Element> {
     len: usize,
 }
 
-// SAFETY: it is the only access to its elements, as a mutable slice would be, and any thread may mark.
+// SAFETY: it is the only access to its elements, as with a mutable slice, and any thread may mark it.
 unsafe impl<T: Element> Send for View<'_, '_, '_, T> {}
-// SAFETY: as above; through a shared reference the elements are only read.
+// SAFETY: as above; shared references only allow reading.
 unsafe impl<T: Element> Sync for View<'_, '_, '_, T> {}
 
 impl<T: Element> View<'_, '_, '_, T> {
@@ -358,7 +357,7 @@ impl<T: Element> Deref for View<'_, '_, '_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the place has len elements, is aligned for them, and was claimed by this view alone.
+        // SAFETY: the memory has len elements, is aligned for them, and only this view has claimed it.
         unsafe { slice::from_raw_parts(self.place, self.len) }
     }
 }

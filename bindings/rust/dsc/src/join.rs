@@ -1,4 +1,4 @@
-//! Uneven inputs: ranks that have run out of batches take part in what the others do.
+//! Uneven inputs: ranks that have run out of batches take part in the iterations of the others.
 
 use std::fmt;
 use std::mem::take;
@@ -15,7 +15,7 @@ use crate::numbers::ErrorCode;
 use crate::reducer::BucketReducer;
 use crate::tensor::{RawTensors, Tensor};
 
-/// Options of [`Join::new`], the same on all ranks.
+/// Options of [`Join::new`]. Use the same on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct JoinOptions {
     divide_by_active: bool,
@@ -28,8 +28,8 @@ impl JoinOptions {
         Self::default()
     }
 
-    /// Whether means are over all ranks (the default), where ranks without batches contribute zeros. `false`: over the
-    /// ranks that still have batches.
+    /// Whether means are over all ranks (the default), where ranks without batches contribute zeros. `false`: means are
+    /// over the ranks that still have batches.
     #[must_use]
     pub fn divide_by_initial(mut self, on: bool) -> Self {
         self.divide_by_active = !on;
@@ -52,12 +52,12 @@ impl JoinOptions {
     }
 }
 
-/// Lets ranks run different numbers of iterations: a rank that has run out of batches takes part with zeros until all
-/// have.
+/// Lets ranks run different numbers of iterations. A rank that has run out of batches takes part with zeros until all
+/// ranks have run out.
 ///
-/// While it exists, [`sync_buffers`](BucketReducer::sync_buffers), and [`begin`](BucketReducer::begin) of iterations
-/// that are reduced, are collective. A rank without batches calls [`finish`](Join::finish). Dropping a join without
-/// that is an error on the ranks that continue. It works like PyTorch's `Join`.
+/// While a join exists, [`sync_buffers`](BucketReducer::sync_buffers), and [`begin`](BucketReducer::begin) of
+/// iterations that are reduced, are collective. A rank without batches calls [`finish`](Join::finish). Dropping a join
+/// before that is an error on the ranks that continue. It works like PyTorch's `Join`.
 ///
 /// ```
 /// use dsc::{BucketReducer, Join, JoinOptions, ReducerOptions, Tensor};
@@ -68,7 +68,7 @@ impl JoinOptions {
 /// let mut reducer = BucketReducer::new(&world, &mut [Tensor::new(&mut param)], &ReducerOptions::new())?;
 ///
 /// let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new())?;
-/// for _batch in 0..world.rank() + 1 { // each rank has another number of them
+/// for _batch in 0..world.rank() + 1 { // the number of batches differs between ranks
 ///     let mut grad = vec![1.0f32; 4];
 ///     let iteration = reducer.begin()?;
 ///     iteration.mark_ready(0, &mut grad)?;
@@ -76,22 +76,22 @@ impl JoinOptions {
 ///     param.iter_mut().zip(&grad).for_each(|(x, slope)| *x -= 0.1 * slope);
 /// }
 /// let last_rank = join.finish(&mut [&mut reducer], &mut [Tensor::new(&mut param)])?;
-/// assert_eq!(last_rank, world.size() - 1); // whose parameters all have now
+/// assert_eq!(last_rank, world.size() - 1); // all ranks now have its parameters
 /// world.finalize()
 /// # }
 /// ```
 pub struct Join {
     handle: JoinHandle,
-    /// The handles of the reducers, which are ids, for comparison only.
+    /// The handles of the reducers, only for comparison.
     reducers: Vec<usize>,
     group: Arc<str>,
 }
 
 impl Join {
-    /// Puts reducers under a join. They were made from this communicator, and are in the same order on all ranks.
-    /// Collective.
+    /// Puts reducers under a join. They must have been made from this communicator, and be in the same order on all
+    /// ranks. Collective.
     ///
-    /// The program uses them until [`finish`](Join::finish), which needs them again.
+    /// The program continues to use the reducers until [`finish`](Join::finish), which takes them as an argument again.
     pub fn new(comm: &Comm, reducers: &mut [&mut BucketReducer], options: &JoinOptions) -> Result<Self> {
         let raw = options.raw()?;
         let handles: Vec<_> = reducers.iter().map(|reducer| reducer.raw()).collect();
@@ -110,18 +110,18 @@ impl Join {
         Ok(Join { handle: JoinHandle(handle), reducers, group: comm.shared.name.clone() })
     }
 
-    /// Says that this rank has no more batches, and takes part in the iterations of the others until no rank has any.
-    /// Then the tensors, usually the parameters, of the last rank to finish (the highest rank if several did) are
-    /// copied to all ranks. Returns that rank. Collective.
+    /// Ends the batches of this rank. It takes part in the iterations of the other ranks until no rank has batches.
+    /// Then tensors, usually the parameters, are copied to all ranks from the rank that finished last. If several did,
+    /// the highest one is used. Returns that rank. Collective.
     ///
-    /// The reducers are those of [`new`](Join::new), in their order.
+    /// The reducers must be those of [`new`](Join::new), in the same order.
     pub fn finish(self, reducers: &mut [&mut BucketReducer], params: &mut [Tensor<'_>]) -> Result<usize> {
         let mut none: Vec<&mut [Tensor<'_>]> = reducers.iter().map(|_| -> &mut [Tensor<'_>] { &mut [] }).collect();
         self.finish_with_buffers(reducers, params, &mut none)
     }
 
     /// Does the same as [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers): a list for
-    /// each reducer. They are written when other ranks synchronise theirs.
+    /// each reducer. The buffers are written when other ranks synchronize theirs.
     pub fn finish_with_buffers(
         mut self,
         reducers: &mut [&mut BucketReducer],
@@ -131,8 +131,8 @@ impl Join {
         self.expect(reducers, buffers)?;
         let raw = RawTensors::new(params)?;
         let at_rest: Vec<bool> = reducers.iter_mut().map(|reducer| take(&mut reducer.at_rest)).collect();
-        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably; the reducers keep their
-        // hooks.
+        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably. The reducers keep their
+        // hooks alive.
         let last_rank = unsafe { self.finish_raw(&raw) }.map_err(|error| self.explain(error, reducers))?;
         for (reducer, at_rest) in reducers.iter_mut().zip(at_rest) {
             reducer.at_rest = at_rest;
@@ -145,16 +145,17 @@ impl Join {
 
     /// # Safety
     ///
-    /// It writes the tensors, and the views and buffers of the reducers, and calls their hooks.
+    /// The call writes the tensors, and the views and buffers of the reducers, and calls their hooks. All must be
+    /// valid.
     unsafe fn finish_raw(&mut self, params: &RawTensors) -> Result<usize> {
         let (list, count, mut last_rank) = (params.list.as_ptr(), params.list.len(), 0);
-        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller guarantees the
+        // SAFETY: the library checks the handle. The list and the number outlive the call. The caller guarantees the
         // rest.
         check(unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), list, count, &mut last_rank) })?;
         Ok(natural(last_rank))
     }
 
-    /// Checks that all memory which the library writes is borrowed: the join's reducers, and their buffers.
+    /// Checks that all memory is borrowed that the library may write: that of the join's reducers, and their buffers.
     fn expect(&self, reducers: &[&mut BucketReducer], buffers: &[&mut [Tensor<'_>]]) -> Result<()> {
         let wrong = |text: String| Err(Error::invalid(format!("finish: {}", text)).in_group(&self.group));
         if reducers.len() != self.reducers.len() || buffers.len() != self.reducers.len() {
@@ -176,7 +177,7 @@ impl Join {
         Ok(())
     }
 
-    /// Adds what the reducers' hooks know about a failure.
+    /// Replaces an error by the error of a reducer's hook, if that was the cause.
     fn explain(&self, error: Error, reducers: &[&mut BucketReducer]) -> Error {
         let error = error.in_op("join_finish").in_group(&self.group);
         reducers.iter().filter_map(|reducer| reducer.hook.as_ref()).fold(error, |error, hook| hook.explain(error))

@@ -1,10 +1,10 @@
 //! The communication half of distributed training: start-up, groups, collectives, gradient buckets, pipelines.
 //!
-//! A safe layer over libdsc's C interface. Every rank is a process (or a thread) that runs the same program:
+//! A safe interface to libdsc's C library. Every rank is a process (or a thread) that runs the same program:
 //!
 //! ```
 //! fn main() -> dsc::Result<()> {
-//!     let world = dsc::init()?; // finds the other ranks, or is a world of one
+//!     let world = dsc::init()?; // finds the other ranks; without any, makes a world of one rank
 //!     let mut x = vec![world.rank() as f32; 4];
 //!     world.all_reduce(&mut x, dsc::Op::Sum)?;
 //!     println!("rank {} of {}: {:?}", world.rank(), world.size(), x);
@@ -14,28 +14,28 @@
 //!
 //! # Buffers
 //!
-//! Operations take whatever is [`Data`]: numbers, arrays, slices, `Vec`s, [`SharedBuffer`]s of an [`Element`] type, and
-//! [`Raw`] bytes of types that Rust lacks. Blocking operations are methods of [`Comm`]. An asynchronous operation is
-//! described by a [`request`] and started in one of two ways:
+//! Operations take any type that is [`Data`]: numbers, arrays, slices, `Vec`s, [`SharedBuffer`]s of an [`Element`]
+//! type, and [`Raw`] bytes of types that Rust lacks. Blocking operations are methods of [`Comm`]. An asynchronous
+//! operation is described by a [`request`] and started in one of two ways:
 //!
 //! - [`Comm::scope`] takes borrowed buffers. Like [`std::thread::scope`], it waits for all its operations before it
 //!   returns; the handles only test and wait earlier.
 //! - [`Comm::start`] takes owned buffers, which [`Work::wait`] returns.
 //!
-//! In both ways, safe code cannot touch or free a buffer that the library still writes, whatever happens to the
-//! handles. A guard that waits when it is dropped would not be enough, because safe code may forget it.
+//! In both cases, safe code cannot access or free a buffer that the library may still write, even if it drops or
+//! forgets the handles. A guard that waits when it is dropped would not be enough, because safe code may forget it.
 //!
-//! Memory of GPUs, as [`DeviceBuffer`] or [`DeviceSlice`], is [`Data`] too, but not a slice. A [`Stream`] orders the
+//! GPU memory, as [`DeviceBuffer`] or [`DeviceSlice`], is also [`Data`], but not a slice. A [`Stream`] orders the
 //! operations on it.
 //!
 //! # Errors
 //!
-//! Every call returns a [`Result`]. An [`Error`] says what happened and, if it is known, which rank is at fault. Only a
-//! bug panics, and a drop never does.
+//! Every call returns a [`Result`]. An [`Error`] contains what happened and, if it is known, which rank is at fault.
+//! Only a bug causes a panic, and drop never panics.
 //!
 //! # Threads
 //!
-//! All types can be shared between threads. A call that the library allows to one thread at a time needs `&mut self`,
+//! All types can be shared between threads. A call that the library allows for one thread at a time takes `&mut self`,
 //! or is an operation of a [`Comm`], where a second thread gets [`ErrorCode::Busy`].
 //!
 //! # Half-precision floats
@@ -48,6 +48,7 @@
 mod awaiting;
 mod batch;
 mod blocks;
+mod callback_error;
 mod clip;
 mod collectives;
 mod comm;
@@ -163,7 +164,7 @@ pub use version::{feature, version};
 pub use watch::Watch;
 pub use work::{Owned, Work};
 
-/// The code in the README is tested, too.
+/// Compiles and tests the code in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

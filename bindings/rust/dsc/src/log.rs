@@ -1,7 +1,7 @@
-//! Log records: by callback, or by polling.
+//! Log records, by callback or by polling.
 //!
-//! The library is silent unless the environment variable `DSC_LOG` (error, warn, info or debug) sends records to the
-//! standard error stream, or a program asks for records here.
+//! The library logs nothing unless the environment variable `DSC_LOG` (error, warn, info or debug) sends records to
+//! standard error, or the program requests records here.
 
 use std::ffi::{c_void, CStr};
 use std::mem;
@@ -16,15 +16,15 @@ pub use crate::numbers::Level;
 
 type Callback = dyn Fn(Level, &str) + Send + Sync;
 
-/// The callback. It is kept here, not behind a pointer in the library: a running call holds a reference, so replacing
-/// the callback never frees the one that is being called.
+/// The callback. It is kept here and not behind a pointer in the library, because each call holds a reference. So
+/// replacing the callback never frees a callback that is running.
 static CALLBACK: Mutex<Option<Arc<Callback>>> = Mutex::new(None);
 
-/// Sends records of this level, and more urgent ones, to a callback. It replaces the callback before it and the
-/// standard error stream.
+/// Sends records of this level, and more urgent ones, to a callback. It replaces an earlier callback and the output to
+/// standard error.
 ///
-/// It runs on the library's log thread, one record after another, and must not use this crate, except for names and
-/// versions. If it panics, only that record is lost.
+/// The callback runs on the library's log thread, one record after another. It must not use this crate, except for
+/// names and versions. If it panics, only that record is lost.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -48,15 +48,15 @@ pub fn set_callback(level: Level, callback: impl Fn(Level, &str) + Send + Sync +
     })
 }
 
-/// Removes the callback, after waiting for a running call of it to return.
+/// Removes the callback. Waits until a running call of it has returned.
 pub fn remove_callback() -> Result<()> {
-    // SAFETY: NULL: the library calls no function.
+    // SAFETY: with NULL the library calls no function.
     let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_LEVEL_OFF) };
     replace(None);
     check(result)
 }
 
-/// Sets the callback. The old one is dropped outside the lock, because its drop is code of the program.
+/// Sets the callback. The old one is dropped after the lock is released, because its drop runs code of the program.
 fn replace(callback: Option<Arc<Callback>>) {
     let mut current = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner);
     let old = mem::replace(&mut *current, callback);
@@ -64,36 +64,36 @@ fn replace(callback: Option<Arc<Callback>>) {
     drop(old);
 }
 
-/// What the library calls.
+/// The function that the library calls.
 unsafe extern "C" fn receive(_context: *mut c_void, record: *const sys::dsc_log_record_t) {
     let callback = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         if let Some(callback) = callback {
-            // SAFETY: the library gives a record whose text ends with a zero; both are valid during the call.
+            // SAFETY: the record and its zero-terminated text are valid during the call.
             let (level, text) = unsafe { ((*record).level, CStr::from_ptr((*record).message)) };
             callback(Level::from_number(level), &text.to_string_lossy());
         }
     }));
-    mem::forget(caught); // it might panic when dropped, and a panic may not leave this function
+    mem::forget(caught); // its drop might panic, and a panic must not leave this function
 }
 
 /// One log record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
-    /// How urgent it is.
+    /// The level of the record.
     pub level: Level,
     /// One line of text.
     pub text: String,
 }
 
-/// Takes the oldest record; `None`: there is no record.
+/// Removes and returns the oldest record, or `None` if there is no record.
 ///
 /// The first call starts the recording at its level; [`Level::Off`] ends it.
 pub fn read(level: Level) -> Result<Option<Record>> {
     let mut room = [0; 2048]; // records are shorter
     let (mut bytes, mut record_level) = (0, 0);
-    // SAFETY: room has that many bytes, and all outlive the call.
+    // SAFETY: room has the given size, and all pointers outlive the call.
     let result =
         unsafe { sys::dsc_log_read(level.number(), room.as_mut_ptr(), room.len(), &mut bytes, &mut record_level) };
     check(result)?;

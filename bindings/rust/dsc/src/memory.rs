@@ -1,4 +1,4 @@
-//! Memory that all ranks of a host can access.
+//! Memory that all ranks on a host can access.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::data::Element;
 use crate::error::{Error, Result};
 use crate::numbers::ErrorCode;
 
-/// Elements in memory that operations move without copying; used as a slice.
+/// Elements in memory that operations transfer without copying. It is used as a slice.
 ///
-/// Only operations of this rank touch it, so it is as safe as a `Vec`. It may outlive its communicator, and is freed
-/// when dropped; other ranks keep their buffers.
+/// Only operations of this rank access it, so it is as safe as a `Vec`. It may outlive its communicator, and is freed
+/// when dropped. The buffers of other ranks are not affected.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -34,14 +34,14 @@ pub struct SharedBuffer<T: Element> {
     len: usize,
 }
 
-// SAFETY: it owns its memory as a Vec does, and any thread may free it.
+// SAFETY: it owns its memory like a Vec, and any thread may free it.
 unsafe impl<T: Element> Send for SharedBuffer<T> {}
-// SAFETY: as above; through a shared reference it is only read.
+// SAFETY: as above; shared references only allow reading.
 unsafe impl<T: Element> Sync for SharedBuffer<T> {}
 
 impl Comm {
-    /// Allocates `len` elements, zeroed. Operations of this communicator, and of all groups made from it, move them
-    /// without copying. Collective, with equal bytes on all ranks.
+    /// Allocates `len` zeroed elements. Operations of this communicator, and of all groups made from it, transfer them
+    /// without copying. Collective; the number of bytes must be equal on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn shared_buffer<T: Element>(&self, len: usize) -> Result<SharedBuffer<T>> {
         let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_KIND_HOST)?.cast();
@@ -67,7 +67,8 @@ impl<T: Element> Deref for SharedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory has len elements, aligned to a page and zeroed at first; every bit pattern is a value.
+        // SAFETY: the memory has len elements, is aligned to a page and zeroed at first. Every bit pattern is a valid
+        // value.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 }
@@ -81,7 +82,8 @@ impl<T: Element> DerefMut for SharedBuffer<T> {
 
 impl<T: Element> Drop for SharedBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: an operation borrows or owns the buffer.
+        // SAFETY: the memory is from dsc_mem_alloc. No operation uses it, because an operation borrows or owns the
+        // buffer.
         unsafe { sys::dsc_mem_free(self.memory.as_ptr().cast()) };
     }
 }

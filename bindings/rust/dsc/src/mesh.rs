@@ -1,4 +1,4 @@
-//! Meshes: named axes over ranks, the groups along them, and communicators for these groups.
+//! Meshes: ranks in a grid of named axes, the groups along these axes, and communicators for the groups.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::group::GroupOptions;
 use crate::handles::MeshHandle;
 use crate::numbers::ErrorCode;
 
-/// Named axes over ranks: the coordinates of each rank, and the ranks of each group. It is plain arithmetic and
-/// immutable.
+/// Ranks in a grid of named axes. A mesh gives the coordinates of each rank, and the ranks of each group. It is
+/// immutable and only computes.
 ///
 /// Several axes are written as "tp-dp", in any order. The ranks of a group are in ascending order.
 ///
@@ -36,22 +36,22 @@ pub struct Mesh {
     names: Vec<String>,
 }
 
-/// Settings of [`Mesh::plan`].
+/// Options of [`Mesh::plan`].
 #[derive(Debug)]
 pub struct MeshPlanOptions<'a> {
     /// "megatron" or "deepspeed".
     pub style: &'a str,
-    /// The mesh from [`Mesh::experts`]; `None`: one with ep 1.
+    /// The mesh from [`Mesh::experts`]; `None`: a mesh with ep 1.
     pub experts: Option<&'a Mesh>,
-    /// Sizes of hierarchical cp groups, the first one fastest.
+    /// Sizes of hierarchical cp groups, the fastest-varying level first.
     pub cp_levels: &'a [usize],
-    /// Instances of the distributed optimizer.
+    /// The number of instances of the distributed optimizer.
     pub instances: usize,
-    /// Also make the parts of dp x cp groups that [`Mesh::hybrid_sizes`] lists.
+    /// Whether to include the parts of dp x cp groups that [`Mesh::hybrid_sizes`] lists.
     pub hybrid: bool,
-    /// Parts of the model on every pipeline stage.
+    /// The number of parts of the model on every pipeline stage.
     pub virtual_stages: usize,
-    /// Only groups that contain this rank.
+    /// Only groups that contain this rank; `None`: all groups.
     pub rank: Option<usize>,
 }
 
@@ -70,13 +70,13 @@ impl Default for MeshPlanOptions<'_> {
 }
 
 impl Mesh {
-    /// Axes as listed; the last one varies fastest, as in DeepSpeed.
+    /// Makes a mesh with the axes as listed. The last one varies fastest, as in DeepSpeed.
     pub fn new(axes: &[(&str, usize)]) -> Result<Self> {
         Self::create(axes, None)
     }
 
-    /// Axes in an order such as "tp-cp-ep-dp-pp"; the first one varies fastest, as in Megatron-LM. The order may omit
-    /// axes of size 1.
+    /// Makes a mesh with the axes in an order such as "tp-cp-ep-dp-pp". The first one varies fastest, as in
+    /// Megatron-LM. The order may omit axes of size 1.
     pub fn with_order(axes: &[(&str, usize)], order: &str) -> Result<Self> {
         Self::create(axes, Some(&c_string("order", order)?))
     }
@@ -86,11 +86,11 @@ impl Mesh {
         let names: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         let sizes = axes.iter().map(|(name, size)| number(name, *size)).collect::<Result<Vec<_>>>()?;
         let n_axes = axes.len();
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut options = defaults(|raw, bytes| unsafe { sys::dsc_mesh_options_init(raw, bytes) })?;
         options.order = order.map_or(ptr::null(), |order| order.as_ptr());
         let mut mesh = ptr::null_mut();
-        // SAFETY: there are n_axes names and sizes; they and the options outlive the call, as mesh does.
+        // SAFETY: there are n_axes names and sizes. All arguments, including mesh, outlive the call.
         check(unsafe { sys::dsc_mesh_create(names.as_ptr(), sizes.as_ptr(), n_axes, &options, &mut mesh) })?;
         Self::taken(mesh, axes.iter().map(|(name, _)| name.to_string()).collect())
     }
@@ -106,15 +106,15 @@ impl Mesh {
         self.handle.0.as_ptr()
     }
 
-    /// The grid that DeepSpeed uses by default: prime factors go to "pipe" and "data" in turn.
+    /// Makes DeepSpeed's default mesh: the prime factors go in turn to the axes "pipe" and "data".
     pub fn default_grid(world_size: usize) -> Result<Self> {
         let factors = factors("world_size", world_size)?;
         let of = |first| factors.iter().skip(first).step_by(2).product();
         Self::new(&[("pipe", of(0)), ("data", of(1))])
     }
 
-    /// The mesh of the experts that belongs to this mesh of the dense layers: the same ranks, order and pp groups, with
-    /// cp 1, `ep`, `expert_tp` as tp (`None`: as in this mesh), and the remaining ranks as dp.
+    /// Makes the mesh of the experts for this mesh of the dense layers. It has the same ranks, order and pp groups, and
+    /// cp 1. tp is `expert_tp` (`None`: as in this mesh), and dp takes the remaining ranks.
     pub fn experts(&self, ep: usize, expert_tp: Option<usize>) -> Result<Mesh> {
         let (ep, tp) = (number("ep", ep)?, number("expert_tp", expert_tp.unwrap_or(0))?);
         let mut experts = ptr::null_mut();
@@ -139,7 +139,7 @@ impl Mesh {
         Ok(natural(size))
     }
 
-    /// The order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+    /// The order of the axes, the fastest-varying first, such as "tp-cp-ep-dp-pp".
     pub fn order(&self) -> Result<String> {
         text(|room, capacity, bytes| {
             // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
@@ -151,7 +151,7 @@ impl Mesh {
     pub fn coord(&self, rank: usize) -> Result<Vec<usize>> {
         let mut coords = vec![0; self.names.len()];
         let (rank, n_coords) = (number("rank", rank)?, coords.len());
-        // SAFETY: the library checks the handle; there is room for n_coords numbers.
+        // SAFETY: the library checks the handle. coords has n_coords entries.
         check(unsafe { sys::dsc_mesh_coord(self.raw(), rank, coords.as_mut_ptr(), n_coords) })?;
         Ok(coords.into_iter().map(natural).collect())
     }
@@ -165,7 +165,7 @@ impl Mesh {
         Ok(natural(rank))
     }
 
-    /// All ranks with these coordinates, ascending; `None`: any.
+    /// All ranks with these coordinates, in ascending order. `None` stands for any coordinate.
     pub fn filter(&self, coords: &[Option<usize>]) -> Result<Vec<usize>> {
         let listed = coords
             .iter()
@@ -174,13 +174,13 @@ impl Mesh {
         let n_coords = listed.len();
         let found = lists(|ranks, capacity, n_groups, n_ranks| {
             *n_groups = 1;
-            // SAFETY: the library checks the handle; coordinates and ranks have as many entries as it is told.
+            // SAFETY: the library checks the handle. The lengths of coordinates and ranks are right.
             unsafe { sys::dsc_mesh_filter(self.raw(), listed.as_ptr(), n_coords, ranks, capacity, n_ranks) }
         })?;
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The rank `steps` further along an axis; after the last one it continues with the first.
+    /// The rank `steps` further along an axis, which wraps around.
     pub fn neighbor(&self, rank: usize, axis: &str, steps: i32) -> Result<usize> {
         let (rank, axis, mut peer) = (number("rank", rank)?, c_string("axis", axis)?, 0);
         // SAFETY: the library checks the handle; axis and peer outlive the call.
@@ -188,15 +188,16 @@ impl Mesh {
         Ok(natural(peer))
     }
 
-    /// The rank with this coordinate along an axis, and the other coordinates of `rank`; 0 is the first, -1 the last.
+    /// The rank with this coordinate along an axis, and the other coordinates of `rank`. 0 is the first position, -1
+    /// the last.
     pub fn peer(&self, rank: usize, axis: &str, coord: i32) -> Result<usize> {
         let (rank, axis, mut peer) = (number("rank", rank)?, c_string("axis", axis)?, 0);
-        // SAFETY: the library checks the handle; axis and peer outlive the call.
+        // SAFETY: the library checks the handle. axis and peer outlive the call.
         check(unsafe { sys::dsc_mesh_peer(self.raw(), rank, axis.as_ptr(), coord, &mut peer) })?;
         Ok(natural(peer))
     }
 
-    /// The name of a rank, such as "pipe_00-data_01", without the axes to omit.
+    /// DeepSpeed's name of a rank, such as "pipe_00-data_01", without the axes in `omit`.
     pub fn rank_name(&self, rank: usize, omit: &[&str]) -> Result<String> {
         let (rank, omit) = (number("rank", rank)?, c_string("omit", &omit.join("-"))?);
         text(|room, capacity, bytes| {
@@ -210,30 +211,30 @@ impl Mesh {
     pub fn groups(&self, axes: &str) -> Result<Vec<Vec<usize>>> {
         let axes = c_string("axes", axes)?;
         lists(|ranks, capacity, n_groups, size| {
-            // SAFETY: the library checks the handle; axes outlives the call, and ranks has the room.
+            // SAFETY: the library checks the handle. axes outlives the call, and ranks has the given capacity.
             unsafe { sys::dsc_mesh_groups(self.raw(), axes.as_ptr(), ranks, capacity, n_groups, size) }
         })
     }
 
-    /// The group along some axes that contains a rank, without listing the others.
+    /// The group along some axes that contains a rank. Other groups are not computed.
     pub fn group(&self, rank: usize, axes: &str) -> Result<Vec<usize>> {
         let (rank, axes) = (number("rank", rank)?, c_string("axes", axes)?);
         let found = lists(|ranks, capacity, n_groups, size| {
             *n_groups = 1;
             let unasked = ptr::null_mut();
-            // SAFETY: the library checks the handle; axes outlives the call, and ranks has the room.
+            // SAFETY: the library checks the handle. axes outlives the call, and ranks has the given capacity.
             unsafe { sys::dsc_mesh_group(self.raw(), rank, axes.as_ptr(), ranks, capacity, size, unasked, unasked) }
         })?;
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// One level of the groups along some axes. Each group is seen as a box of these sizes; the first one varies
-    /// fastest.
+    /// One level of the hierarchical groups along some axes. Each group is treated as a grid of these sizes, of which
+    /// the first varies fastest.
     pub fn levels(&self, axes: &str, sizes: &[usize], level: usize) -> Result<Vec<Vec<usize>>> {
         let (axes, sizes) = (c_string("axes", axes)?, numbers("a size", sizes)?);
         lists(|ranks, capacity, n_groups, size| {
             let (box_sizes, n_levels) = (sizes.as_ptr(), sizes.len());
-            // SAFETY: the library checks the handle; axes and sizes outlive the call, and ranks has the room.
+            // SAFETY: the library checks the handle. axes and sizes outlive the call, and ranks has the given capacity.
             unsafe {
                 let (mesh, axes) = (self.raw(), axes.as_ptr());
                 sys::dsc_mesh_levels(mesh, axes, box_sizes, n_levels, level, ranks, capacity, n_groups, size)
@@ -246,13 +247,14 @@ impl Mesh {
         let axes = c_string("axes", axes)?;
         lists(|ranks, capacity, n_groups, size| {
             let (first, n) = (positions.as_ptr(), positions.len());
-            // SAFETY: the library checks the handle; axes and positions outlive the call, and ranks has the room.
+            // SAFETY: the library checks the handle. axes and positions outlive the call, and ranks has the given
+            // capacity.
             unsafe { sys::dsc_mesh_members(self.raw(), axes.as_ptr(), first, n, ranks, capacity, n_groups, size) }
         })
     }
 
-    /// The sizes of the parts that Megatron-LM's hybrid context parallelism makes of the groups along some axes: 2, 4
-    /// and so on, up to half of a group. A group must be a single rank, or a multiple of each size.
+    /// The sizes of the parts into which Megatron-LM's hybrid context parallelism divides the groups along some axes:
+    /// 2, 4 and so on, up to half of a group. A group must be a single rank, or a multiple of each size.
     pub fn hybrid_sizes(&self, axes: &str) -> Result<Vec<usize>> {
         let length = self.group(0, axes)?.len();
         let doubled = iter::successors(Some(2), |size| Some(size * 2));
@@ -265,10 +267,10 @@ impl Mesh {
         Ok(sizes)
     }
 
-    /// Every group that a framework makes of this mesh, by name, in the order in which all ranks make them.
+    /// Every group that a framework makes from this mesh, by name, in the order in which all ranks make them.
     pub fn plan(&self, options: &MeshPlanOptions<'_>) -> Result<Vec<(String, Vec<usize>)>> {
         let (style, levels) = (c_string("style", options.style)?, numbers("a level", options.cp_levels)?);
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_mesh_plan_options_init(raw, bytes) })?;
         raw.style = style.as_ptr();
         raw.experts = options.experts.map_or(ptr::null(), |mesh| mesh.raw());
@@ -290,22 +292,22 @@ impl Mesh {
             ranks.resize(n_ranks, 0);
             let (text, start, rank) = (names.as_mut_ptr(), starts.as_mut_ptr(), ranks.as_mut_ptr());
             let (groups, all, mesh) = (names.len(), ranks.len(), self.raw());
-            // SAFETY: the library checks the handle; what the options point to outlives the call, and there is the
-            // capacity that it is told.
+            // SAFETY: the library checks the handle. The memory that the options point to outlives the call, and the
+            // capacities are right.
             check(unsafe {
                 sys::dsc_mesh_plan(mesh, options, text, start, groups, rank, all, &mut n_groups, &mut n_ranks)
             })?;
         }
         let named = names.iter().enumerate().map(|(group, name)| {
-            // SAFETY: a static text of the library.
+            // SAFETY: the name is a static text of the library.
             let name = unsafe { CStr::from_ptr(*name) }.to_string_lossy().into_owned();
             (name, ranks[starts[group]..starts[group + 1]].iter().copied().map(natural).collect())
         });
         Ok(named.collect())
     }
 
-    /// Makes the communicators of all groups along some axes; every rank gets the one it is in. Collective over
-    /// `comm`, which must be as large as the mesh.
+    /// Makes the communicators of all groups along some axes. Every rank gets the communicator of its own group.
+    /// Collective over `comm`, which must be as large as the mesh.
     pub fn comm(&self, comm: &Comm, axes: &str) -> Result<Comm> {
         self.comm_with(comm, axes, &GroupOptions::new())
     }
@@ -314,7 +316,7 @@ impl Mesh {
     pub fn comm_with(&self, comm: &Comm, axes: &str, options: &GroupOptions) -> Result<Comm> {
         let (axes, mut group) = (c_string("axes", axes)?, ptr::null_mut());
         let result = options.with_raw(|raw| {
-            // SAFETY: the library checks the handles; axes and options outlive the call, as group does.
+            // SAFETY: the library checks the handles. axes, options and group outlive the call.
             unsafe { sys::dsc_mesh_comm(self.raw(), comm.raw(), axes.as_ptr(), raw, &mut group) }
         })?;
         comm.check(result, "mesh_comm")?;
@@ -328,7 +330,7 @@ impl fmt::Debug for Mesh {
     }
 }
 
-/// The prime factors of a number, 1 or more, ascending.
+/// The prime factors of a number of 1 or more, in ascending order.
 pub fn prime_factors(n: usize) -> Result<Vec<usize>> {
     factors("n", n)
 }
@@ -355,7 +357,8 @@ fn numbers(name: &str, values: &[usize]) -> Result<Vec<i32>> {
     values.iter().map(|value| number(name, *value)).collect()
 }
 
-/// Lists of equal length, from a function that takes a buffer, its capacity and pointers for their number and length.
+/// Reads lists of equal length, from a function that takes a buffer, its capacity and pointers for their number and
+/// length.
 fn lists(read: impl Fn(*mut i32, usize, &mut usize, &mut usize) -> sys::dsc_result_t) -> Result<Vec<Vec<usize>>> {
     let (mut n_groups, mut size) = (0, 0);
     let ranks = list(0, 0, |ranks, capacity, n_ranks| {

@@ -1,4 +1,4 @@
-//! Named arrays that one rank copies to all ranks.
+//! Broadcast of named arrays from one rank to all ranks.
 
 use std::ffi::CString;
 use std::mem::size_of;
@@ -11,10 +11,10 @@ use crate::convert::{c_string, natural, number};
 use crate::data::{Element, HOST};
 use crate::error::Result;
 
-const MOST_DIMS: usize = 16; // that dsc_broadcast_shapes() takes
-const NO_TENSOR: i32 = 0; // instead of an element type, if the root has no array of a name
+const MOST_DIMS: usize = 16; // the limit of dsc_broadcast_shapes()
+const NO_TENSOR: i32 = 0; // the element type of an array that the root does not have
 
-/// An array with its name and sizes, such as a part of a batch.
+/// An array with its name and shape, such as a part of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedArray<T> {
     /// Its name, which is the same on all ranks.
@@ -29,9 +29,9 @@ impl Comm {
     /// Copies the root's arrays with these keys to all ranks, in the order of the keys. The other ranks pass an empty
     /// list and need not know the shapes. Collective.
     ///
-    /// The shapes are sent first, then all arrays in one broadcast. A key that the root lacks, and sizes that do not
-    /// fit the elements, are [`InvalidArg`](crate::ErrorCode::InvalidArg) on all ranks. If keys or element types differ
-    /// between ranks, [`Mismatch`](crate::ErrorCode::Mismatch) names them. The communicator keeps working.
+    /// The shapes are sent first, then all arrays in one broadcast. If the root lacks a key, or sizes do not fit the
+    /// elements, all ranks get [`InvalidArg`](crate::ErrorCode::InvalidArg). If keys or element types differ between
+    /// ranks, [`Mismatch`](crate::ErrorCode::Mismatch) names them. The communicator keeps working.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -55,21 +55,21 @@ impl Comm {
         let mut found = if is_root { list.describe(keys, arrays) } else { Vec::new() };
         let _turn = self.turn("broadcast_data")?;
         let (raw, n) = (list.raw.as_mut_ptr(), keys.len());
-        // SAFETY: the library checks the handle; the list, its names and shapes outlive the call.
+        // SAFETY: the library checks the handle. The list, its names and its shapes outlive the call.
         let result =
             unsafe { sys::dsc_broadcast_shapes(self.raw(), raw, n, T::DTYPE.number(), root, list.shapes.as_mut_ptr()) };
         self.check(result, "broadcast_data")?;
         if !is_root {
             found = list.allocate(keys);
         }
-        // SAFETY: as above; the elements belong to `found`, which is not used meanwhile.
+        // SAFETY: as above. The elements belong to `found`, which is not used during the call.
         let result = unsafe { sys::dsc_broadcast_coalesced(self.raw(), list.raw.as_ptr(), n, root, usize::MAX) };
         self.check(result, "broadcast_data")?;
         Ok(found)
     }
 }
 
-/// Descriptions in the form of the C interface, and the texts and sizes that they point to.
+/// C descriptions of arrays, with the texts and sizes that they point to.
 struct RawList {
     raw: Vec<sys::dsc_tensor_t>,
     shapes: Vec<i64>,
@@ -99,7 +99,8 @@ impl RawList {
     fn describe<T: Element>(&mut self, keys: &[&str], mut arrays: Vec<NamedArray<T>>) -> Vec<NamedArray<T>> {
         let mut found = Vec::new();
         let sizes: usize = arrays.iter().map(|array| array.shape.len()).sum();
-        self.shapes = Vec::with_capacity(sizes); // growing would move the sizes, and pointers to them would be invalid
+        // allocated in advance: growing would move the sizes, and pointers to them would become invalid
+        self.shapes = Vec::with_capacity(sizes);
         for (key, raw) in keys.iter().zip(&mut self.raw) {
             let mut array = match arrays.iter().position(|array| array.name == *key) {
                 Some(at) => arrays.swap_remove(at),
@@ -116,7 +117,7 @@ impl RawList {
         found
     }
 
-    /// Makes the arrays that the root has described, as buffers to receive into.
+    /// Allocates the arrays that the root has described, to receive into them.
     fn allocate<T: Element + Default>(&mut self, keys: &[&str]) -> Vec<NamedArray<T>> {
         let sizes = self.shapes.chunks(MOST_DIMS);
         let all = keys.iter().zip(&mut self.raw).zip(sizes).map(|((key, raw), sizes)| {

@@ -11,11 +11,11 @@ use crate::numbers::NonFiniteCheck;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NonFiniteInputs {
-    /// Such elements in the inputs of all ranks.
+    /// The number of such elements in the inputs of all ranks.
     pub elements: u64,
-    /// Reductions that had such inputs.
+    /// The number of reductions that had such inputs.
     pub operations: u64,
-    /// The first such input; `None`: there was none.
+    /// The first such input; `None` if there was none.
     pub first: Option<NonFiniteInput>,
 }
 
@@ -27,16 +27,16 @@ pub struct NonFiniteInput {
     pub operation: String,
     /// The operation's number in the communicator, from 1.
     pub sequence: u64,
-    /// The lowest rank that had such an input in it.
+    /// The lowest rank that had such an input in this operation.
     pub rank: usize,
     /// The first such element in that rank's buffer.
     pub index: u64,
 }
 
 impl Comm {
-    /// Sets what happens from now on when an input of a reduction is NaN or infinite; use the same value on all ranks.
+    /// Sets what happens from now on when an input of a reduction is NaN or infinite. Use the same value on all ranks.
     ///
-    /// It also holds for groups and reducers made from now on. The default is [`NonFiniteCheck::Off`].
+    /// It also applies to groups and reducers made from now on. The default is [`NonFiniteCheck::Off`].
     pub fn set_nonfinite_check(&self, what: NonFiniteCheck) -> Result<()> {
         // SAFETY: the library checks the handle and the number.
         check(unsafe { sys::dsc_comm_set_nonfinite_check(self.raw(), what.number()) })

@@ -1,6 +1,6 @@
-//! The C interface's enumerations as Rust enums that keep numbers they do not know.
+//! Rust enums for the enumerations of the C interface. Numbers that they do not know are kept.
 
-/// Declares such an enum: `Variant = C_CONSTANT` and the way from and to numbers.
+/// Declares such an enum with `Variant = C_CONSTANT`, and its conversions from and to numbers.
 macro_rules! numbers {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $constant:ident,)+ }) => {
         $(#[$about])*
@@ -8,7 +8,7 @@ macro_rules! numbers {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$doc])* $variant,)+
-            /// A number that this version of the crate has no name for.
+            /// A number for which this version of the crate has no name.
             Unknown(i32),
         }
 
@@ -35,7 +35,7 @@ macro_rules! numbers {
 use dsc_sys as sys;
 
 numbers! {
-    /// What a [`TensorMap`](crate::TensorMap) does forward and, after the semicolon, backward.
+    /// The forward step of a [`TensorMap`](crate::TensorMap) and, after the semicolon, its backward step.
     Mapping {
         /// No exchange, every rank has the whole tensor; the sum over the ranks.
         Copy = DSC_TENSOR_MAPPING_COPY,
@@ -59,19 +59,19 @@ numbers! {
 }
 
 numbers! {
-    /// What kind of failure an [`Error`](crate::Error) is; see docs/errors.md of libdsc for each.
+    /// The kind of an [`Error`](crate::Error); docs/errors.md of libdsc describes each.
     ErrorCode {
         /// An argument is wrong; the call had no effect.
         InvalidArg = DSC_ERR_INVALID_ARG,
         /// The object of a handle no longer exists, for example a communicator whose world has ended.
         BadHandle = DSC_ERR_BAD_HANDLE,
-        /// The call does not fit the object's state.
+        /// The call is not allowed in the current state of the object.
         State = DSC_ERR_STATE,
-        /// Called in a child made by `fork()`.
+        /// The call was made in a child process of `fork()`.
         Forked = DSC_ERR_FORKED,
-        /// Another thread is inside a call on this communicator.
+        /// Another thread is in a call on this communicator.
         Busy = DSC_ERR_BUSY,
-        /// Called from inside a callback that may not call.
+        /// The call was made in a callback in which it is not allowed.
         Reentrant = DSC_ERR_REENTRANT,
         /// Out of memory.
         NoMem = DSC_ERR_NOMEM,
@@ -87,7 +87,7 @@ numbers! {
         PeerStalled = DSC_ERR_PEER_STALLED,
         /// A rank left the group or exited in an orderly way.
         PeerLeft = DSC_ERR_PEER_LEFT,
-        /// Ranks called different operations, or with different arguments.
+        /// Ranks called different operations, or the same operation with different arguments.
         Mismatch = DSC_ERR_MISMATCH,
         /// The communicator failed earlier.
         Revoked = DSC_ERR_REVOKED,
@@ -95,11 +95,11 @@ numbers! {
         Auth = DSC_ERR_AUTH,
         /// The peer does not use this protocol.
         Protocol = DSC_ERR_PROTOCOL,
-        /// Versions that do not work together.
+        /// Two versions do not work together.
         Version = DSC_ERR_VERSION,
         /// Settings are impossible or differ between ranks.
         Config = DSC_ERR_CONFIG,
-        /// Another job uses the same meeting name.
+        /// Another job uses the address or name where the ranks meet.
         AddrInUse = DSC_ERR_ADDR_IN_USE,
         /// A library, driver or symbol is missing.
         NoBackend = DSC_ERR_NO_BACKEND,
@@ -107,9 +107,9 @@ numbers! {
         Backend = DSC_ERR_BACKEND,
         /// A call of a backend does not return.
         BackendStuck = DSC_ERR_BACKEND_STUCK,
-        /// Valid, but not offered by this version.
+        /// The call is valid, but this version does not support it.
         Unsupported = DSC_ERR_UNSUPPORTED,
-        /// A size does not fit.
+        /// A size is too large.
         Overflow = DSC_ERR_OVERFLOW,
         /// A callback failed.
         Callback = DSC_ERR_CALLBACK,
@@ -157,9 +157,9 @@ numbers! {
     NonFiniteCheck {
         /// Inputs are not checked.
         Off = DSC_NONFINITE_CHECK_OFF,
-        /// [`Comm::nonfinite`](crate::Comm::nonfinite) reports it.
+        /// [`Comm::nonfinite`](crate::Comm::nonfinite) reports such inputs.
         Count = DSC_NONFINITE_CHECK_COUNT,
-        /// The operation also fails with [`ErrorCode::NonFinite`]; its output still holds the result.
+        /// The operation also fails with [`ErrorCode::NonFinite`]. Its output still holds the result.
         Fail = DSC_NONFINITE_CHECK_FAIL,
     }
 }
@@ -189,13 +189,13 @@ numbers! {
 numbers! {
     /// The backend that moves the data.
     Backend {
-        /// The best that is available.
+        /// The best backend that is available.
         Auto = DSC_BACKEND_AUTO,
-        /// Memory of one host, through shared memory.
+        /// Host memory of one host, through shared memory.
         Host = DSC_BACKEND_HOST,
-        /// Memory of GPUs, through NCCL.
+        /// GPU memory, through NCCL.
         Device = DSC_BACKEND_DEVICE,
-        /// Memory of several hosts.
+        /// Host memory of several hosts.
         InterHost = DSC_BACKEND_INTER_HOST,
     }
 }
@@ -203,13 +203,14 @@ numbers! {
 numbers! {
     /// How a [`BucketReducer`](crate::BucketReducer) averages gradients.
     Average {
-        /// Each input times 1/n as it is read, summed in rank order, rounded once.
+        /// Each input is multiplied by 1/n when it is read, summed in rank order, and rounded once.
         Pre = DSC_AVERAGE_PRE,
-        /// The sum, then one division, rounded once.
+        /// The sum is divided once, and rounded once.
         Post = DSC_AVERAGE_POST,
-        /// The plain sum.
+        /// The sum without a division.
         None = DSC_AVERAGE_NONE,
-        /// PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, one in its view divided by n.
+        /// PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded; a gradient in its view is divided
+        /// by n.
         Pytorch = DSC_AVERAGE_PYTORCH,
     }
 }
@@ -218,7 +219,7 @@ numbers! {
     /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become
     /// ready.
     Rebuild {
-        /// Buckets stay as they are planned at creation.
+        /// Buckets are never rebuilt.
         Never = DSC_REBUILD_NEVER,
         /// Once, after the first iteration that is reduced.
         Once = DSC_REBUILD_ONCE,
@@ -230,16 +231,17 @@ numbers! {
 numbers! {
     /// How [`sync_buffers`](crate::BucketReducer::sync_buffers) makes buffers equal.
     BufferSync {
-        /// They become equal to those of rank 0, or under a [`Join`](crate::Join) of the lowest rank that has batches.
+        /// They become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that has
+        /// batches.
         Broadcast = DSC_BUFFER_SYNC_BROADCAST,
-        /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches;
-        /// others as with `Broadcast`.
+        /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches.
+        /// Other buffers are treated as with `Broadcast`.
         Mean = DSC_BUFFER_SYNC_MEAN,
     }
 }
 
 numbers! {
-    /// The norm that [`ClipOptions`](crate::ClipOptions) limit.
+    /// The norm that [`ClipOptions`](crate::ClipOptions) limits.
     Norm {
         /// The square root of the sum of squares.
         Two = DSC_NORM_TWO,
@@ -271,19 +273,19 @@ numbers! {
 numbers! {
     /// How sharded parameters are laid out in flat buffers.
     ShardLayout {
-        /// The parameters of a unit one after another, as in FSDP.
+        /// The parameters of a unit are one after another, as in FSDP.
         Unit = DSC_SHARD_LAYOUT_UNIT,
-        /// Buckets of Megatron's distributed optimizer, last parameter first.
+        /// The buckets of Megatron's distributed optimizer, with the last parameter first.
         Megatron = DSC_SHARD_LAYOUT_MEGATRON,
-        /// Flat buffers of DeepSpeed's stages 1 and 2.
+        /// The flat buffers of DeepSpeed's stages 1 and 2.
         Deepspeed = DSC_SHARD_LAYOUT_DEEPSPEED,
-        /// Each parameter is cut separately, as in DeepSpeed's stage 3.
+        /// Each parameter is divided separately, as in DeepSpeed's stage 3.
         Partitioned = DSC_SHARD_LAYOUT_PARTITIONED,
     }
 }
 
 numbers! {
-    /// What an instruction of a pipeline schedule asks for.
+    /// The kind of an instruction of a pipeline schedule.
     PipeOp {
         /// Load inputs (first stage) or labels (last stage).
         LoadMicroBatch = DSC_PIPE_OP_LOAD_MICRO_BATCH,
@@ -309,15 +311,15 @@ numbers! {
         ReduceGrads = DSC_PIPE_OP_REDUCE_GRADS,
         /// Update the weights.
         OptimizerStep = DSC_PIPE_OP_OPTIMIZER_STEP,
-        /// A forward and a backward pass at once.
+        /// A forward and a backward pass that overlap.
         Overlap = DSC_PIPE_OP_OVERLAP,
     }
 }
 
 numbers! {
-    /// Where the parts of a model are. Data flows through parts 0, 1, 2 and so on.
+    /// How the parts of a model are placed on stages. Data flows through parts 0, 1, 2 and so on.
     PipePlacement {
-        /// Part p is on stage p modulo stages: from the first stage to the last, again and again.
+        /// Part p is on stage p modulo stages: from the first stage to the last, repeatedly.
         Loop = DSC_PIPE_PLACEMENT_LOOP,
         /// From the first stage to the last, then back: two chunks make a V.
         Zigzag = DSC_PIPE_PLACEMENT_ZIGZAG,
@@ -329,7 +331,7 @@ numbers! {
 numbers! {
     /// When a stage sends and receives messages, relative to its computations.
     PipeMessages {
-        /// When the receiver needs them for its next computation; this takes the fewest buffers.
+        /// When the receiver needs them for its next computation. This needs the fewest buffers.
         WhenNeeded = DSC_PIPE_MESSAGES_WHEN_NEEDED,
         /// Sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
         AtOnce = DSC_PIPE_MESSAGES_AT_ONCE,
@@ -337,7 +339,7 @@ numbers! {
 }
 
 numbers! {
-    /// A form of text for schedules; docs/schedules.md of libdsc describes each.
+    /// A text format for schedules; docs/schedules.md of libdsc describes each.
     PipeFormat {
         /// PyTorch's CSV without communication: a row per stage, a cell per step.
         PyTorch = DSC_PIPE_FORMAT_PYTORCH,
@@ -353,21 +355,21 @@ numbers! {
 }
 
 numbers! {
-    /// A form of picture.
+    /// A picture format for schedules.
     PipePicture {
         /// A line per stage, for a terminal.
         Text = DSC_PIPE_PICTURE_TEXT,
-        /// The same with colour, by ANSI escape sequences.
+        /// A line per stage with colors, by ANSI escape sequences.
         Color = DSC_PIPE_PICTURE_COLOR,
-        /// A complete drawing, as in an .svg file.
+        /// A complete SVG drawing.
         Svg = DSC_PIPE_PICTURE_SVG,
-        /// For ui.perfetto.dev; a unit is a microsecond.
+        /// A trace for ui.perfetto.dev, in which a unit of time is a microsecond.
         Perfetto = DSC_PIPE_PICTURE_PERFETTO,
     }
 }
 
 numbers! {
-    /// How urgent a log record is.
+    /// The level of a log record.
     Level {
         /// No records.
         Off = DSC_LOG_LEVEL_OFF,
@@ -375,15 +377,15 @@ numbers! {
         Error = DSC_LOG_LEVEL_ERROR,
         /// Something looks wrong, but work continues.
         Warn = DSC_LOG_LEVEL_WARN,
-        /// What was decided and why.
+        /// Decisions of the library, with reasons.
         Info = DSC_LOG_LEVEL_INFO,
-        /// Every step.
+        /// Every step of the library.
         Debug = DSC_LOG_LEVEL_DEBUG,
     }
 }
 
 impl Dtype {
-    /// The bytes of one element; 0 for an unknown type.
+    /// The size of one element in bytes; 0 for an unknown type.
     pub fn bytes(self) -> usize {
         let mut bytes = 0;
         // SAFETY: any number is a valid argument, and bytes outlives the call.

@@ -1,4 +1,4 @@
-//! One place where all operations enter the library: lengths are checked, then the C function is called.
+//! The single entry to the library for all operations: lengths are checked, then the C function is called.
 
 use std::ffi::c_void;
 
@@ -48,7 +48,7 @@ impl Operation {
         }
     }
 
-    /// The reduce operation, if it has one.
+    /// The reduce operation, if there is one.
     fn combine(&self) -> Option<Combine> {
         match *self {
             Operation::AllReduce(op) | Operation::ReduceScatter(op) => Some(op),
@@ -57,7 +57,8 @@ impl Operation {
         }
     }
 
-    /// Replaces the buffers of an operation in place by those that the C interface wants, and checks lengths.
+    /// Checks the lengths of the buffers, and returns the spans for the C interface. They differ for operations in
+    /// place.
     fn fit(&self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
         let (size, rank) = (comm.size(), comm.rank());
         if let Some(combine) = self.combine() {
@@ -84,12 +85,12 @@ impl Operation {
         Ok((send, recv))
     }
 
-    /// Refuses buffers that do not fit, without starting the operation.
+    /// Returns an error if the buffers do not fit, without starting the operation.
     pub(crate) fn check(&self, comm: &Comm, send: Span, recv: Span) -> Result<()> {
         self.fit(comm, send, recv).map(drop).map_err(|error| error.in_op(self.name()))
     }
 
-    /// The part of a buffer of size equal parts that belongs to this rank.
+    /// Returns this rank's part of a buffer that has `size` equal parts.
     fn own_part(&self, whole: Span, size: usize, rank: usize) -> Result<Span> {
         if whole.count % size != 0 {
             let text = format!(
@@ -102,7 +103,7 @@ impl Operation {
         Ok(whole.part(rank * count, count))
     }
 
-    /// The larger buffer must have `times` as many elements as the other one, of the same type.
+    /// Returns an error unless the larger buffer has `times` as many elements as the other buffer, and the same type.
     fn expect(&self, large: Span, large_name: &str, small: Span, small_name: &str, times: usize) -> Result<()> {
         if large.dtype != small.dtype {
             let text =
@@ -123,8 +124,8 @@ impl Operation {
     }
 }
 
-/// Starts an operation in stream order; the stream is NULL for memory of the host. If it gets no pointer for a work
-/// object, it also waits for the end of an operation on the host.
+/// Starts an operation in stream order. The stream is NULL for host memory. Without a work object, the call also waits
+/// for the end of an operation on the host.
 ///
 /// # Safety
 ///
@@ -138,15 +139,16 @@ pub(crate) unsafe fn launch(
     work: *mut *mut sys::dsc_work_t,
 ) -> Result<()> {
     let _turn = comm.turn(operation.name())?;
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { launch_in_turn(comm, operation, send, recv, stream, work) }
 }
 
-/// The part of launch() after it has taken the communicator's turn.
+/// The part of launch() after it has locked the communicator with `turn`.
 ///
 /// # Safety
 ///
-/// As launch(). Between the begin and the end of a batch, the operation is complete when the work object of the end is.
+/// The same as for launch(). Between the begin and the end of a batch, the operation is complete when the work object
+/// of the end is complete.
 pub(crate) unsafe fn launch_in_turn(
     comm: &Comm,
     operation: &Operation,
@@ -158,7 +160,7 @@ pub(crate) unsafe fn launch_in_turn(
     let (send, recv) = operation.fit(comm, send, recv).map_err(|error| error.in_op(operation.name()))?;
     let c = comm.raw();
     let (from, to, dtype) = (send.ptr, recv.ptr, recv.dtype.number());
-    // SAFETY: the caller guarantees the buffers; fit() has checked that they are as long as the counts say.
+    // SAFETY: the caller guarantees that the buffers are valid. fit() has compared their lengths with the counts.
     let result = unsafe {
         match *operation {
             Operation::TensorMap(ref step) => step.launch(comm, send, recv, stream, work),
@@ -176,7 +178,7 @@ pub(crate) unsafe fn launch_in_turn(
                 sys::dsc_reduce(c, from, to, send.count, dtype, op.number(), number("root", root)?, stream, work)
             }
             Operation::Gather { root } => {
-                let dtype = send.dtype.number(); // recv is ignored except on the root
+                let dtype = send.dtype.number(); // recv is used only on the root
                 sys::dsc_gather(c, from, to, send.count, dtype, number("root", root)?, stream, work)
             }
             Operation::Scatter { root } => {

@@ -1,4 +1,4 @@
-//! Planning without communication: which layers are on which stage, and seeds that do not depend on it.
+//! Planning without communication: which layers are on which stage, and seeds that do not depend on the stage.
 
 use std::ffi::CString;
 use std::ptr;
@@ -9,7 +9,7 @@ use crate::convert::{c_string, number};
 use crate::error::{check, Error, Result};
 use crate::init::pointer;
 
-/// Cuts a list of layers into consecutive parts, one per stage.
+/// Divides a list of layers into consecutive parts, one per stage.
 ///
 /// ```
 /// use dsc::Partitioner;
@@ -32,23 +32,23 @@ pub struct Partitioner {
 }
 
 impl Partitioner {
-    /// Layers with their weights (0 or more, in any unit), to be cut into `parts`, with the method "bottleneck".
+    /// Takes layers with their weights (0 or more, in any unit) to divide into `parts`, with the method "bottleneck".
     pub fn new(weights: &[f64], parts: usize) -> Self {
         let (layer_bytes, part_limits) = (Vec::new(), Vec::new());
         Partitioner { weights: weights.to_vec(), parts, method: None, layer_bytes, part_limits }
     }
 
-    /// "bottleneck" makes the heaviest part as light as possible, then the next-heaviest, and so on, without empty
-    /// parts. "uniform" and "deepspeed_balanced" give the parts of DeepSpeed; "uniform_v0" and "deepspeed_balanced_v0"
-    /// those of its earlier versions.
+    /// Sets the method. "bottleneck" makes the heaviest part as light as possible, then the next-heaviest, and so on,
+    /// without empty parts. "uniform" and "deepspeed_balanced" give the parts of DeepSpeed; "uniform_v0" and
+    /// "deepspeed_balanced_v0" those of earlier versions of DeepSpeed.
     #[must_use]
     pub fn method(mut self, name: &str) -> Self {
         self.method = Some(name.to_string());
         self
     }
 
-    /// The bytes that each layer takes, and the largest number of bytes for each part (or one number for all parts);
-    /// for "bottleneck".
+    /// Sets the bytes that each layer takes, and the largest number of bytes for each part (or one number for all
+    /// parts). They are for the method "bottleneck".
     #[must_use]
     pub fn limits(mut self, layer_bytes: &[u64], part_limits: &[u64]) -> Self {
         self.layer_bytes = layer_bytes.to_vec();
@@ -56,7 +56,7 @@ impl Partitioner {
         self
     }
 
-    /// The boundaries: part p holds the layers from boundary p up to, but not including, boundary p + 1.
+    /// Computes the boundaries: part p holds the layers from boundary p up to, but not including, boundary p + 1.
     #[doc(alias = "dsc_pipe_partition")]
     #[doc(alias = "dsc_pipe_partition_options_init")]
     pub fn plan(&self) -> Result<Vec<usize>> {
@@ -75,7 +75,7 @@ impl Partitioner {
             n_part_limits: self.part_limits.len(),
         };
         let mut boundaries = vec![0; self.parts + 1];
-        // SAFETY: the lists have as many entries as the arguments say, and boundaries is large enough.
+        // SAFETY: the lengths of the lists are right, and boundaries is large enough.
         check(unsafe {
             sys::dsc_pipe_partition(self.weights.as_ptr(), n, self.parts, &options, boundaries.as_mut_ptr())
         })?;
@@ -91,8 +91,8 @@ fn first<T>(list: &[T]) -> *const T {
     }
 }
 
-/// The seed of one layer: it depends on the run's seed and the layer's index in the whole model, never on stages or
-/// ranks. The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
+/// Returns the seed of one layer. It depends on the run's seed and the layer's index in the whole model, never on
+/// stages or ranks. The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
 ///
 /// ```
 /// assert_eq!(dsc::seed_layer(0, 0, None)?, 0xa706dd2f4d197e6f);
@@ -107,18 +107,18 @@ pub fn seed_layer(seed: u64, layer: u64, method: Option<&str>) -> Result<u64> {
     Ok(found)
 }
 
-/// The part of a model that a seed is for, and this rank's numbers in its groups.
+/// The region of a model that a seed is for, with this rank's numbers in its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SeedRegion {
-    /// The same on all ranks of a tensor-parallel group.
+    /// The seed is the same on all ranks of a tensor-parallel group.
     Data,
-    /// Different on each rank of a tensor-parallel group.
+    /// The seed is different on each rank of a tensor-parallel group.
     Tensor {
         /// This rank in that group.
         rank: usize,
     },
-    /// Different on each rank that holds other experts, or other parts of them.
+    /// The seed is different on ranks that hold different experts, or different parts of experts.
     Expert {
         /// This rank in the expert-parallel group.
         rank: usize,

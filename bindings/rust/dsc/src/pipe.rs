@@ -1,4 +1,4 @@
-//! Pipeline schedules: which stage computes, sends and receives what, in which order.
+//! Pipeline schedules: what each stage computes, sends and receives, and in which order.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::handles::ScheduleHandle;
 use crate::numbers::PipeOp;
 use crate::pipe_planner::PipePlanner;
 
-/// One instruction of a [`PipeSchedule`]. Fields that have no meaning for its op are `None`.
+/// One instruction of a [`PipeSchedule`]. Fields that do not apply to its op are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PipeInstruction {
-    /// The step, 0 to [`steps`](PipeSchedule::steps) - 1; it never decreases.
+    /// The step, 0 to [`steps`](PipeSchedule::steps) - 1, in ascending order.
     pub step: usize,
-    /// What to do.
+    /// The operation.
     pub op: PipeOp,
     /// The micro-batch.
     pub micro_batch: Option<usize>,
@@ -25,7 +25,7 @@ pub struct PipeInstruction {
     pub chunk: Option<usize>,
     /// The buffer that holds the micro-batch on this stage, 0 to [`buffers`](PipeSchedule::buffers) - 1.
     pub buffer: Option<usize>,
-    /// The stage at the other end of a send or receive.
+    /// The stage that receives or sends the message.
     pub peer: Option<usize>,
 }
 
@@ -43,11 +43,11 @@ impl PipeInstruction {
     }
 }
 
-/// What a step of a [`PipeSchedule`] computes.
+/// The computation of one step of a [`PipeSchedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PipeStep {
-    /// The micro-batch; `None` when this stage computes nothing in this step.
+    /// The micro-batch; `None` if this stage computes nothing in this step.
     pub micro_batch: Option<usize>,
     /// Whether it is a forward pass; otherwise it is a backward pass.
     pub is_forward: bool,
@@ -55,8 +55,8 @@ pub struct PipeStep {
 
 /// The instructions of one stage for one batch: an iterator that can be [`reset`](PipeSchedule::reset).
 ///
-/// It needs no communicator. [`Comm::pipe_run`](crate::Comm::pipe_run) carries it out. A
-/// [`PipePlanner`] makes it with more options, and for the whole pipeline.
+/// It needs no communicator. [`Comm::pipe_run`](crate::Comm::pipe_run) runs it. A [`PipePlanner`] has more options, and
+/// also makes the schedule of the whole pipeline.
 ///
 /// ```
 /// use dsc::{PipeOp, PipeSchedule};
@@ -75,14 +75,14 @@ pub struct PipeSchedule {
 }
 
 impl PipeSchedule {
-    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". Every stage has as many
-    /// parts of the model as that schedule needs.
+    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". The number of parts of
+    /// the model on every stage is that which the schedule needs.
     pub fn new(name: &str, stages: usize, stage: usize, micro_batches: usize) -> Result<Self> {
         Self::with_chunks(name, stages, stage, micro_batches, 0)
     }
 
-    /// Does the same as [`new`](PipeSchedule::new), with the number of parts of the model on every stage; 0: as many as
-    /// the schedule needs.
+    /// Does the same as [`new`](PipeSchedule::new), with the number of parts of the model on every stage. 0 stands for
+    /// the number that the schedule needs.
     pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
         let planner = PipePlanner::new(name, stages, micro_batches);
         let planner = if chunks == 0 { planner } else { planner.chunks(chunks) };
@@ -97,7 +97,7 @@ impl PipeSchedule {
         self.handle.raw()
     }
 
-    /// Goes back to the first instruction.
+    /// Returns to the first instruction.
     pub fn reset(&mut self) -> Result<()> {
         // SAFETY: the library checks the handle.
         check(unsafe { sys::dsc_pipe_schedule_reset(self.raw()) })
@@ -111,7 +111,7 @@ impl PipeSchedule {
         Ok(usize::try_from(steps).unwrap_or(0))
     }
 
-    /// What a step computes.
+    /// Returns what this stage computes in a step.
     pub fn step(&self, step: usize) -> Result<PipeStep> {
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         let (mut micro_batch, mut is_forward) = (0, 0);
@@ -120,7 +120,7 @@ impl PipeSchedule {
         Ok(PipeStep { micro_batch: usize::try_from(micro_batch).ok(), is_forward: is_forward != 0 })
     }
 
-    /// The number of micro-batches that this stage must be able to hold at once.
+    /// The number of micro-batches that this stage must hold at the same time.
     pub fn buffers(&self) -> Result<usize> {
         let mut buffers = 0;
         // SAFETY: the library checks the handle, and buffers outlives the call.

@@ -1,4 +1,4 @@
-//! Checks whether instructions that another program made can be run.
+//! Checks of instructions that another program has made: whether they can be run.
 
 use std::mem::size_of;
 
@@ -10,24 +10,24 @@ use crate::pipe::PipeInstruction;
 use crate::pipe_planner::{or_none, PipePlanner};
 
 impl PipeInstruction {
-    /// An instruction for [`PipePlanner::validate`] that has only step and op.
+    /// Makes an instruction for [`PipePlanner::validate`] with only step and op.
     pub fn new(step: usize, op: PipeOp) -> Self {
         PipeInstruction { step, op, micro_batch: None, chunk: None, buffer: None, peer: None }
     }
 
-    /// The same for a micro-batch in a chunk of the stage.
+    /// Adds a micro-batch, and a chunk of the stage.
     #[must_use]
     pub fn of(self, chunk: usize, micro_batch: usize) -> Self {
         PipeInstruction { chunk: Some(chunk), micro_batch: Some(micro_batch), ..self }
     }
 
-    /// The same with the buffer that holds the micro-batch.
+    /// Adds the buffer that holds the micro-batch.
     #[must_use]
     pub fn in_buffer(self, buffer: usize) -> Self {
         PipeInstruction { buffer: Some(buffer), ..self }
     }
 
-    /// The same with the stage at the other end of the message.
+    /// Adds the stage that receives or sends the message.
     #[must_use]
     pub fn with_peer(self, stage: usize) -> Self {
         PipeInstruction { peer: Some(stage), ..self }
@@ -48,16 +48,16 @@ impl PipeInstruction {
 }
 
 impl PipePlanner {
-    /// Checks instructions that another program made, a list for every stage. It follows them as blocking sends and
-    /// receives would.
+    /// Checks instructions that another program has made, with a list for every stage. It treats sends and receives as
+    /// blocking.
     ///
     /// It uses the planner's stages, micro-batches, chunks (1 by default), placement and
-    /// [`forward_only`](PipePlanner::forward_only). It ignores loads, the instructions that end a batch, and "overlap";
-    /// it follows buffers if they are set.
+    /// [`forward_only`](PipePlanner::forward_only). It ignores loads, the instructions that end a batch, and "overlap".
+    /// It also checks buffers if they are set.
     ///
-    /// The error names the stage and step of an instruction that is repeated, too early or missing, of a message that
-    /// has no other end or a wrong peer, or of a buffer that is in use. If stages wait for each other in a circle, it
-    /// names the circle.
+    /// The error names the stage and step of an instruction that is repeated, too early or missing, of a message
+    /// without its counterpart or with a wrong peer, or of a buffer that is in use. If stages wait for each other in a
+    /// circle, it names these stages.
     ///
     /// ```
     /// use dsc::{PipeInstruction, PipeOp, PipePlanner};
@@ -83,8 +83,8 @@ impl PipePlanner {
         let starts = self.starts("instructions", instructions)?;
         let all = instructions.iter().flatten().map(PipeInstruction::raw).collect::<Result<Vec<_>>>()?;
         self.with_raw(|options| {
-            // SAFETY: there are stages + 1 starts, and as many instructions as the last one says; both and the options
-            // outlive the call.
+            // SAFETY: there are stages + 1 starts, and the last start is the number of instructions. Both lists and the
+            // options outlive the call.
             check(unsafe { sys::dsc_pipe_validate(options, all.as_ptr(), starts.as_ptr()) })
         })
     }

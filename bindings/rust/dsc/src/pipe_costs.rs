@@ -1,14 +1,15 @@
-//! What operations, messages and memory of a pipeline cost.
+//! Costs of a pipeline: time of computation and messages, and memory.
 
 use dsc_sys as sys;
 
 use crate::convert::defaults;
 use crate::error::{Error, Result};
 
-/// What operations, messages and memory of a pipeline cost. By default every operation takes 1, and all else is free.
+/// Costs of a pipeline: time of computation and messages, and memory. By default every operation takes time 1, and
+/// everything else costs nothing.
 ///
-/// Times are in one unit of your choice. A list has one number for all parts of the model, or one for each part, in the
-/// order in which data flows through them. All numbers are finite and 0 or more.
+/// Times are in a unit of your choice. A list has one number for all parts of the model, or one for each part, in the
+/// order in which data flows through them. All numbers must be finite and 0 or more.
 ///
 /// ```
 /// use dsc::{PipeCosts, PipePlanner};
@@ -46,100 +47,102 @@ impl PipeCosts {
         Self::default()
     }
 
-    /// Time of a forward pass; 1 by default.
+    /// The time of a forward pass; 1 by default.
     #[must_use]
     pub fn forward(mut self, times: &[f64]) -> Self {
         self.forward = Some(times.to_vec());
         self
     }
 
-    /// Time of the first half of a backward pass, of the gradients of inputs; 1 by default.
+    /// The time of the first half of a backward pass, which computes gradients of inputs; 1 by default.
     #[must_use]
     pub fn backward_input(mut self, times: &[f64]) -> Self {
         self.backward_input = Some(times.to_vec());
         self
     }
 
-    /// Time of the second half, of the gradients of weights; 1 by default. A whole backward pass takes both.
+    /// The time of the second half, which computes gradients of weights; 1 by default. A whole backward pass takes the
+    /// sum.
     #[must_use]
     pub fn backward_weight(mut self, times: &[f64]) -> Self {
         self.backward_weight = Some(times.to_vec());
         self
     }
 
-    /// Bytes that a part sends to the next one, and receives as gradients; 0 by default.
+    /// The bytes that a part sends to the next part, and receives back as gradients; 0 by default.
     #[must_use]
     pub fn message_bytes(mut self, bytes: &[f64]) -> Self {
         self.message_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Bytes held for a micro-batch from its forward pass to the end of its backward pass; 0 by default.
+    /// The bytes held for a micro-batch from its forward pass to the end of its backward pass; 0 by default.
     #[must_use]
     pub fn activation_bytes(mut self, bytes: &[f64]) -> Self {
         self.activation_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Bytes of weights, their gradients and the optimizer's state; 0 by default.
+    /// The bytes of weights, their gradients and the optimizer's state; 0 by default.
     #[must_use]
     pub fn static_bytes(mut self, bytes: &[f64]) -> Self {
         self.static_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Bytes of gradients that are reduced over data-parallel ranks at the end; 0 (the default): no reduction.
+    /// The bytes of gradients that are reduced over data-parallel ranks at the end. With 0 (the default) there is no
+    /// reduction.
     #[must_use]
     pub fn gradient_bytes(mut self, bytes: &[f64]) -> Self {
         self.gradient_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Time of a forward and a backward pass at once, as a fraction of the sum of both; 1 by default.
+    /// The time of a forward and a backward pass that overlap, as a fraction of the sum of their times; 1 by default.
     #[must_use]
     pub fn overlap(mut self, part: f64) -> Self {
         self.overlap = Some(part);
         self
     }
 
-    /// Latency of a message between stages; 0 by default.
+    /// The latency of a message between stages; 0 by default.
     #[must_use]
     pub fn latency(mut self, time: f64) -> Self {
         self.latency = time;
         self
     }
 
-    /// Bandwidth of a link between two stages, in each direction; 0 (the default): unlimited.
+    /// The bandwidth of a link between two stages, in each direction; 0 (the default) is unlimited.
     #[must_use]
     pub fn bytes_per_time(mut self, bytes: f64) -> Self {
         self.bytes_per_time = bytes;
         self
     }
 
-    /// Bytes of gradients that are reduced at once; 0 (the default): all of a part.
+    /// The bytes of gradients in one bucket. With 0 (the default), all gradients of a part are in one bucket.
     #[must_use]
     pub fn bucket_bytes(mut self, bytes: f64) -> Self {
         self.bucket_bytes = bytes;
         self
     }
 
-    /// Latency of an all-reduce; 0 by default.
+    /// The latency of an all-reduce; 0 by default.
     #[must_use]
     pub fn reduce_latency(mut self, time: f64) -> Self {
         self.reduce_latency = time;
         self
     }
 
-    /// Bandwidth of an all-reduce, in bytes of gradients; 0 (the default): unlimited.
+    /// The bandwidth of an all-reduce, in bytes of gradients; 0 (the default) is unlimited.
     #[must_use]
     pub fn reduce_bytes_per_time(mut self, bytes: f64) -> Self {
         self.reduce_bytes_per_time = bytes;
         self
     }
 
-    /// Calls with the costs in the form of the C interface, where all lists are of one length.
+    /// Calls a function with the costs as a C struct, in which all lists have the same length.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_pipe_costs_t) -> Result<T>) -> Result<T> {
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_pipe_costs_init(raw, bytes) })?;
         raw.n = self.length()?;
         let repeated = self.lists().map(|(_, list)| list.as_ref().map(|list| repeat(list, raw.n)));

@@ -1,4 +1,4 @@
-//! The best schedule for given costs.
+//! Finds the best schedule for given costs.
 
 use dsc_sys as sys;
 
@@ -29,14 +29,14 @@ impl PipeLimits {
         self
     }
 
-    /// The largest number of bytes of a stage, including static ones; more than 0.
+    /// The largest number of bytes of a stage, including the static bytes; more than 0.
     #[must_use]
     pub fn bytes(mut self, most: f64) -> Self {
         self.bytes = Some(most);
         self
     }
 
-    /// 0 means "not set" in the C interface, so it is refused.
+    /// Returns the limits as a C struct. There, 0 means "not set", so a limit of 0 is refused.
     fn raw(&self) -> Result<sys::dsc_pipe_search_options_t> {
         let activations = self.activations.unwrap_or(0);
         if self.activations == Some(0) {
@@ -45,7 +45,7 @@ impl PipeLimits {
         if self.bytes == Some(0.0) {
             return Err(Error::invalid("bytes is 0; expected more than 0".into()));
         }
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw: sys::dsc_pipe_search_options_t =
             defaults(|raw, bytes| unsafe { sys::dsc_pipe_search_options_init(raw, bytes) })?;
         raw.activations = i64::try_from(activations).unwrap_or(i64::MAX);
@@ -64,22 +64,22 @@ pub struct PipeFound {
     pub makespan: f64,
     /// A lower bound: no order has a smaller makespan.
     pub bound: f64,
-    /// Whether it is proven that no order is better.
+    /// Whether it is proven that no other order is better.
     pub is_optimal: bool,
-    /// The best named schedule; `None`: none keeps the limits.
+    /// The best schedule with a name; `None` if no such schedule fits into the limits.
     pub best_named: Option<String>,
     /// The makespan of that schedule.
     pub best_named_makespan: Option<f64>,
-    /// How it was found: a schedule's name, "greedy", "repaired" or "exact".
+    /// How the schedule was found: the name of a schedule, "greedy", "repaired" or "exact".
     pub origin: String,
 }
 
 impl PipePlanner {
-    /// Finds the best schedule for given costs and limits of memory. The planner's name must be "auto".
+    /// Finds the best schedule for given costs and memory limits. The planner's name must be "auto".
     ///
     /// It tries all named schedules, orders from greedy rules, small changes of the best one and, for small pipelines,
-    /// every possible order; with more than one chunk it also tries the zigzag placement. The same arguments give the
-    /// same schedule on every rank. It takes some hundred simulations.
+    /// every possible order. With more than one chunk it also tries the zigzag placement. The same arguments give the
+    /// same schedule on every rank. It takes several hundred simulations.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipeLimits, PipePlanner};
@@ -98,7 +98,7 @@ impl PipePlanner {
         let handle = self.with_raw(|options| {
             costs.with_raw(|costs| {
                 ScheduleHandle::made(|schedule| {
-                    // SAFETY: options, costs, search and result outlive the call, as the pointer for the schedule does.
+                    // SAFETY: all arguments, including the pointer for the schedule, outlive the call.
                     unsafe { sys::dsc_pipe_search(options, costs, &search, &mut result, schedule) }
                 })
             })

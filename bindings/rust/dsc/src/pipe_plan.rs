@@ -16,28 +16,28 @@ use crate::pipe_planner::{default_options, PipeCompute, WHOLE};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PipeInfo {
-    /// Devices of the pipeline.
+    /// The number of stages.
     pub stages: usize,
-    /// Micro-batches of a batch.
+    /// The number of micro-batches in a batch.
     pub micro_batches: usize,
-    /// Parts of the model on every stage.
+    /// The number of parts of the model on every stage.
     pub chunks: usize,
-    /// The group size that the planner was given; `None` for a schedule without one.
+    /// The micro-batch group of the planner; `None` for a schedule that does not use it.
     pub micro_batch_group: Option<usize>,
     /// Whether it has no backward passes.
     pub forward_only: bool,
     /// When messages are sent and received.
     pub messages: PipeMessages,
-    /// Where the parts of the model are.
+    /// How the parts of the model are placed on stages.
     pub placement: PipePlacement,
 }
 
-/// Settings of [`PipePlan::read_with`].
+/// Options of [`PipePlan::read_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipeReadOptions {
-    /// Whether two halves of a backward pass that follow each other become one.
+    /// Whether two halves of a backward pass are merged if one directly follows the other.
     pub merge_backward: bool,
-    /// When messages are sent and received, for a text without messages.
+    /// When messages are sent and received, if the text contains no messages.
     pub messages: PipeMessages,
 }
 
@@ -47,8 +47,8 @@ impl Default for PipeReadOptions {
     }
 }
 
-/// The schedule of a whole pipeline. It can be printed, simulated, drawn and exported; a [`stage`](PipePlan::stage) of
-/// it can be run. It is immutable, and any thread may use it.
+/// The schedule of a whole pipeline. It can be printed, simulated, drawn and exported. One [`stage`](PipePlan::stage)
+/// of it can be run. It is immutable, and any thread may use it.
 ///
 /// `{}` prints a grid with a line per stage, for costs of 1. For more than 200,000 operations it prints only the name.
 ///
@@ -78,13 +78,13 @@ impl PipePlan {
         self.handle.raw()
     }
 
-    /// The instructions of one stage, 0 to stages - 1.
+    /// Returns the instructions of one stage, 0 to stages - 1.
     #[doc(alias = "dsc_pipe_schedule_at_stage")]
     pub fn stage(&self, stage: usize) -> Result<PipeSchedule> {
         at_stage(self.raw(), number("stage", stage)?).map(PipeSchedule::of)
     }
 
-    /// Its properties.
+    /// Returns its properties.
     ///
     /// ```
     /// use dsc::{PipePlacement, PipePlanner};
@@ -111,7 +111,7 @@ impl PipePlan {
         })
     }
 
-    /// Its name, such as "zb_v".
+    /// Returns its name, such as "zb_v".
     #[doc(alias = "dsc_pipe_schedule_name")]
     pub fn name(&self) -> Result<String> {
         text(|room, capacity, bytes| {
@@ -120,7 +120,7 @@ impl PipePlan {
         })
     }
 
-    /// The order in which a stage computes, without loads, messages and buffers.
+    /// Returns the order in which a stage computes, without loads, messages and buffers.
     ///
     /// ```
     /// use dsc::{PipeCompute, PipeOp, PipePlanner};
@@ -135,19 +135,19 @@ impl PipePlan {
     pub fn order(&self, stage: usize) -> Result<Vec<PipeCompute>> {
         let (stage, idle) = (number("stage", stage)?, PipeCompute::idle().raw()?);
         let order = list(0, idle, |room, capacity, total| {
-            // SAFETY: the library checks the handle and the stage; room has capacity entries, and total outlives the
+            // SAFETY: the library checks the handle and the stage. room has capacity entries, and total outlives the
             // call.
             unsafe { sys::dsc_pipe_schedule_order(self.raw(), stage, 0, room, capacity, total) }
         })?;
         Ok(order.iter().map(PipeCompute::from_raw).collect())
     }
 
-    /// The orders of all stages, as [`PipePlanner::custom`](crate::PipePlanner::custom) takes them.
+    /// Returns the orders of all stages, in the form for [`PipePlanner::custom`](crate::PipePlanner::custom).
     pub fn orders(&self) -> Result<Vec<Vec<PipeCompute>>> {
         (0..self.info()?.stages).map(|stage| self.order(stage)).collect()
     }
 
-    /// Exports the schedule as text. If the format cannot express the schedule, the error says what it cannot express.
+    /// Exports the schedule as text. If the format cannot express the schedule, the error names the reason.
     ///
     /// ```
     /// use dsc::{PipeFormat, PipePlan, PipePlanner};
@@ -170,7 +170,8 @@ impl PipePlan {
 
     /// Imports a schedule from text. An error in the text is reported with line and column.
     ///
-    /// Stages, chunks, placement and micro-batches follow from the text. Its sends and receives keep their positions.
+    /// Stages, chunks, placement and micro-batches are determined from the text. Its sends and receives keep their
+    /// positions.
     ///
     /// ```
     /// use dsc::{PipeFormat, PipePlan};
@@ -206,8 +207,8 @@ impl PipePlan {
         raw.messages = options.messages.number();
         let (bytes, len) = (text.as_ptr().cast(), text.len());
         ScheduleHandle::made(|schedule| {
-            // SAFETY: the text has the length that is passed; it and the options outlive the call, as the pointer for
-            // the schedule does.
+            // SAFETY: the text has the given length. The text, the options and the pointer for the schedule outlive the
+            // call.
             unsafe { sys::dsc_pipe_schedule_import(bytes, len, format.number(), &raw, schedule) }
         })
         .map(PipePlan::of)
@@ -221,7 +222,7 @@ impl PipePlan {
 }
 
 impl PipeSchedule {
-    /// The schedule of the whole pipeline of this stage.
+    /// Returns the schedule of the whole pipeline to which this stage belongs.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -237,7 +238,7 @@ impl PipeSchedule {
 }
 
 fn at_stage(schedule: *mut sys::dsc_pipe_schedule_t, stage: i32) -> Result<ScheduleHandle> {
-    // SAFETY: the library checks the handle and the stage; the place for the other schedule outlives the call.
+    // SAFETY: the library checks the handle and the stage. The pointer for the other schedule outlives the call.
     ScheduleHandle::made(|other| unsafe { sys::dsc_pipe_schedule_at_stage(schedule, stage, other) })
 }
 

@@ -1,4 +1,4 @@
-//! Makes schedules of pipelines: from a name or custom orders, and options.
+//! Makes pipeline schedules, from a name or from user-defined orders, with options.
 
 use dsc_sys as sys;
 
@@ -8,14 +8,14 @@ use crate::handles::ScheduleHandle;
 use crate::numbers::{PipeMessages, PipeOp, PipePlacement};
 use crate::pipe_plan::PipePlan;
 
-/// Instead of a stage: all stages.
+/// Stands for the whole pipeline where the C interface expects a stage.
 pub(crate) const WHOLE: i32 = -1;
 
-/// Makes schedules of pipelines. [`plan`](PipePlanner::plan) makes the schedule with a name,
-/// [`custom`](PipePlanner::custom) one from custom orders, and [`find`](PipePlanner::find) the best one for given
-/// costs.
+/// Makes pipeline schedules. [`plan`](PipePlanner::plan) makes the schedule with a name,
+/// [`custom`](PipePlanner::custom) makes one from user-defined orders, and [`find`](PipePlanner::find) finds the best
+/// one for given costs.
 ///
-/// It is plain arithmetic and needs no communicator.
+/// It only computes, and needs no communicator.
 ///
 /// ```
 /// use dsc::{PipeFormat, PipePlanner};
@@ -42,8 +42,9 @@ pub struct PipePlanner {
 }
 
 impl PipePlanner {
-    /// The name of a schedule in `dsc/pipe.h`, such as "1f1b", "zb_v" or "auto" (for [`custom`](PipePlanner::custom):
-    /// any name), the number of stages and the micro-batches of a batch; both are 1 or more.
+    /// The name of a schedule in `dsc/pipe.h`, such as "1f1b", "zb_v" or "auto", the number of stages, and the number
+    /// of micro-batches in a batch. Both numbers are 1 or more. For [`custom`](PipePlanner::custom) the name may be any
+    /// text.
     pub fn new(name: &str, stages: usize, micro_batches: usize) -> Self {
         PipePlanner {
             name: name.to_owned(),
@@ -58,15 +59,16 @@ impl PipePlanner {
         }
     }
 
-    /// Parts of the model on every stage, 1 or more; by default as many as the schedule needs, and 1 for custom orders.
+    /// The number of parts of the model on every stage, 1 or more. By default it is what the schedule needs, and 1 for
+    /// user-defined orders.
     #[must_use]
     pub fn chunks(mut self, chunks: usize) -> Self {
         self.chunks = Some(chunks);
         self
     }
 
-    /// For "interleaved_1f1b": micro-batches that run through a chunk before the next chunk, 1 or more; by default as
-    /// many as there are stages, or a number that divides the batch evenly.
+    /// For "interleaved_1f1b": the number of micro-batches that run through a chunk before the next chunk, 1 or more.
+    /// By default it is the number of stages, or a number that divides the batch evenly.
     #[must_use]
     pub fn micro_batch_group(mut self, micro_batches: usize) -> Self {
         self.micro_batch_group = Some(micro_batches);
@@ -80,14 +82,14 @@ impl PipePlanner {
         self
     }
 
-    /// Merges two halves of a backward pass that follow each other.
+    /// Merges two halves of a backward pass if one directly follows the other.
     #[must_use]
     pub fn merge_backward(mut self) -> Self {
         self.merge_backward = true;
         self
     }
 
-    /// Messages are sent right after they are computed, and received as early as possible, as in PyTorch 2.7. By
+    /// Sends messages right after they are computed, and receives them as early as possible, as in PyTorch 2.7. By
     /// default they are exchanged when they are needed, with the fewest buffers.
     #[must_use]
     pub fn messages_at_once(mut self) -> Self {
@@ -95,46 +97,47 @@ impl PipePlanner {
         self
     }
 
-    /// For custom orders: parts are placed from the first stage to the last, then back; two chunks make a V.
+    /// For user-defined orders: places parts from the first stage to the last, then back. Two chunks make a V.
     #[must_use]
     pub fn zigzag(self) -> Self {
         self.placement(PipePlacement::Zigzag)
     }
 
-    /// For custom orders: where the parts of the model are; [`PipePlacement::Loop`] by default.
+    /// For user-defined orders: how the parts of the model are placed on stages; [`PipePlacement::Loop`] by default.
     #[must_use]
     pub fn placement(mut self, placement: PipePlacement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// The schedule with the name; for "auto", the result of [`find`](PipePlanner::find) for equal costs and no limits.
+    /// Makes the schedule with the name. For "auto", it is the result of [`find`](PipePlanner::find) for equal costs
+    /// and no limits.
     #[doc(alias = "dsc_pipe_schedule_create")]
     #[doc(alias = "dsc_pipe_schedule_options_init")]
     pub fn plan(&self) -> Result<PipePlan> {
         self.make(WHOLE).map(PipePlan::of)
     }
 
-    /// One stage of the schedule; -1: the whole schedule.
+    /// Makes one stage of the schedule; -1 stands for the whole pipeline.
     pub(crate) fn make(&self, stage: i32) -> Result<ScheduleHandle> {
         self.with_raw(|options| {
             let options = sys::dsc_pipe_schedule_options_t { stage, ..*options };
-            // SAFETY: the options and their name outlive the call, as the pointer for the schedule does.
+            // SAFETY: the options, their name and the pointer for the schedule outlive the call.
             ScheduleHandle::made(|schedule| unsafe { sys::dsc_pipe_schedule_create(&options, schedule) })
         })
     }
 
-    /// A schedule from the order in which each stage computes, with a list for every stage.
+    /// Makes a schedule from the order in which each stage computes, with a list for every stage.
     ///
-    /// Every part of the model needs a forward pass of each micro-batch, and unless it is
-    /// [`forward_only`](PipePlanner::forward_only) a backward pass or both halves of one. For orders that
-    /// cannot be run, the error names stage and operation, and the stages that wait for each other.
+    /// Every part of the model needs a forward pass of each micro-batch. Unless the planner is
+    /// [`forward_only`](PipePlanner::forward_only), it also needs a backward pass or both halves of one. For orders
+    /// that cannot be run, the error names stage and operation, and the stages that wait for each other.
     ///
     /// ```
     /// use dsc::{PipeCompute, PipeOp, PipePlanner};
     ///
     /// # fn main() -> dsc::Result<()> {
-    /// let forward = PipeCompute::new(PipeOp::Forward, 0, 0); // of chunk 0 and micro-batch 0
+    /// let forward = PipeCompute::new(PipeOp::Forward, 0, 0); // chunk 0, micro-batch 0
     /// let backward = PipeCompute::new(PipeOp::Backward, 0, 0);
     /// let first = vec![forward, PipeCompute::idle(), backward];
     /// let plan = PipePlanner::new("mine", 2, 1).custom(&[first.clone(), vec![forward, backward]])?;
@@ -152,15 +155,15 @@ impl PipePlanner {
         self.with_raw(|options| {
             let (operations, starts) = (operations.as_ptr(), starts.as_ptr());
             ScheduleHandle::made(|schedule| {
-                // SAFETY: there are stages + 1 starts, and as many operations as the last one says; both and the
-                // options outlive the call, as the pointer for the schedule does.
+                // SAFETY: there are stages + 1 starts, and the last start is the number of operations. Both lists, the
+                // options and the pointer for the schedule outlive the call.
                 unsafe { sys::dsc_pipe_schedule_create_custom(options, operations, starts, schedule) }
             })
         })
         .map(PipePlan::of)
     }
 
-    /// Where the entries of each stage begin in the concatenated lists, then the end.
+    /// Returns where the entries of each stage begin in the concatenated lists, and where the last ones end.
     pub(crate) fn starts<T>(&self, name: &str, lists: &[Vec<T>]) -> Result<Vec<usize>> {
         if lists.len() != self.stages {
             let text = format!("{} has {} lists; expected {}, one per stage", name, lists.len(), self.stages);
@@ -173,7 +176,7 @@ impl PipePlanner {
         Ok(std::iter::once(0).chain(ends).collect())
     }
 
-    /// Calls with the options for the whole pipeline, in the form of the C interface.
+    /// Calls a function with the options for the whole pipeline as a C struct.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_pipe_schedule_options_t) -> Result<T>) -> Result<T> {
         let name = c_string("the name of a schedule", &self.name)?;
         let mut options = default_options()?;
@@ -190,15 +193,15 @@ impl PipePlanner {
     }
 }
 
-/// Options for the whole pipeline, with the library's defaults.
+/// Returns the library's default options, for the whole pipeline.
 pub(crate) fn default_options() -> Result<sys::dsc_pipe_schedule_options_t> {
-    // SAFETY: the struct has this size.
+    // SAFETY: `defaults` passes memory for the struct, and its size.
     let mut options = defaults(|raw, bytes| unsafe { sys::dsc_pipe_schedule_options_init(raw, bytes) })?;
     options.stage = WHOLE;
     Ok(options)
 }
 
-/// 0 means "not set" in the C interface, so it is refused.
+/// Converts an optional number. In the C interface 0 means "not set", so a value of 0 is refused.
 fn given(name: &str, value: Option<usize>) -> Result<i32> {
     match value {
         None => Ok(0),
@@ -207,32 +210,32 @@ fn given(name: &str, value: Option<usize>) -> Result<i32> {
     }
 }
 
-/// One operation of a stage's order.
+/// One operation in the order of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PipeCompute {
     /// `Forward`, `Backward`, `BackwardInput` or `BackwardWeight`; `None`: the stage is idle for a step.
     pub op: Option<PipeOp>,
-    /// The part of the model on this stage; `None` when idle.
+    /// The part of the model on this stage; `None` in an idle step.
     pub chunk: Option<usize>,
-    /// The micro-batch; `None` when idle.
+    /// The micro-batch; `None` in an idle step.
     pub micro_batch: Option<usize>,
-    /// Whether it runs at the same time as the next one, a forward with a backward pass.
+    /// Whether it overlaps with the next operation: a forward pass with a backward pass.
     pub overlaps: bool,
 }
 
 impl PipeCompute {
-    /// A pass of one micro-batch through one chunk of this stage.
+    /// Makes a pass of one micro-batch through one chunk of this stage.
     pub fn new(op: PipeOp, chunk: usize, micro_batch: usize) -> Self {
         PipeCompute { op: Some(op), chunk: Some(chunk), micro_batch: Some(micro_batch), overlaps: false }
     }
 
-    /// An idle step.
+    /// Makes an idle step.
     pub fn idle() -> Self {
         PipeCompute { op: None, chunk: None, micro_batch: None, overlaps: false }
     }
 
-    /// The same, at the same time as the operation that follows it.
+    /// Lets this operation overlap with the next one.
     ///
     /// ```
     /// use dsc::{PipeCompute, PipeOp, PipePlanner};
@@ -270,7 +273,7 @@ impl PipeCompute {
     }
 }
 
-/// Fields without a value are -1 in the C interface.
+/// Converts an optional number. In the C interface -1 stands for a missing value.
 pub(crate) fn or_none(name: &str, value: Option<usize>) -> Result<i32> {
     value.map_or(Ok(-1), |value| number(name, value))
 }

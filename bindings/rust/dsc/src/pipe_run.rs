@@ -11,6 +11,7 @@ use std::slice;
 
 use dsc_sys as sys;
 
+use crate::callback_error::{text_of, write_error};
 use crate::comm::Comm;
 use crate::convert::{defaults, number};
 use crate::data::{Element, HOST};
@@ -19,12 +20,11 @@ use crate::error::{check, Error, Result};
 use crate::numbers::{ErrorCode, PipeOp};
 use crate::pipe::{PipeInstruction, PipeSchedule};
 use crate::tensor::{RawTensors, Tensor};
-use crate::user_op::text_of;
 
-/// What a callback returns. Any error ends the run on all ranks, and its text is part of the run's error.
+/// The result of a callback. Any error ends the run on all ranks, and its text becomes part of the run's error.
 pub type PipeResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// The ops that callbacks carry out.
+/// The ops for which there are callbacks.
 const COMPUTING: [PipeOp; 8] = [
     PipeOp::LoadMicroBatch,
     PipeOp::Forward,
@@ -38,34 +38,34 @@ const COMPUTING: [PipeOp; 8] = [
 
 type Callback<'f, S> = Box<dyn Fn(&mut S, &mut PipeCall<'_>) -> PipeResult + 'f>;
 
-/// Shapes of one micro-batch at the two ends of a stage, as [described](Tensor::described) tensors.
+/// The shapes of one micro-batch at both ends of a stage, as [described](Tensor::described) tensors.
 #[derive(Debug, Default)]
 pub struct PipeShapes {
-    /// What the previous stage sends; empty on the first stage.
+    /// The tensors from the previous stage; empty on the first stage.
     pub inputs: Vec<Tensor<'static>>,
-    /// What the next stage receives; empty on the last stage.
+    /// The tensors for the next stage; empty on the last stage.
     pub outputs: Vec<Tensor<'static>>,
-    /// Whether the shapes above are upper limits: forward may [`resize`](PipeTensors::resize) its outputs.
+    /// Whether the shapes above are upper limits. Forward may then [`resize`](PipeTensors::resize) its outputs.
     pub variable: bool,
 }
 
-/// The functions that [`Comm::pipe_run`] calls, with a state that the caller passes. Set a callback for every pass in
-/// the schedule; any other may be missing.
+/// The callbacks of [`Comm::pipe_run`], with a state that the caller passes. Every kind of pass in the schedule needs a
+/// callback; other callbacks are optional.
 ///
-/// Callbacks may share references, so a backward pass can mark gradients in the
+/// Callbacks may hold shared references. For example, a backward pass can mark gradients in the
 /// [`Iteration`](crate::Iteration) of a reducer; see [`mark_ready_copy`](crate::Iteration::mark_ready_copy).
 pub struct PipeCallbacks<'f, S> {
     table: Vec<(PipeOp, Callback<'f, S>)>,
 }
 
 impl<'f, S> PipeCallbacks<'f, S> {
-    /// An empty table.
+    /// Makes an object without callbacks.
     pub fn new() -> Self {
         PipeCallbacks { table: Vec::new() }
     }
 
-    /// Sets the callback for an op that computes: `LoadMicroBatch`, `Forward`, `Backward`, `BackwardInput`,
-    /// `BackwardWeight`, `ReduceTiedGrads`, `ReduceGrads` or `OptimizerStep`. The library itself sends and receives.
+    /// Sets the callback for an op: `LoadMicroBatch`, `Forward`, `Backward`, `BackwardInput`, `BackwardWeight`,
+    /// `ReduceTiedGrads`, `ReduceGrads` or `OptimizerStep`. The library itself sends and receives.
     #[must_use]
     pub fn on(mut self, op: PipeOp, callback: impl Fn(&mut S, &mut PipeCall<'_>) -> PipeResult + 'f) -> Self {
         self.table.retain(|(known, _)| *known != op);
@@ -77,7 +77,7 @@ impl<'f, S> PipeCallbacks<'f, S> {
         self.table.iter().find(|(known, _)| *known == op).map(|(_, callback)| callback)
     }
 
-    /// Finds callbacks that would never be called.
+    /// Returns an error for callbacks that would never be called.
     fn check(&self) -> Result<()> {
         match self.table.iter().find(|(op, _)| !COMPUTING.contains(op)) {
             Some((op, _)) => Err(Error::invalid(format!(
@@ -88,7 +88,7 @@ impl<'f, S> PipeCallbacks<'f, S> {
         }
     }
 
-    /// The table of the C interface: one function for all ops that have a callback.
+    /// Makes the table for the C interface, with one function for all ops that have a callback.
     fn raw(&self, context: *mut c_void) -> sys::dsc_pipe_callbacks_t {
         let entry = |op| self.find(op).and(Some(receive::<S> as unsafe extern "C" fn(_, _) -> _));
         sys::dsc_pipe_callbacks_t {
@@ -118,11 +118,11 @@ impl<S> fmt::Debug for PipeCallbacks<'_, S> {
     }
 }
 
-/// Tensors of one end of a stage, in the library's memory.
+/// The tensors at one end of a stage, in the library's memory.
 pub struct PipeTensors<'c> {
     list: &'c [sys::dsc_tensor_t],
     places: *const *mut c_void,
-    sizes: *const *mut i64, // which forward writes
+    sizes: *const *mut i64, // written by forward
     writable: bool,
     memory: PhantomData<&'c mut ()>,
 }
@@ -130,8 +130,8 @@ pub struct PipeTensors<'c> {
 impl<'c> PipeTensors<'c> {
     /// # Safety
     ///
-    /// `places` must be NULL, or have an entry for every one of n tensors, whose memory only the callback uses during
-    /// 'c. The same holds for `sizes`; each has as many entries as its tensor has dimensions.
+    /// `places` must be NULL or have an entry for each of the n tensors. During 'c, only the callback may use their
+    /// memory. The same applies to `sizes`, in which each entry has a number per dimension of its tensor.
     unsafe fn new(
         tensors: *const sys::dsc_tensor_t,
         n: usize,
@@ -140,12 +140,12 @@ impl<'c> PipeTensors<'c> {
         writable: bool,
     ) -> Self {
         let is_there = !places.is_null() && !tensors.is_null();
-        // SAFETY: there are n of them, as the library says.
+        // SAFETY: the library guarantees n entries.
         let list = if is_there { unsafe { slice::from_raw_parts(tensors, n) } } else { &[] };
         PipeTensors { list, places, sizes, writable, memory: PhantomData }
     }
 
-    /// The number of tensors; 0 if this end of the stage, or this callback, has none.
+    /// The number of tensors; 0 if this end of the stage has none, or this callback does not get them.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -155,7 +155,7 @@ impl<'c> PipeTensors<'c> {
         self.list.is_empty()
     }
 
-    /// The shape of a tensor in this micro-batch; empty for one that was described without a shape.
+    /// The shape of a tensor in this micro-batch; empty if the tensor was described without a shape.
     pub fn shape(&self, index: usize) -> Result<&[i64]> {
         let tensor = self.tensor(index)?;
         // SAFETY: sizes has an entry for every tensor.
@@ -167,8 +167,8 @@ impl<'c> PipeTensors<'c> {
         Ok(unsafe { slice::from_raw_parts(shape, usize::try_from(tensor.ndim).unwrap_or(0)) })
     }
 
-    /// Sets the shape of an output of forward, if the run's shapes are [`variable`](PipeShapes::variable). It has as
-    /// many dimensions as described, and at most as many elements. An output that is not resized has the described
+    /// Sets the shape of an output in forward, if the run's shapes are [`variable`](PipeShapes::variable). It must have
+    /// as many dimensions as described, and at most as many elements. An output that is not resized has the described
     /// shape.
     pub fn resize(&mut self, index: usize, shape: &[usize]) -> Result<()> {
         if self.sizes.is_null() {
@@ -193,8 +193,7 @@ impl<'c> PipeTensors<'c> {
             }
         };
         for (axis, size) in sizes.into_iter().enumerate() {
-            // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed
-            // mutably.
+            // SAFETY: sizes has an entry for every tensor, with a number per dimension, and self is borrowed mutably.
             unsafe { *(*self.sizes.add(index)).add(axis) = size };
         }
         Ok(())
@@ -218,24 +217,24 @@ impl<'c> PipeTensors<'c> {
     /// The elements of a tensor.
     pub fn get<T: Element>(&self, index: usize) -> Result<&[T]> {
         let (place, count) = self.find::<T>(index)?;
-        // SAFETY: the library aligns the memory, which has that many elements and is used by the callback only.
+        // SAFETY: the library aligns the memory, which has count elements and is used only by the callback.
         Ok(unsafe { slice::from_raw_parts(place, count) })
     }
 
-    /// The elements of a tensor, to be written.
+    /// The elements of a tensor, for writing.
     pub fn get_mut<T: Element>(&mut self, index: usize) -> Result<&mut [T]> {
         if !self.writable {
             let text = "these tensors are read-only in this callback; forward writes its outputs, and backward its input_grads";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
         let (place, count) = self.find::<T>(index)?;
-        // SAFETY: as in get(), and self is borrowed mutably; no two tensors share memory.
+        // SAFETY: as in get(). self is borrowed mutably, and no two tensors share memory.
         Ok(unsafe { slice::from_raw_parts_mut(place, count) })
     }
 
-    /// The address of a tensor, for work that the callback puts on the run's stream; it is on the GPU in a [run
-    /// there](Comm::pipe_run_on). NULL for the gradient of a tensor of an integer type. The memory stays valid until
-    /// the backward pass of the micro-batch.
+    /// The address of a tensor, for work that the callback queues on the run's stream. In a [run on the
+    /// GPU](Comm::pipe_run_on) it is an address on the GPU. It is NULL for the gradient of an integer tensor. The
+    /// memory stays valid until the backward pass of the micro-batch.
     pub fn place(&self, index: usize) -> Result<*mut c_void> {
         self.tensor(index)?;
         // SAFETY: places has an entry for every tensor of the list.
@@ -281,23 +280,23 @@ impl fmt::Debug for PipeTensors<'_> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PipeCall<'c> {
-    /// The instruction to carry out.
+    /// The instruction that the callback must run.
     pub instruction: PipeInstruction,
     /// Activations from the previous stage.
     pub inputs: PipeTensors<'c>,
-    /// Activations for the next stage: written by forward.
+    /// Activations for the next stage, written by forward.
     pub outputs: PipeTensors<'c>,
     /// Gradients of the outputs, in backward passes.
     pub output_grads: PipeTensors<'c>,
-    /// Gradients of the inputs: written by backward passes.
+    /// Gradients of the inputs, written by backward passes.
     pub input_grads: PipeTensors<'c>,
-    /// The micro-batch's loss: written by forward on the last stage.
+    /// The loss of the micro-batch, written by forward on the last stage.
     pub loss: Option<&'c mut f64>,
 }
 
-/// Where the tensors of a run are.
+/// The memory for the tensors of a run.
 enum Place<'m> {
-    /// In memory of the caller; `None`: in memory that the library allocates.
+    /// Host memory of the caller; `None`: memory that the library allocates.
     Host(Option<&'m mut [u8]>),
     Device(u32, Stream<'m>),
 }
@@ -313,16 +312,17 @@ struct Run<'a, 'f, S> {
 impl<S> Run<'_, '_, S> {
     /// # Safety
     ///
-    /// The call must be as the library describes it.
+    /// The call must be a valid call of the library.
     unsafe fn carry_out(&mut self, raw: &sys::dsc_pipe_call_t) -> PipeResult {
-        // SAFETY: the library gives an instruction with every call.
+        // SAFETY: every call of the library contains an instruction.
         let instruction = PipeInstruction::from_raw(unsafe { &*raw.instruction });
         let op = instruction.op;
         let backward = matches!(op, PipeOp::Backward | PipeOp::BackwardInput | PipeOp::BackwardWeight);
         let fixed = ptr::null();
         let (inputs, outputs) = (raw.input_tensors, raw.output_tensors);
         let (grads_in, grads_out) = if backward { (raw.n_inputs, raw.n_outputs) } else { (0, 0) };
-        // SAFETY: arrays that are not NULL have one entry per tensor of their end; loss is NULL or a number.
+        // SAFETY: arrays that are not NULL have one entry for each tensor of their end. loss is NULL or points to a
+        // number.
         let mut call = unsafe {
             PipeCall {
                 instruction,
@@ -346,11 +346,11 @@ impl<S> Run<'_, '_, S> {
     }
 }
 
-/// What the library calls: 0 to go on, 1 to end the run.
+/// The function that the library calls. It returns 0 to continue, 1 to end the run.
 unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe_call_t) -> i32 {
-    // SAFETY: the context is the Run that pipe_run made, which outlives the run and is used by this thread alone.
+    // SAFETY: the context is the Run of pipe_run, which outlives the run. Only this thread uses it.
     let run = unsafe { &mut *context.cast::<Run<'_, '_, S>>() };
-    // SAFETY: the library gives a call that is valid until this function returns.
+    // SAFETY: the library passes a call that is valid until this function returns.
     let caught = catch_unwind(AssertUnwindSafe(|| unsafe { run.carry_out(&*call) }.map_err(|cause| cause.to_string())));
     let words = match caught {
         Ok(Ok(())) => return 0,
@@ -361,36 +361,19 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
             words
         }
     };
-    // SAFETY: as above; nobody else has the call now.
-    unsafe { explain(&*call, &words) };
+    // SAFETY: as above. Nothing else uses the call now.
+    unsafe { write_error((*call).error, (*call).error_capacity, &words) };
     1
 }
 
-/// Tells the other ranks why a callback fails.
-///
-/// # Safety
-///
-/// The call must be as the library describes it.
-unsafe fn explain(call: &sys::dsc_pipe_call_t, words: &str) {
-    let room = call.error_capacity.saturating_sub(1);
-    let end = (0..=words.len().min(room)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
-    if call.error.is_null() || call.error_capacity == 0 {
-        return;
-    }
-    // SAFETY: there is room for error_capacity, of which these are at most all.
-    unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), call.error.cast(), end);
-        *call.error.add(end) = 0;
-    }
-}
-
 impl Comm {
-    /// Runs a schedule from its first to its last instruction: calls the callbacks with a state, and sends and receives
-    /// activations and gradients between them. Rank s is stage s. Collective. Returns the mean loss, on all ranks.
+    /// Runs a schedule from its first to its last instruction. It calls the callbacks with a state, and sends and
+    /// receives activations and gradients between them. Rank s is stage s. Collective. Returns the mean loss on all
+    /// ranks.
     ///
-    /// Before the first callback, all ranks compare schedules and shapes. If they do not fit, or a callback is missing,
-    /// the call fails without side effects. A failure after that revokes this communicator, and every rank returns the
-    /// first cause. So does a panic in a callback; the panic then continues here.
+    /// Before the first callback, all ranks compare schedules and shapes. If they do not fit together, or a callback is
+    /// missing, the call fails without side effects. A later failure revokes this communicator, and every rank returns
+    /// the first cause. A panic in a callback has the same effect, and then continues in this call.
     ///
     /// Callbacks run on this thread. They may use other communicators, but not this one.
     ///
@@ -427,8 +410,8 @@ impl Comm {
         self.run_schedule(schedule, state, callbacks, shapes, Place::Host(None))
     }
 
-    /// Does the same as [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller: at least
-    /// [`run_bytes`](PipeSchedule::run_bytes). Either all ranks of a run pass memory, or none.
+    /// Does the same as [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller. It needs
+    /// at least [`run_bytes`](PipeSchedule::run_bytes) bytes. Either all ranks of a run pass memory, or none.
     pub fn pipe_run_in<S>(
         &self,
         schedule: &mut PipeSchedule,
@@ -441,8 +424,8 @@ impl Comm {
     }
 
     /// Does the same as [`pipe_run`](Comm::pipe_run), with activations and gradients on the GPU that this communicator
-    /// is bound to: a callback puts its work on the stream, and finds [inputs](PipeTensors::place) and outputs there.
-    /// The call returns when all work is on the streams; later work on this stream runs after the run.
+    /// is bound to. A callback queues its work on the stream, and gets the addresses of [inputs](PipeTensors::place)
+    /// and outputs. The call returns when all work is queued. Later work on this stream runs after the run.
     pub fn pipe_run_on<S>(
         &self,
         schedule: &mut PipeSchedule,
@@ -485,9 +468,9 @@ impl Comm {
         let context: *mut Run<'_, '_, S> = &mut run;
         let table = callbacks.raw(context.cast());
         let mut mean_loss = 0.0;
-        // SAFETY: the table, the target of its context, the options, the shapes and the memory, which is borrowed
-        // mutably, outlive the call, which keeps no pointer; the context is used by the callbacks only while the call
-        // runs.
+        // SAFETY: all arguments outlive the call, which keeps no pointer: the table, the target of its context, the
+        // options, the shapes, and the memory, which is borrowed mutably. Only the callbacks use the context during the
+        // call.
         let result = unsafe { sys::dsc_pipe_run(schedule.raw(), self.raw(), &table, &options, &mut mean_loss) };
         if let Some(panic) = run.panic {
             resume_unwind(panic);
@@ -503,7 +486,7 @@ impl Comm {
 }
 
 impl PipeSchedule {
-    /// The bytes that [`Comm::pipe_run_in`] needs with these shapes.
+    /// Returns the number of bytes that [`Comm::pipe_run_in`] needs with these shapes.
     #[doc(alias = "dsc_pipe_run_bytes")]
     pub fn run_bytes(&mut self, shapes: &PipeShapes) -> Result<usize> {
         let (inputs, outputs) = (RawTensors::new(&shapes.inputs)?, RawTensors::new(&shapes.outputs)?);
@@ -516,7 +499,7 @@ impl PipeSchedule {
 }
 
 fn raw_options(inputs: &RawTensors, outputs: &RawTensors, variable: bool) -> Result<sys::dsc_pipe_run_options_t> {
-    // SAFETY: the struct has this size.
+    // SAFETY: `defaults` passes memory for the struct, and its size.
     let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_pipe_run_options_init(raw, bytes) })?;
     if !inputs.list.is_empty() {
         (raw.inputs, raw.n_inputs) = (inputs.list.as_ptr(), inputs.list.len());

@@ -1,4 +1,4 @@
-//! The time and memory that a pipeline's schedule takes, and pictures of it.
+//! Simulates a pipeline schedule to find its time and memory, and draws pictures of it.
 
 use std::ptr::{self, NonNull};
 
@@ -14,7 +14,7 @@ use crate::pipe_plan::PipePlan;
 /// The result of [`PipePlan::simulate`].
 #[derive(Debug)]
 pub struct PipeReport {
-    /// When all stages have computed and reduced.
+    /// The time at which all stages have computed and reduced.
     pub makespan: f64,
     /// An entry per stage.
     pub stages: Vec<PipeStageReport>,
@@ -25,21 +25,21 @@ pub struct PipeReport {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PipeStageReport {
-    /// Time in which it computes.
+    /// The total time in which it computes.
     pub busy: f64,
-    /// When its first operation starts.
+    /// The time at which its first operation starts.
     pub start: f64,
-    /// When its last one ends.
+    /// The time at which its last operation ends.
     pub end: f64,
     /// Idle time of the whole makespan: makespan - busy.
     pub idle: f64,
     /// Idle time between its first and last operation: end - start - busy.
     pub own_window_idle: f64,
-    /// When its last all-reduce ends; `None`: it has none.
+    /// The time at which its last all-reduce ends; `None` without one.
     pub reduced: Option<f64>,
-    /// Static bytes, and the largest number of bytes of activations held at once.
+    /// The static bytes, plus the largest number of bytes of activations held at the same time.
     pub peak_bytes: f64,
-    /// The largest number of micro-batches times chunks held at once.
+    /// The largest number of micro-batches times chunks held at the same time.
     pub peak_activations: usize,
 }
 
@@ -48,7 +48,7 @@ impl PipeStageReport {
         PipeStageReport {
             busy: raw.busy,
             start: raw.start,
-            end: raw.end,
+            end: raw.finish,
             idle: raw.idle,
             own_window_idle: raw.own_window_idle,
             reduced: Some(raw.reduced).filter(|end| *end > 0.0),
@@ -70,9 +70,9 @@ pub struct PipeSpan {
     pub chunk: usize,
     /// The micro-batch.
     pub micro_batch: usize,
-    /// When it starts.
+    /// The time at which it starts.
     pub start: f64,
-    /// When it ends; two operations that run at once have the same times.
+    /// The time at which it ends. Two operations that overlap have the same times.
     pub end: f64,
 }
 
@@ -84,13 +84,13 @@ impl PipeSpan {
             chunk: natural(raw.chunk),
             micro_batch: natural(raw.micro_batch),
             start: raw.start,
-            end: raw.end,
+            end: raw.finish,
         }
     }
 }
 
 impl PipeReport {
-    /// All operations, stage after stage, in the order of their times.
+    /// Returns all operations, ordered by stage, then by time.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};
@@ -111,8 +111,8 @@ impl PipeReport {
         Ok(spans.iter().map(PipeSpan::from_raw).collect())
     }
 
-    /// The critical path: a chain of operations that cannot be delayed without a longer makespan, in the order of their
-    /// times.
+    /// Returns the critical path: a chain of operations that cannot be delayed without a longer makespan, in the order
+    /// of their times.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};
@@ -138,9 +138,9 @@ impl PipePlan {
     /// Computes when every operation runs and how much memory is in use. It takes about 0.1 microseconds and 60 bytes
     /// per operation.
     ///
-    /// Every stage runs its operations in order, each as soon as it has its input. A message waits for its link and
-    /// takes bytes / bytes_per_time on it, plus the latency; meanwhile both stages compute. An activation is held from
-    /// the start of its forward pass to the end of the half that computes gradients of weights.
+    /// Every stage runs its operations in order, each as soon as its input has arrived. A message waits for its link
+    /// and takes bytes / bytes_per_time on it, plus the latency. Meanwhile both stages compute. An activation is held
+    /// from the start of its forward pass to the end of the half that computes gradients of weights.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};
@@ -155,7 +155,7 @@ impl PipePlan {
     #[doc(alias = "dsc_pipe_simulate")]
     pub fn simulate(&self, costs: &PipeCosts) -> Result<PipeReport> {
         let (mut report, mut makespan) = (ptr::null_mut(), 0.0);
-        // SAFETY: the library checks the handle; costs and the place for the report outlive the call.
+        // SAFETY: the library checks the handle. costs and the pointer for the report outlive the call.
         costs.with_raw(|costs| check(unsafe { sys::dsc_pipe_simulate(self.raw(), costs, &mut report) }))?;
         let handle = NonNull::new(report).map(ReportHandle).ok_or_else(|| {
             Error::new(ErrorCode::Internal, "the library returned neither a report nor an error".into())
@@ -169,7 +169,7 @@ impl PipePlan {
         Ok(PipeReport { makespan, stages: stages.iter().map(PipeStageReport::from_raw).collect(), handle })
     }
 
-    /// A picture of when every operation runs, for at most 200,000 operations.
+    /// Draws when every operation runs, for at most 200,000 operations.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePicture, PipePlanner};

@@ -1,4 +1,4 @@
-//! Planning without communication: which tensor is in which bucket, and which rank gets which sample.
+//! Planning without communication: which tensor goes into which bucket, and which sample goes to which rank.
 
 use std::mem::size_of;
 use std::ptr;
@@ -9,7 +9,7 @@ use crate::convert::list;
 use crate::error::{check, Error, Result};
 use crate::numbers::Dtype;
 
-/// Groups tensors into buckets of about equal bytes, by the rules of PyTorch's bucket assignment; no memory is touched.
+/// Groups tensors into buckets of about equal bytes, by PyTorch's rules. No memory is read or written.
 ///
 /// ```
 /// use dsc::{BucketPlanner, Dtype};
@@ -27,21 +27,22 @@ pub struct BucketPlanner {
     devices: Option<Vec<i32>>,
     expect_sparse: Option<Vec<u8>>,
     order: Option<Vec<usize>>,
-    limits: Vec<usize>,
+    limits: Option<Vec<usize>>,
 }
 
 /// The plan of a [`BucketPlanner`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BucketPlan {
-    /// Tensor indices, bucket after bucket.
+    /// The indices of the tensors in each bucket.
     pub buckets: Vec<Vec<usize>>,
     /// The limit in bytes of each bucket.
     pub limits: Vec<usize>,
 }
 
 impl BucketPlanner {
-    /// Tensors with their element counts and types; the limit is 25 MiB.
+    /// Takes tensors by their element counts and types. By default the limits are 1 MiB for the first bucket and 25 MiB
+    /// for all others.
     pub fn new(counts: &[usize], dtypes: &[Dtype]) -> Self {
         BucketPlanner {
             counts: counts.to_vec(),
@@ -49,33 +50,33 @@ impl BucketPlanner {
             devices: None,
             expect_sparse: None,
             order: None,
-            limits: vec![25 << 20],
+            limits: None,
         }
     }
 
-    /// A bucket is closed when it holds `limits[0]` bytes, the next one of its kind at `limits[1]`, and so on. The last
-    /// limit is used for all further buckets.
+    /// Sets the limits: the first bucket of a kind is closed when it holds `limits[0]` bytes, the next one at
+    /// `limits[1]`, and so on. The last limit applies to all further buckets.
     #[must_use]
     pub fn limits(mut self, bytes: &[usize]) -> Self {
-        self.limits = bytes.to_vec();
+        self.limits = Some(bytes.to_vec());
         self
     }
 
-    /// The device of each tensor, as any numbers; only tensors with the same number share a bucket.
+    /// Sets the device of each tensor, as any numbers. Only tensors with the same number share a bucket.
     #[must_use]
     pub fn devices(mut self, devices: &[i32]) -> Self {
         self.devices = Some(devices.to_vec());
         self
     }
 
-    /// True for tensors that need a separate bucket, by tensor index.
+    /// Sets, by tensor index, which tensors need a separate bucket.
     #[must_use]
     pub fn expect_sparse(mut self, sparse: &[bool]) -> Self {
         self.expect_sparse = Some(sparse.iter().map(|sparse| u8::from(*sparse)).collect());
         self
     }
 
-    /// The tensor index at each position, if the tensors are not in order.
+    /// Sets the tensor index at each position, if the tensors are not in order.
     #[must_use]
     pub fn order(mut self, order: &[usize]) -> Self {
         self.order = Some(order.to_vec());
@@ -93,11 +94,11 @@ impl BucketPlanner {
             devices: first(&self.devices),
             expect_sparse: first(&self.expect_sparse),
             order: first(&self.order),
-            limits: self.limits.as_ptr(),
-            n_limits: self.limits.len(),
+            limits: first(&self.limits),
+            n_limits: self.limits.as_ref().map_or(0, Vec::len),
         };
         let (indices_at, starts_at) = (indices.as_mut_ptr(), starts.as_mut_ptr());
-        // SAFETY: the lists of tensors have n entries each, and those to be filled have the room that they need.
+        // SAFETY: the input lists have n entries each, and the output lists are large enough.
         check(unsafe {
             let (counts, dtypes) = (self.counts.as_ptr(), self.dtypes.as_ptr());
             sys::dsc_bucket_plan(
@@ -136,16 +137,16 @@ fn first<T>(list: &Option<Vec<T>>) -> *const T {
     list.as_ref().map_or(ptr::null(), |list| list.as_ptr())
 }
 
-/// Converts the form of the C interface into lists.
+/// Converts the output arrays of the C interface to lists.
 pub(crate) fn bucket_lists(indices: &[usize], starts: &[usize], n_buckets: usize) -> Vec<Vec<usize>> {
     (0..n_buckets).map(|bucket| indices[starts[bucket]..starts[bucket + 1]].to_vec()).collect()
 }
 
-/// The samples of one shard: position p of the sequence belongs to shard p modulo `shards`.
+/// Returns the samples of one shard: position p of the sequence belongs to shard p modulo `shards`.
 ///
 /// So the same positions of all shards are consecutive samples, and a global batch does not depend on the number of
-/// shards. With a seed, for example run seed plus epoch, the sequence is shuffled, the same way on every machine.
-/// `drop_last` leaves out samples that do not fill all shards; otherwise the start is repeated.
+/// shards. With a seed, for example run seed plus epoch, the sequence is shuffled, in the same way on every machine.
+/// `drop_last` leaves out the last samples that do not fill all shards; otherwise samples from the start are repeated.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {

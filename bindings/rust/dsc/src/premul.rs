@@ -5,7 +5,8 @@ use dsc_sys as sys;
 use crate::error::{check, Result};
 use crate::numbers::Op;
 
-/// An operation that multiplies every input by a number as it is read, and sums; for floating-point types.
+/// An operation that multiplies every input by a number when it is read, and sums the products. For floating-point
+/// types.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -23,7 +24,7 @@ pub struct PremulSum {
 }
 
 impl PremulSum {
-    /// Makes an operation with a finite scale, the same on all ranks.
+    /// Makes an operation with a finite scale, which must be the same on all ranks.
     pub fn new(scale: f64) -> Result<Self> {
         let mut number = 0;
         // SAFETY: number outlives the call.
@@ -31,8 +32,8 @@ impl PremulSum {
         Ok(PremulSum { number })
     }
 
-    /// For the `op` of reductions. Using it after this `PremulSum` is dropped is an error
-    /// ([`InvalidArg`](crate::ErrorCode::InvalidArg)); its number is never used again.
+    /// Returns the value for the `op` of reductions. Using it after this `PremulSum` was dropped is an error
+    /// ([`InvalidArg`](crate::ErrorCode::InvalidArg)), because its number is never used again.
     pub fn op(&self) -> Op {
         Op::Unknown(self.number)
     }
@@ -40,7 +41,7 @@ impl PremulSum {
 
 impl Drop for PremulSum {
     fn drop(&mut self) {
-        // SAFETY: the library checks the number; operations that use it continue.
+        // SAFETY: the library checks the number. Operations that use it continue.
         unsafe { sys::dsc_op_destroy(self.number) };
     }
 }

@@ -1,4 +1,4 @@
-//! After a failure: agreeing with the surviving ranks, and continuing with them.
+//! After a failure: agreement among the surviving ranks, and a new communicator for them.
 
 use std::ptr;
 
@@ -11,10 +11,10 @@ use crate::group::GroupOptions;
 use crate::numbers::ErrorCode;
 
 impl Comm {
-    /// Combines flags of all surviving ranks by bitwise AND; also works on a communicator that has failed.
+    /// Combines flags of all surviving ranks by bitwise AND. It also works on a communicator that has failed.
     ///
-    /// Collective among the surviving ranks. All ranks that get a value get the same one, whenever ranks die. If a
-    /// surviving rank does not call it, all ranks get [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
+    /// Collective among the surviving ranks. All ranks that get a value get the same one, even if ranks die during the
+    /// call. If a surviving rank does not call it, all ranks get [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
     pub fn agree(&self, flags: i32) -> Result<i32> {
         let mut agreed = 0;
         // SAFETY: the library checks the handle, and agreed outlives the call.
@@ -25,13 +25,13 @@ impl Comm {
 
     /// Makes a working communicator of the surviving ranks, in their old order.
     ///
-    /// Collective among the surviving ranks; works with or without a failure before it. Keep the world's `Comm` for its
-    /// [`finalize`](Comm::finalize), which waits for the ranks of the new communicator as long as that exists.
+    /// Collective among the surviving ranks. It works with or without an earlier failure. Keep the world's `Comm` for
+    /// its [`finalize`](Comm::finalize), which waits for the ranks of the new communicator as long as that exists.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// world.abort()?; // as a death would
+    /// world.abort()?; // has the same effect as the death of a rank
     /// let survivors = world.shrink()?;
     /// assert!(survivors.barrier().is_ok() && world.missing()?.is_empty());
     /// world.finalize()
@@ -45,7 +45,7 @@ impl Comm {
     pub fn shrink_with(&self, options: &GroupOptions) -> Result<Comm> {
         let mut shrunk = ptr::null_mut();
         let result = options.with_raw(|raw| {
-            // SAFETY: the options outlive the call, which keeps no pointer; shrunk outlives it too.
+            // SAFETY: the options and shrunk outlive the call, which keeps no pointer.
             unsafe { sys::dsc_comm_shrink(self.raw(), raw, &mut shrunk) }
         })?;
         self.check(result, "shrink")?;
@@ -53,7 +53,8 @@ impl Comm {
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library returned neither a group nor an error".into()))
     }
 
-    /// The ranks that the latest [`agree`](Comm::agree) or [`shrink`](Comm::shrink) missed, the same on all ranks.
+    /// Returns the ranks that were missing in the latest [`agree`](Comm::agree) or [`shrink`](Comm::shrink); the same
+    /// on all ranks.
     pub fn missing(&self) -> Result<Vec<usize>> {
         let ranks = list(0, 0, |ranks, capacity, n_ranks| {
             // SAFETY: the library checks the handle; ranks has capacity entries, and n_ranks outlives the call.

@@ -1,4 +1,4 @@
-//! Gradients reduced in buckets while they are being computed.
+//! Reduces gradients in buckets while other gradients are still being computed.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -24,32 +24,33 @@ use crate::tensor::{RawTensors, Tensor};
 
 const UNTIL_ITS_TIMEOUT: i32 = -1;
 
-/// Who may touch a parameter's place in its bucket.
+/// State of a parameter's memory in its bucket: nothing uses it.
 pub(crate) const FREE: u8 = 0;
-/// A [`View`](crate::View), or a call that is copying into it.
+/// State: a [`View`](crate::View) uses it, or a call that copies into it.
 pub(crate) const IN_USE: u8 = 1;
-/// The library, until the iteration ends.
+/// State: the library uses it until the iteration ends.
 pub(crate) const MARKED: u8 = 2;
 
-/// A parameter, and who may touch its place in the bucket: the owner of the claim in `state`, and between iterations
-/// whoever borrows the reducer.
+/// A parameter, with the state of its memory in the bucket. The memory belongs to the owner of the claim in `state`;
+/// between iterations, to the owner of the borrow of the reducer.
 pub(crate) struct Param {
     pub(crate) count: usize,
-    /// Type of gradients.
+    /// The type of gradients.
     pub(crate) dtype: Dtype,
-    /// Type of the place in the bucket.
+    /// The type of the memory in the bucket.
     view_dtype: Dtype,
     pub(crate) device: i32,
-    /// The elements of a row, if gradients are sparse; then it has no place in a bucket.
+    /// The number of elements in a row, if gradients are sparse. The parameter then has no memory in a bucket.
     pub(crate) sparse_row: Option<usize>,
     state: AtomicU8,
-    /// Whether it was marked in this iteration, or if a static graph is known, in the first one.
+    /// Whether it was marked in this iteration or, if a static graph is known, in the first one.
     marked: AtomicBool,
 }
 
-/// Averages gradients over all ranks, in buckets. The reduction of a bucket starts as soon as it is full.
+/// Averages gradients over all ranks, in buckets. The reduction of a bucket starts as soon as all its gradients are
+/// ready.
 ///
-/// One iteration per training step: [`begin`](BucketReducer::begin), one mark per parameter,
+/// Each training step has one iteration: [`begin`](BucketReducer::begin), one mark per parameter,
 /// [`finish`](Iteration::finish).
 ///
 /// ```
@@ -62,7 +63,7 @@ pub(crate) struct Param {
 /// let mut grads = [vec![1.0f32; 100], vec![2.0f32; 10]];
 /// let iteration = reducer.begin()?;
 /// for (index, grad) in grads.iter_mut().enumerate().rev() {
-///     iteration.mark_ready(index, grad)?; // a full bucket starts by itself
+///     iteration.mark_ready(index, grad)?; // a full bucket is launched automatically
 /// }
 /// iteration.finish()?; // now grads hold the mean over all ranks
 /// assert_eq!((grads[0][0], grads[1][9]), (1.0, 2.0));
@@ -73,46 +74,46 @@ pub(crate) struct Param {
 /// # On a GPU
 ///
 /// Parameters may be on the GPU that the communicator is bound to, as [`DeviceBuffer`](crate::DeviceBuffer)s. Then
-/// their buckets and gradients are there, too. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`] and
-/// similar calls take the stream that gradients are computed on; the other calls use the default stream.
-/// [`Iteration::finish`] waits until the device is done, [`Iteration::finish_on`] does not.
+/// their buckets and gradients are also on the GPU. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`]
+/// and similar calls take the stream on which gradients are computed; the other calls use the default stream.
+/// [`Iteration::finish`] waits until the GPU is done, [`Iteration::finish_on`] does not.
 ///
 /// # Threads
 ///
-/// `begin` and `finish` take one thread at a time, so they need `&mut self` and the whole [`Iteration`]; gradients
-/// may be marked by several threads at once. So `BucketReducer` and `Iteration` are [`Send`] and [`Sync`].
+/// `begin` and `finish` may be called by one thread at a time, so they need `&mut self` and the whole [`Iteration`].
+/// Several threads may mark gradients at the same time, so `BucketReducer` and `Iteration` are [`Send`] and [`Sync`].
 ///
 /// # Views
 ///
 /// After the first iteration the buckets are rebuilt in the order in which gradients became ready
-/// ([`ReducerOptions::rebuild`]). After a rank has asked for the place of a gradient in its bucket, by
-/// [`view`](BucketReducer::view), [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`], they are not
-/// rebuilt again. [`read_grad`](BucketReducer::read_grad) does not prevent rebuilding.
+/// ([`ReducerOptions::rebuild`]). After a rank has called [`view`](BucketReducer::view),
+/// [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`], they are not rebuilt again, because these
+/// return addresses in buckets. [`read_grad`](BucketReducer::read_grad) does not prevent rebuilding.
 pub struct BucketReducer {
-    /// Before the hook: it is destroyed first, and the library calls the hook until then.
+    /// Declared before the hook, so that it is destroyed first: the library may call the hook until then.
     handle: Option<ReducerHandle>,
     pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) params: Vec<Param>,
     pub(crate) group: Arc<str>,
-    /// Whether the buckets are at rest and hold the results of the last iteration.
+    /// Whether no iteration is in progress, and the buckets hold the results of the last iteration.
     pub(crate) at_rest: bool,
     /// Whether the next iteration is reduced.
     pub(crate) sync: bool,
     /// Whether the graph is static, so that parameters may be marked several times.
     pub(crate) marks_repeat: bool,
-    /// Whether the first iteration of a static graph is over.
+    /// Whether the first iteration of a static graph has ended.
     counted: bool,
-    /// The buffers that the library makes equal.
+    /// The buffers that are registered for synchronization.
     pub(crate) buffers: Vec<Place>,
-    /// Shared by reducers under one join, which only one thread at a time may use.
+    /// A lock that reducers under one join share, because only one thread at a time may use them.
     pub(crate) joined: Option<Arc<Mutex<()>>>,
 }
 
 impl BucketReducer {
-    /// Verifies that all ranks have the same parameters, plans the buckets, allocates them, and copies rank 0's
+    /// Verifies that all ranks have the same parameters, plans and allocates the buckets, and copies rank 0's
     /// parameters to all ranks. Collective.
     ///
-    /// The parameters are in forward order. Their memory is used only during this call.
+    /// The parameters must be in forward order. Their memory is used only during this call.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ReducerOptions) -> Result<Self> {
         let raw = RawTensors::new(params)?;
         let mut reducer = ptr::null_mut();
@@ -147,7 +148,7 @@ impl BucketReducer {
         })
     }
 
-    /// The place of a parameter's gradient in its bucket. It stays there until the next iteration begins.
+    /// Returns the address of a parameter's gradient in its bucket. It is valid until the next iteration begins.
     pub(crate) fn place<T: Element>(&self, index: usize) -> Result<*mut T> {
         let mut view = ptr::null_mut();
         // SAFETY: the library checks the handle, and view outlives the call.
@@ -157,7 +158,7 @@ impl BucketReducer {
         Ok(if view.is_null() { NonNull::dangling().as_ptr() } else { view.cast() })
     }
 
-    /// The handle, or NULL, which the library refuses, after an iteration was abandoned.
+    /// Returns the handle, or NULL after an iteration was abandoned. The library refuses NULL.
     pub(crate) fn raw(&self) -> *mut sys::dsc_bucket_reducer_t {
         self.handle.as_ref().map_or(ptr::null_mut(), |handle| handle.0.as_ptr())
     }
@@ -167,12 +168,12 @@ impl BucketReducer {
     /// Dropping an iteration without [`finish`](Iteration::finish) ends the reducer on all ranks, so that no rank waits
     /// for gradients that will not arrive.
     ///
-    /// Under a [`Join`](crate::Join) it is collective.
+    /// Under a [`Join`](crate::Join), this call is collective.
     pub fn begin<'r, 'g>(&'r mut self) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(ptr::null_mut())
     }
 
-    /// Does the same as [`begin`](BucketReducer::begin) with parameters on the GPU: the iteration is ordered after the
+    /// Does the same as [`begin`](BucketReducer::begin) with parameters on the GPU. The iteration is ordered after the
     /// work that is already on the stream.
     pub fn begin_on<'r, 'g>(&'r mut self, stream: Stream<'_>) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(stream.as_raw())
@@ -192,25 +193,25 @@ impl BucketReducer {
         Ok(Iteration::new(self))
     }
 
-    /// Waits for all buckets and writes the results; called by [`Iteration::finish`].
+    /// Waits for all buckets and writes the results. Called by [`Iteration::finish`].
     pub(crate) fn finish(&mut self) -> Result<()> {
-        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call,
-        // which waits for the device.
+        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped after this call,
+        // which waits for the GPU.
         let done = unsafe { self.finish_raw(ptr::null_mut()) }.and_then(|()| self.settle());
         if matches!(&done, Err(error) if error.code != ErrorCode::State) && self.is_on_device() {
-            self.abandon(); // which waits for what may still be written
+            self.abandon(); // this waits for memory that may still be written
         }
         done
     }
 
     /// # Safety
     ///
-    /// Gradients on a device that were marked ready must stay valid until the stream has passed the work of this call.
+    /// Gradients on a GPU that were marked ready must stay valid until the stream has passed the work of this call.
     pub(crate) unsafe fn finish_raw(&mut self, stream: *mut c_void) -> Result<()> {
-        // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the
-        // caller guarantees others.
+        // SAFETY: gradients in host memory are borrowed until the iteration is dropped after this call. The caller
+        // guarantees that other gradients are valid.
         let result = unsafe { sys::dsc_bucket_reducer_finish(self.raw(), stream) };
-        self.counted |= self.marks_repeat && self.sync; // or the reducer has ended
+        self.counted |= self.marks_repeat && self.sync; // otherwise the reducer has ended
         self.check(result, "bucket_reducer_finish")?;
         self.at_rest = true;
         Ok(())
@@ -220,11 +221,11 @@ impl BucketReducer {
         self.params.iter().any(|param| param.device != HOST)
     }
 
-    /// Waits for the device, which writes gradients that are borrowed until the iteration is dropped.
+    /// Waits for the GPU, which writes gradients that are borrowed until the iteration is dropped.
     pub(crate) fn settle_or_abandon(&mut self) -> Result<()> {
         let settled = self.settle();
         if settled.is_err() && self.is_on_device() {
-            self.abandon(); // which waits for what may still be written
+            self.abandon(); // this waits for memory that may still be written
         }
         settled
     }
@@ -237,9 +238,8 @@ impl BucketReducer {
         Err(Error::new(ErrorCode::Timeout, text.into()).in_group(&self.group))
     }
 
-    /// Waits until all finished iterations are over on the GPU, but at most `timeout`; `false`: the time has passed.
-    /// Call it before you rely on results that [`Iteration::finish_on`] has put on a stream: it returns a failure that
-    /// happened later.
+    /// Waits until the GPU has completed all finished iterations, but at most `timeout`. Returns `false` on a time-out.
+    /// Call it before you rely on results of [`Iteration::finish_on`], because it returns failures that happened later.
     pub fn synchronize(&self, timeout: Duration) -> Result<bool> {
         self.synchronize_raw(milliseconds(timeout))
     }
@@ -251,8 +251,9 @@ impl BucketReducer {
         Ok(result == sys::DSC_OK)
     }
 
-    /// The address of a parameter's place in its bucket on the GPU. A gradient that is computed there, after `begin`
-    /// and before it is marked, is never copied. The address may change at the next `begin`: ask again then.
+    /// Returns the address of a parameter's gradient in its bucket on the GPU. A gradient that is computed there, after
+    /// `begin` and before it is marked, is never copied. The address may change at the next `begin`, so call this
+    /// function again then.
     pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
@@ -265,35 +266,36 @@ impl BucketReducer {
         self.place(index)
     }
 
-    /// Ends the reducer on all ranks; called for an iteration that is dropped without finish.
+    /// Ends the reducer on all ranks. Called if an iteration is dropped without finish.
     pub(crate) fn abandon(&mut self) {
         self.handle = None;
     }
 
-    /// The result for a parameter in its bucket, valid until the next iteration begins; zeros before the first one.
+    /// Returns the result for a parameter in its bucket, valid until the next iteration begins. Before the first one,
+    /// it is zeros.
     pub fn view<T: Element>(&self, index: usize) -> Result<&[T]> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("view")?;
-        // SAFETY: the place has that many elements of this type as long as the reducer exists. After a finished
-        // iteration it is not written until the next one begins, which needs the reducer mutably, as do all calls that
-        // write between iterations.
+        // SAFETY: the memory has param.count elements of this type as long as the reducer exists. After a finished
+        // iteration it is not written until the next one begins. That, and all calls that write between iterations,
+        // need a mutable borrow of the reducer.
         Ok(unsafe { slice::from_raw_parts(self.place(index)?, param.count) })
     }
 
-    /// A copy of the result that [`view`](BucketReducer::view) shows; it does not prevent rebuilding.
+    /// Returns a copy of the result of [`view`](BucketReducer::view). It does not prevent rebuilding.
     pub fn read_grad<T: Element>(&self, index: usize) -> Result<Vec<T>> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("read_grad")?;
         let mut gradient: Vec<T> = Vec::with_capacity(param.count);
-        // SAFETY: the library checks the handle; the list has room for the gradient, which is of this type.
+        // SAFETY: the library checks the handle. The list has the capacity for the gradient, which has this type.
         let result =
             unsafe { sys::dsc_bucket_reducer_read_grad(self.raw(), index, gradient.as_mut_ptr().cast::<c_void>()) };
         self.check(result, "bucket_reducer_read_grad")?;
-        // SAFETY: a call that succeeds has written all elements.
+        // SAFETY: the call has succeeded, so it has written all elements.
         unsafe { gradient.set_len(param.count) };
         Ok(gradient)
     }
@@ -307,7 +309,7 @@ impl BucketReducer {
         Err(Error::new(ErrorCode::State, text).in_group(&self.group))
     }
 
-    /// The buckets in launch order, as lists of parameter indices.
+    /// Returns the buckets in launch order, as lists of parameter indices.
     pub fn buckets(&self) -> Result<Vec<Vec<usize>>> {
         let n = self.params.len();
         let (mut indices, mut starts, mut n_buckets) = (vec![0; n], vec![0; n + 1], 0);
@@ -328,8 +330,8 @@ impl BucketReducer {
         })
     }
 
-    /// Refuses a parameter that a static graph does not use: the library reduces zeros for it as soon as any other is
-    /// marked.
+    /// Returns an error for a parameter that a static graph does not use. The library reduces zeros for it as soon as
+    /// another parameter is marked.
     pub(crate) fn expect_in_graph(&self, index: usize) -> Result<()> {
         if !self.counted || self.param(index)?.marked.load(Ordering::Relaxed) {
             return Ok(());
@@ -348,7 +350,7 @@ impl BucketReducer {
         check(result).map_err(|error| self.explain(error, op))
     }
 
-    /// Adds what the reducer and its hook know about a failure.
+    /// Adds the error of the reducer's hook, and advice, to an error.
     pub(crate) fn explain(&self, error: Error, op: &str) -> Error {
         let error = error.in_op(op).in_group(&self.group);
         if self.handle.is_none() {
@@ -366,7 +368,7 @@ impl BucketReducer {
     }
 }
 
-/// Where a tensor is, for comparison only.
+/// The location of a tensor, only for comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     address: usize,
@@ -383,8 +385,8 @@ impl Place {
 }
 
 impl Param {
-    /// Claims the place, and returns its state before: FREE, or with `again` also MARKED, if the library knows whether
-    /// another mark may follow.
+    /// Claims the memory, and returns its previous state. The state must be FREE. With `again` it may also be MARKED,
+    /// if only the library knows whether another mark may follow.
     pub(crate) fn claim(&self, index: usize, again: bool) -> Result<u8> {
         let from = |state| self.state.compare_exchange(state, IN_USE, Ordering::Acquire, Ordering::Acquire);
         let claimed = match from(FREE) {
@@ -400,7 +402,7 @@ impl Param {
         })
     }
 
-    /// Releases the place, which the caller has claimed, to its next owner.
+    /// Sets the state of the memory, which the caller has claimed.
     pub(crate) fn give(&self, state: u8) {
         self.state.store(state, Ordering::Release);
     }
@@ -423,7 +425,7 @@ impl Param {
         Err(Error::invalid(format!("parameter {} has sparse gradients; use mark_sparse() and sparse() instead", index)))
     }
 
-    /// Checks that it has a place, of this type.
+    /// Checks that the parameter has memory in a bucket, of this type.
     pub(crate) fn expect_place<T: Element>(&self, index: usize) -> Result<()> {
         self.expect_dense(index)?;
         self.expect_type::<T>(index)

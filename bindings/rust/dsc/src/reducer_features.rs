@@ -1,4 +1,4 @@
-//! Features of a reducer outside of its iterations.
+//! Features of a reducer that are not part of an iteration.
 
 use std::fmt;
 use std::ptr;
@@ -17,10 +17,10 @@ use crate::tensor::{RawTensors, Tensor};
 
 /// # Several backward passes per step
 impl BucketReducer {
-    /// Sets whether the iterations that begin from now on are reduced (the default); use the same value on all ranks.
+    /// Sets whether the following iterations are reduced (the default). Use the same value on all ranks.
     ///
-    /// An iteration that is not reduced does not communicate: marked gradients are added to what this rank collects,
-    /// and [`finish`](crate::Iteration::finish) only ends it. The next reduced iteration reduces the sums.
+    /// An iteration that is not reduced does not communicate. Marked gradients are added to this rank's sums, and
+    /// [`finish`](crate::Iteration::finish) only ends it. The next reduced iteration reduces the sums.
     pub fn set_sync(&mut self, sync: bool) -> Result<()> {
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_bucket_reducer_set_sync(self.raw(), i32::from(sync)) };
@@ -29,7 +29,7 @@ impl BucketReducer {
         Ok(())
     }
 
-    /// Runs iterations that are not reduced. Afterwards, also after an error, the setting is as before. See
+    /// Runs iterations that are not reduced. Afterwards, even after an error, the previous setting is restored. See
     /// [`set_sync`](BucketReducer::set_sync).
     ///
     /// ```
@@ -47,11 +47,11 @@ impl BucketReducer {
     ///     }
     ///     Ok(())
     /// })?;
-    /// let mut grad = vec![1.0f32; 4]; // of the last one
+    /// let mut grad = vec![1.0f32; 4]; // gradient of the last micro-batch
     /// let iteration = reducer.begin()?;
     /// iteration.mark_ready(0, &mut grad)?;
     /// iteration.finish()?;
-    /// assert_eq!(grad[0], 4.0); // the mean over the ranks of their sums
+    /// assert_eq!(grad[0], 4.0); // the mean of the sums of all ranks
     /// # world.finalize()
     /// # }
     /// ```
@@ -63,7 +63,7 @@ impl BucketReducer {
     }
 }
 
-/// Restores the setting that [`BucketReducer::no_sync`] has changed, also while a panic unwinds.
+/// Restores the setting that [`BucketReducer::no_sync`] has changed, even while a panic unwinds.
 struct Restore<'r> {
     reducer: &'r mut BucketReducer,
     sync: bool,
@@ -71,7 +71,8 @@ struct Restore<'r> {
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        let _ = self.reducer.set_sync(self.sync); // fails if an iteration was dropped; begin() returns that
+        // fails if an iteration was dropped; the next begin() returns that error
+        let _ = self.reducer.set_sync(self.sync);
     }
 }
 
@@ -81,15 +82,15 @@ impl BucketReducer {
     /// [`sync_buffers`](BucketReducer::sync_buffers). Collective. Only their addresses are kept.
     pub fn set_buffers(&mut self, buffers: &mut [Tensor<'_>]) -> Result<()> {
         let raw = RawTensors::new(buffers)?;
-        // SAFETY: the list and what it points to outlive the call. The library keeps the addresses, which only
-        // sync_buffers() and Join::finish() use; they get these tensors again, borrowed.
+        // SAFETY: the list and its memory outlive the call. The library keeps the addresses, which only sync_buffers()
+        // and Join::finish() use. These calls borrow the same tensors again.
         let result = unsafe { sys::dsc_bucket_reducer_set_buffers(self.raw(), raw.list.as_ptr(), raw.list.len()) };
         self.check(result, "bucket_reducer_set_buffers")?;
         self.buffers = buffers.iter().map(Place::of).collect();
         Ok(())
     }
 
-    /// Makes the buffers equal on all ranks, before a forward pass. Collective. They must be those of
+    /// Makes the buffers equal on all ranks, before a forward pass. Collective. They must be the buffers of
     /// [`set_buffers`](BucketReducer::set_buffers), in the same memory.
     ///
     /// ```
@@ -102,7 +103,7 @@ impl BucketReducer {
     /// reducer.set_buffers(&mut [dsc::Tensor::new(&mut means)])?;
     /// means[2] += 1.0; // the program may use them between the calls
     /// reducer.sync_buffers(&mut [dsc::Tensor::new(&mut means)], dsc::BufferSync::Broadcast)?;
-    /// assert_eq!(means, [0.0, 0.0, 1.0]); // rank 0's
+    /// assert_eq!(means, [0.0, 0.0, 1.0]); // the values of rank 0
     /// # world.finalize()
     /// # }
     /// ```
@@ -110,12 +111,13 @@ impl BucketReducer {
         self.expect_buffers("sync_buffers", buffers)?;
         let joined = self.joined.clone();
         let _turn = joined.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: the library checks the handle; the memory that it writes is that of the buffers, borrowed mutably.
+        // SAFETY: the library checks the handle. It writes only to the memory of the buffers, which is borrowed
+        // mutably.
         let result = unsafe { sys::dsc_bucket_reducer_sync_buffers(self.raw(), how.number()) };
         self.check(result, "bucket_reducer_sync_buffers")
     }
 
-    /// Checks that these are the buffers that the library knows.
+    /// Checks that these are the buffers that were registered.
     pub(crate) fn expect_buffers(&self, call: &str, given: &[Tensor<'_>]) -> Result<()> {
         let text = match given.iter().zip(&self.buffers).position(|(tensor, place)| Place::of(tensor) != *place) {
             Some(index) => format!(
@@ -135,39 +137,39 @@ impl BucketReducer {
 
 /// # Sparse gradients
 impl BucketReducer {
-    /// The result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices and their rows, one after
-    /// another.
+    /// Returns the result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices, and their rows one
+    /// after another.
     pub fn sparse<T: Element>(&mut self, index: usize) -> Result<(&[i64], &[T])> {
         let param = self.param(index)?;
         param.expect_type::<T>(index)?;
         let row = param.sparse_row.unwrap_or(0);
         self.expect_at_rest("sparse")?;
         let (mut indices, mut values, mut rows) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: the library checks handle and index; all results outlive the call.
+        // SAFETY: the library checks handle and index. All pointers for results outlive the call.
         let result = unsafe { sys::dsc_bucket_reducer_sparse(self.raw(), index, &mut indices, &mut values, &mut rows) };
         self.check(result, "bucket_reducer_sparse")?;
-        // SAFETY: there are that many indices, and rows of this type, until the next iteration, which needs the reducer
-        // mutably.
+        // SAFETY: there are `rows` indices, and as many rows of this type, until the next iteration, which needs a
+        // mutable borrow of the reducer.
         Ok(unsafe { (entries(indices, rows), entries(values.cast::<T>(), rows * row)) })
     }
 }
 
 /// # Safety
 ///
-/// There are that many entries, which do not change during `'e`.
+/// There must be n entries, which do not change during `'e`.
 pub(crate) unsafe fn entries<'e, T>(first: *const T, n: usize) -> &'e [T] {
     if n == 0 {
         return &[];
     }
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(first, n) }
 }
 
-/// # What it tells
+/// # Information
 impl BucketReducer {
-    /// The parameters for which no rank had a gradient; their gradients were not written. With
-    /// [`find_unused`](crate::ReducerOptions::find_unused) they are those of the latest iteration, with
-    /// [`static_graph`](crate::ReducerOptions::static_graph) those of all iterations.
+    /// Returns the parameters for which no rank had a gradient; their gradients were not written. With
+    /// [`find_unused`](crate::ReducerOptions::find_unused) the result is for the latest iteration, with
+    /// [`static_graph`](crate::ReducerOptions::static_graph) for all iterations.
     pub fn unused(&self) -> Result<Vec<usize>> {
         let found = list(0, 0, |indices, capacity, count| {
             // SAFETY: the library checks the handle; indices has capacity entries, and count outlives the call.
@@ -176,7 +178,7 @@ impl BucketReducer {
         found.map_err(|error| self.explain(error, "bucket_reducer_unused"))
     }
 
-    /// How often the buckets were rebuilt.
+    /// Returns the number of times that the buckets were rebuilt.
     pub fn rebuilds(&self) -> Result<u64> {
         let mut count = 0;
         // SAFETY: the library checks the handle, and count outlives the call.
@@ -185,8 +187,8 @@ impl BucketReducer {
         Ok(count)
     }
 
-    /// Statistics of the reducer and its latest iterations, as a JSON object with the names of PyTorch's DDP logging
-    /// data. docs/buckets.md of libdsc lists them. Times are in nanoseconds.
+    /// Returns statistics of the reducer and its latest iterations, as a JSON object with the names of PyTorch's DDP
+    /// logging data. docs/buckets.md of libdsc lists them. Times are in nanoseconds.
     pub fn stats(&mut self) -> Result<String> {
         let told = text(|room, capacity, bytes| {
             // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
@@ -195,8 +197,8 @@ impl BucketReducer {
         told.map_err(|error| self.explain(error, "bucket_reducer_stats"))
     }
 
-    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much of
-    /// the reduction did not overlap with computation.
+    /// Draws the latest iteration as SVG. The picture shows when each gradient was ready, when each bucket was reduced,
+    /// and how much of the reduction did not overlap with computation.
     pub fn draw(&mut self) -> Result<String> {
         let drawn = text(|room, capacity, bytes| {
             // SAFETY: as in stats().
@@ -205,7 +207,7 @@ impl BucketReducer {
         drawn.map_err(|error| self.explain(error, "bucket_reducer_draw"))
     }
 
-    /// Running totals of the reducer's operations.
+    /// Returns the running totals of the reducer's operations.
     pub fn op_stats(&self) -> Result<Vec<OpStats>> {
         let totals = read_stats(|stats, capacity, count| {
             // SAFETY: stats has capacity elements, and count outlives the call.

@@ -6,7 +6,7 @@ use crate::convert::defaults;
 use crate::error::Result;
 use crate::numbers::{Average, Dtype, Rebuild};
 
-/// Options of [`BucketReducer::new`](crate::BucketReducer::new), the same on all ranks.
+/// Options of [`BucketReducer::new`](crate::BucketReducer::new). Use the same on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct ReducerOptions {
     bucket_bytes: Option<usize>,
@@ -36,14 +36,14 @@ impl ReducerOptions {
         self
     }
 
-    /// The same for the bucket of the first parameters, which is launched last; 1 MiB by default.
+    /// The limit for the bucket of the first parameters, which is launched last; 1 MiB by default.
     #[must_use]
     pub fn first_bucket_bytes(mut self, bytes: usize) -> Self {
         self.first_bucket_bytes = Some(bytes);
         self
     }
 
-    /// Explicit buckets of parameter indices, in launch order; planned by default.
+    /// Explicit buckets: lists of parameter indices in launch order. By default buckets are planned.
     #[must_use]
     pub fn buckets(mut self, buckets: &[Vec<usize>]) -> Self {
         self.buckets = buckets.to_vec();
@@ -64,35 +64,36 @@ impl ReducerOptions {
         self
     }
 
-    /// One bucket per element type, as in PyTorch's first iteration.
+    /// Makes one bucket per element type, as in PyTorch's first iteration.
     #[must_use]
     pub fn single_first_bucket(mut self, on: bool) -> Self {
         self.single_first_bucket = on;
         self
     }
 
-    /// Parameters that are not marked before [`finish`](crate::Iteration::finish) have no gradient on this rank, and
-    /// [`unused`](crate::BucketReducer::unused) returns those without a gradient on any rank. By default `finish` fails
-    /// for unmarked parameters.
+    /// Allows parameters without a gradient. A parameter that is not marked before [`finish`](crate::Iteration::finish)
+    /// has no gradient on this rank, and [`unused`](crate::BucketReducer::unused) returns those without a gradient on
+    /// any rank. By default `finish` fails for unmarked parameters.
     #[must_use]
     pub fn find_unused(mut self, on: bool) -> Self {
         self.find_unused = on;
         self
     }
 
-    /// Every iteration uses the same parameters equally often. The first one counts the marks of each parameter and is
-    /// reduced at its end; in later ones a parameter is ready after as many marks.
+    /// Declares that every iteration uses the same parameters equally often. The first iteration counts the marks of
+    /// each parameter and is reduced at its end. In later iterations a parameter is ready after the same number of
+    /// marks.
     ///
-    /// A parameter that is used several times collects its gradient by [`accumulate`](crate::Iteration::accumulate),
-    /// with [`mark_accumulated`](crate::Iteration::mark_accumulated) after each.
+    /// For a parameter that is used several times, call [`accumulate`](crate::Iteration::accumulate) with each
+    /// gradient, followed by [`mark_accumulated`](crate::Iteration::mark_accumulated).
     #[must_use]
     pub fn static_graph(mut self, on: bool) -> Self {
         self.static_graph = on;
         self
     }
 
-    /// When buckets are rebuilt in the order in which gradients become ready; [`Rebuild::Once`] by default. They are
-    /// never rebuilt with explicit buckets, with `find_unused`, or after a rank has asked for a view.
+    /// Sets when buckets are rebuilt in the order in which gradients become ready; [`Rebuild::Once`] by default. They
+    /// are never rebuilt with explicit buckets, with `find_unused`, or after a rank has requested a view.
     #[must_use]
     pub fn rebuild(mut self, when: Rebuild) -> Self {
         self.rebuild = Some(when);
@@ -100,30 +101,30 @@ impl ReducerOptions {
     }
 
     /// Whether, in a rebuilt plan, `first_bucket_bytes` is the limit of the bucket that is launched first, as in
-    /// PyTorch. By default it is the limit of the one that is launched last.
+    /// PyTorch. By default it is the limit of the bucket that is launched last.
     #[must_use]
     pub fn small_bucket_first(mut self, on: bool) -> Self {
         self.small_bucket_first = on;
         self
     }
 
-    /// Element type of buckets and views, such as [`Dtype::F32`] over parameters of 16 bits: gradients, which have the
-    /// parameters' type, are converted as they are taken, and the result is rounded once.
+    /// The element type of buckets and views, such as [`Dtype::F32`] for parameters of 16 bits. Gradients have the
+    /// parameters' type. They are converted when they are marked, and the result is rounded once.
     #[must_use]
     pub fn grad_dtype(mut self, dtype: Dtype) -> Self {
         self.grad_dtype = Some(dtype);
         self
     }
 
-    /// Whether results of [sparse](crate::Tensor::expect_sparse) gradients are the rows of all ranks one after another.
-    /// By default each index occurs once, in ascending order, with the sum of its rows.
+    /// Returns [sparse](crate::Tensor::expect_sparse) results as the rows of all ranks one after another. By default
+    /// each index occurs once, in ascending order, with the sum of its rows.
     #[must_use]
     pub fn keep_sparse_rows(mut self, on: bool) -> Self {
         self.keep_sparse_rows = on;
         self
     }
 
-    /// The type of the views of parameters of that type.
+    /// Returns the type of the views of parameters that have the type `dtype`.
     pub(crate) fn view_dtype(&self, dtype: Dtype) -> Dtype {
         self.grad_dtype.unwrap_or(dtype)
     }
@@ -133,9 +134,9 @@ impl ReducerOptions {
         self.static_graph
     }
 
-    /// Calls with the options in the form of the C interface.
+    /// Calls a function with the options as a C struct.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_bucket_reducer_options_t) -> T) -> Result<T> {
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_bucket_reducer_options_init(raw, bytes) })?;
         let indices: Vec<usize> = self.buckets.concat();
         let mut starts = vec![0];

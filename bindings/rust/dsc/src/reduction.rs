@@ -1,4 +1,4 @@
-//! What the `op` of a reduction may be, for which buffers.
+//! The types for the argument `op` of reductions, and the buffers that each is for.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::numbers::{Dtype, Op};
 
 pub(crate) mod sealed {
-    /// A reduce operation of the C interface, and the element type that it is limited to.
+    /// A reduce operation of the C interface, with the only element type that it accepts, if it is limited to one.
     #[derive(Clone, Copy, Debug)]
     pub struct Combine {
         pub op: crate::Op,
@@ -22,7 +22,7 @@ impl Combine {
         self.op.number()
     }
 
-    /// Refuses buffers of another type, before any rank learns of the operation.
+    /// Returns an error for buffers of another type, before any rank learns of the operation.
     pub(crate) fn expect(self, call: &str, dtype: Dtype) -> Result<()> {
         match self.only {
             Some(only) if only != dtype => {
@@ -35,13 +35,13 @@ impl Combine {
     }
 }
 
-/// A reduce operation for buffers of a [kind](crate::Data::Kind): an [`Op`] for every kind, the [`TypedOp`] of a
-/// [`UserOp`](crate::UserOp) for its element type.
+/// A reduce operation for buffers of a [kind](crate::Data::Kind). An [`Op`] is for every kind; the [`TypedOp`] of a
+/// [`UserOp`](crate::UserOp) is for its element type.
 ///
-/// For [`Raw`](crate::Raw) buffers, the call compares the types and fails with
+/// With [`Raw`](crate::Raw) buffers, the types are compared during the call. It fails with
 /// [`InvalidArg`](crate::ErrorCode::InvalidArg), before other ranks learn of it.
 pub trait Reduction<K>: Sealed {
-    /// What the library is told.
+    /// Returns the operation for the library.
     #[doc(hidden)]
     fn combine(&self) -> Combine;
 }

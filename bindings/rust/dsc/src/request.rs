@@ -1,7 +1,7 @@
 //! Descriptions of operations, which [`Scope::start`] or [`Comm::start`] start.
 //!
 //! A request holds its buffers: references for a scope, or owned buffers for [`Comm::start`]. The methods of [`Comm`]
-//! with the same names do the same and wait.
+//! with the same names start the operation and wait for it.
 //!
 //! [`Scope::start`]: crate::Scope::start
 //! [`Comm::start`]: crate::Comm::start
@@ -13,12 +13,12 @@ use crate::data::{Data, DataMut, Span};
 use crate::operation::Operation;
 use crate::reduction::Reduction;
 
-/// An operation with its buffers, not started yet.
+/// An operation with its buffers that has not been started.
 #[must_use = "a request does nothing until it is started"]
 pub struct Request<B> {
     pub(crate) buffers: B,
     pub(crate) operation: Operation,
-    /// Where to send from and to receive into.
+    /// Returns the buffer to send from and the buffer to receive into.
     pub(crate) spans: fn(&mut B) -> (Span, Span),
 }
 
@@ -83,7 +83,7 @@ pub fn reduce_scatter<S: Data, R: DataMut<Kind = S::Kind>>(
     pair(send, recv, Operation::ReduceScatter(op.combine()))
 }
 
-/// Combines elements and leaves each rank's part in place; see
+/// Combines elements and puts each rank's part in place; see
 /// [`Comm::reduce_scatter_in_place`](crate::Comm::reduce_scatter_in_place).
 pub fn reduce_scatter_in_place<B: DataMut>(data: B, op: impl Reduction<B::Kind>) -> Request<B> {
     in_place(data, Operation::ReduceScatterInPlace(op.combine()))
@@ -99,7 +99,7 @@ pub fn gather<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, root: usize
     pair(send, recv, Operation::Gather { root })
 }
 
-/// Gives each rank a part of the root's elements; see [`Comm::scatter`](crate::Comm::scatter).
+/// Sends to each rank a part of the root's elements; see [`Comm::scatter`](crate::Comm::scatter).
 pub fn scatter<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, root: usize) -> Request<(S, R)> {
     pair(send, recv, Operation::Scatter { root })
 }

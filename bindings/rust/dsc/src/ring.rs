@@ -1,4 +1,4 @@
-//! Blocks that are passed around the ranks of a communicator, for ring attention.
+//! Passes blocks around the ranks of a communicator, for ring attention.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::numbers::ErrorCode;
 
 const FOREVER_MS: i32 = -1;
 
-/// Passes the blocks of all ranks around, one step at a time, while the caller computes with the current one.
+/// Passes the blocks of all ranks around, one step at a time, while the caller computes with its current block.
 ///
 /// ```
 /// use dsc::Ring;
@@ -29,11 +29,11 @@ const FOREVER_MS: i32 = -1;
 /// let mine = [world.rank() as f32; 8];
 /// let mut pass = ring.pass(&mine, None)?;
 /// while let Some(block) = pass.step()? {
-///     assert_eq!(block.data[0], block.source as f32); // the next block is on its way
+///     assert_eq!(block.data[0], block.source as f32); // the next block arrives meanwhile
 /// }
 /// let mut pass = ring.backward::<f32, f64>(&mine, None)?;
 /// while let Some(block) = pass.step()? {
-///     block.grad[0] += 1.0; // what this rank's queries contribute
+///     block.grad[0] += 1.0; // the contribution of this rank's queries
 /// }
 /// assert_eq!(pass.into_sum()?[0], world.size() as f64);
 /// drop(ring);
@@ -51,18 +51,19 @@ const FOREVER_MS: i32 = -1;
 /// # Ok(())
 /// # }
 /// ```
-/// [`pass_on`](Ring::pass_on) and [`backward_on`](Ring::backward_on) pass blocks on a GPU around, in stream order.
+/// [`pass_on`](Ring::pass_on) and [`backward_on`](Ring::backward_on) pass around blocks on a GPU, in stream order.
 #[doc(alias = "dsc_ring_create")]
 pub struct Ring {
     handle: RingHandle,
     group: Arc<str>,
     size: usize,
-    // Memory that the library uses until the pass has ended or another one has begun, also if the pass is leaked.
+    // Memory that the library uses until the pass has ended or another pass has begun, even if the pass object is
+    // leaked.
     own: Vec<u64>,
     sums: Vec<u64>,
 }
 
-/// What a rank gets in one step.
+/// The block that a rank gets in one step.
 #[derive(Debug)]
 pub struct RingBlock<'a, T> {
     /// The rank that the block is from.
@@ -71,7 +72,7 @@ pub struct RingBlock<'a, T> {
     pub data: &'a [T],
 }
 
-/// What a rank gets in one step of a pass with gradients.
+/// The block and gradients that a rank gets in one step of a pass with gradients.
 #[derive(Debug)]
 pub struct RingGrads<'a, T, G> {
     /// The rank that the block is from.
@@ -82,14 +83,14 @@ pub struct RingGrads<'a, T, G> {
     pub grad: &'a mut [G],
 }
 
-/// One pass around the ranks; made by [`Ring::pass`].
+/// One pass around the ranks. Made by [`Ring::pass`].
 pub struct RingPass<'r, T> {
     ring: &'r mut Ring,
     is_over: bool,
     types: PhantomData<T>,
 }
 
-/// One pass around the ranks with gradients; made by [`Ring::backward`].
+/// One pass around the ranks with gradients. Made by [`Ring::backward`].
 pub struct RingBackward<'r, T, G> {
     ring: &'r mut Ring,
     count: usize,
@@ -105,8 +106,8 @@ pub(crate) struct Step {
 }
 
 impl Ring {
-    /// Makes a ring for blocks and gradients of at most these sizes, equal on all ranks; `grad_bytes` is 0 without
-    /// gradients. Collective.
+    /// Makes a ring for blocks and gradients of at most these sizes, which must be equal on all ranks. `grad_bytes` is
+    /// 0 without gradients. Collective.
     pub fn new(comm: &Comm, block_bytes: usize, grad_bytes: usize) -> Result<Self> {
         let mut ring = ptr::null_mut();
         // SAFETY: the library checks the handle, and the output outlives the call.
@@ -121,16 +122,15 @@ impl Ring {
 
     /// Begins a pass with this rank's block, of which the ring keeps a copy. Collective.
     ///
-    /// `counts` are the elements of each rank's block, if they differ. A pass may be dropped early if all ranks do so
-    /// after the same step.
+    /// `counts` are the numbers of elements of each rank's block, if they differ. A pass may be dropped early if all
+    /// ranks do so after the same step.
     #[doc(alias = "dsc_ring_begin")]
     pub fn pass<T: Element>(&mut self, block: &[T], counts: Option<&[usize]>) -> Result<RingPass<'_, T>> {
         self.begin::<T, T>(block, counts, false)?;
         Ok(RingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Begins a pass in which the gradients of each block, as elements of type G, follow it around the ranks.
-    /// Collective.
+    /// Begins a pass in which gradients, as elements of type G, are passed on together with their block. Collective.
     ///
     /// Each addition rounds to G, so use f32 for blocks of 16-bit floats.
     pub fn backward<T: Element, G: Element>(
@@ -142,15 +142,15 @@ impl Ring {
         Ok(RingBackward { ring: self, count: block.len(), is_over: false, types: PhantomData })
     }
 
-    /// The memory of the pass before is replaced when the library no longer uses it.
+    /// Begins a pass. The memory of the previous pass is replaced after the library no longer uses it.
     fn begin<T: Element, G: Element>(&mut self, block: &[T], counts: Option<&[usize]>, sums: bool) -> Result<()> {
         self.expect_counts(counts)?;
         let mut own = room(size_of_val(block));
         let mut home = room(if sums { block.len() * size_of::<G>() } else { 0 });
         // SAFETY: the buffer has at least as many bytes as the block, and they do not overlap.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr().cast::<u8>(), own.as_mut_ptr().cast(), size_of_val(block)) };
-        // SAFETY: from here on the ring owns both buffers; if the call fails, they are no longer used. counts has one
-        // entry per rank.
+        // SAFETY: from here on the ring owns both buffers; if the call fails, the library no longer uses them. counts
+        // has one entry per rank.
         let result = unsafe {
             sys::dsc_ring_begin(
                 self.handle.raw(),
@@ -205,14 +205,14 @@ impl<T: Element> RingPass<'_, T> {
         }
         let step = self.ring.step()?;
         self.is_over = step.source.is_none();
-        // SAFETY: the block stays valid until the next step, which needs an exclusive borrow of this pass.
+        // SAFETY: the block stays valid until the next step, which needs a mutable borrow of this pass.
         Ok(step.source.map(|source| RingBlock { source, data: unsafe { elements(step.data, step.count) } }))
     }
 }
 
 impl<T: Element, G: Element> RingBackward<'_, T, G> {
-    /// Waits for the next block, and adds the gradients of the block before to those of the other ranks. `None` after
-    /// the last rank; then this rank's sum is ready.
+    /// Adds the gradients of the previous block to those of the other ranks, and waits for the next block. Returns
+    /// `None` after the last rank; then this rank's sum is ready.
     pub fn step(&mut self) -> Result<Option<RingGrads<'_, T, G>>> {
         if self.is_over {
             return Ok(None);
@@ -220,49 +220,49 @@ impl<T: Element, G: Element> RingBackward<'_, T, G> {
         let step = self.ring.step()?;
         self.is_over = step.source.is_none();
         Ok(step.source.map(|source| {
-            // SAFETY: block and gradients stay valid until the next step, which needs an exclusive borrow of this pass;
-            // nothing else uses the gradients.
+            // SAFETY: block and gradients stay valid until the next step, which needs a mutable borrow of this pass.
+            // Nothing else uses the gradients.
             let (data, grad) = unsafe { (elements(step.data, step.count), elements_mut(step.grad, step.count)) };
             RingGrads { source, data, grad }
         }))
     }
 
-    /// The sum of the gradients of this rank's block, at the end of the pass.
+    /// Returns the sum of the gradients of this rank's block, at the end of the pass.
     pub fn into_sum(self) -> Result<Vec<G>> {
         if !self.is_over {
             let text = "ring: the pass has not ended; expected calls of step() until it returns None";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
-        // SAFETY: the library has written that many elements, and no longer uses them after the end of a pass.
+        // SAFETY: the library has written count elements, and no longer uses them after the end of a pass.
         Ok(unsafe { elements::<G>(self.ring.sums.as_ptr().cast(), self.count) }.to_vec())
     }
 }
 
-/// Memory for that many bytes, aligned for every element.
+/// Allocates memory for the given number of bytes, aligned for every element type.
 fn room(bytes: usize) -> Vec<u64> {
     vec![0; (bytes + 7) / 8]
 }
 
 /// # Safety
 ///
-/// So many elements are at the address, aligned, during the lifetime of the slice; the address may be null for 0
-/// elements.
+/// The address must be that of count aligned elements, valid during the lifetime of the slice. It may be null if count
+/// is 0.
 unsafe fn elements<'a, T>(at: *const c_void, count: usize) -> &'a [T] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(at.cast(), count) }
 }
 
 /// # Safety
 ///
-/// As elements(), and nothing else uses the elements.
+/// The requirements of elements() apply, and nothing else may use the elements.
 unsafe fn elements_mut<'a, T>(at: *mut c_void, count: usize) -> &'a mut [T] {
     if count == 0 {
         return &mut [];
     }
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts_mut(at.cast(), count) }
 }
 

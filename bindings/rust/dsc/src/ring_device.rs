@@ -1,4 +1,4 @@
-//! Passes of a ring in memory of a GPU.
+//! Passes of a ring with blocks in GPU memory.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -14,20 +14,20 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::ring::Ring;
 
-/// What a rank gets in one step of a pass on a GPU, in stream order, until the following step.
+/// The block that a rank gets in one step of a pass on a GPU. It is valid in stream order until the following step.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRingBlock<T, G> {
     /// The rank that the block is from.
     pub source: usize,
-    /// The block, which is only read.
+    /// The block. It must only be read.
     pub data: *const T,
-    /// Zeros, to which this rank adds its contribution to the gradients of the block; null in a pass without gradients.
+    /// Zeros, to which this rank adds its contribution to the gradients of the block. NULL in a pass without gradients.
     pub grad: *mut G,
-    /// The elements of the block, and of its gradients.
+    /// The number of elements in the block, and in its gradients.
     pub len: usize,
 }
 
-/// One pass around the ranks in stream order; made by [`Ring::pass_on`] and [`Ring::backward_on`].
+/// One pass around the ranks in stream order. Made by [`Ring::pass_on`] and [`Ring::backward_on`].
 pub struct DeviceRingPass<'r, T, G> {
     ring: &'r mut Ring,
     is_over: bool,
@@ -37,14 +37,14 @@ pub struct DeviceRingPass<'r, T, G> {
 impl Ring {
     /// Begins a pass with this rank's block on the GPU, in stream order. Collective.
     ///
-    /// The host waits only for the other ranks, and in the first pass until their messages are connected. The next
-    /// call and [`synchronize`](Ring::synchronize) return a failure that happens later.
+    /// The host waits only for the other ranks, and in the first pass for the connections to them. A failure that
+    /// happens later is returned by the next call, or by [`synchronize`](Ring::synchronize).
     ///
     /// # Safety
     ///
-    /// The block stays valid and is not written, and the stream stays valid, until the pass has ended, the next one has
-    /// begun or the ring is dropped, and the stream has passed that. Work that uses the block of a step is put on the
-    /// stream before the following step.
+    /// The block and the stream must stay valid, and the block must not be written, until the pass has ended, the next
+    /// one has begun or the ring is dropped, and the stream has passed that point. Work that uses the block of a step
+    /// must be queued on the stream before the following step.
     pub unsafe fn pass_on<D: Data>(
         &mut self,
         block: &D,
@@ -54,17 +54,18 @@ impl Ring {
     where
         D::Kind: Element,
     {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.begin_on(block.span(), counts, None, stream)? };
         Ok(DeviceRingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Begins a pass in which the gradients of each block follow it around the ranks. Their sum is written to `grad`,
-    /// which has as many elements as the block, of a floating-point type.
+    /// Begins a pass in which gradients are passed on together with their block. The sum for this rank's block is
+    /// written to `grad`, which has as many elements as the block, of a floating-point type.
     ///
     /// # Safety
     ///
-    /// Does the same as [`pass_on`](Ring::pass_on); and only work on the stream after the pass uses `grad`.
+    /// The requirements of [`pass_on`](Ring::pass_on) apply. Until the pass has ended, nothing else may use `grad`;
+    /// after it, only work on the stream.
     pub unsafe fn backward_on<D: Data, S: DataMut>(
         &mut self,
         block: &D,
@@ -76,13 +77,13 @@ impl Ring {
         D::Kind: Element,
         S::Kind: Element,
     {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.begin_on(block.span(), counts, Some(grad.span_mut()), stream)? };
         Ok(DeviceRingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Waits until the GPU has done the work of all passes, but at most `timeout`; `false`: the time has passed. Call
-    /// it before you rely on results of the last pass: it returns a failure that happened later.
+    /// Waits until the GPU has completed all passes, but at most `timeout`. Returns `false` on a time-out. Call it
+    /// before you rely on results of the last pass, because it returns failures that happened later.
     #[doc(alias = "dsc_ring_synchronize")]
     pub fn synchronize(&mut self, timeout: Duration) -> Result<bool> {
         // SAFETY: the library checks the handle.
@@ -93,7 +94,7 @@ impl Ring {
 
     /// # Safety
     ///
-    /// As pass_on() and backward_on().
+    /// The requirements of pass_on() and backward_on() apply.
     unsafe fn begin_on(
         &mut self,
         block: Span,
@@ -111,7 +112,7 @@ impl Ring {
             let text = format!("grad has {} elements; expected {}, like the block", grad.count, block.count);
             return Err(Error::invalid(text));
         }
-        // SAFETY: the library checks the handle; counts has one entry per rank; the caller has answered for the rest.
+        // SAFETY: the library checks the handle. counts has one entry per rank. The caller guarantees the rest.
         let result = unsafe {
             sys::dsc_ring_begin(
                 self.raw(),
@@ -129,8 +130,8 @@ impl Ring {
 }
 
 impl<T: Element, G: Element> DeviceRingPass<'_, T, G> {
-    /// Puts the next step on the stream; `None` after the block of the last rank. Then, in stream order, the sum is
-    /// ready.
+    /// Queues the next step on the stream. Returns `None` after the block of the last rank; the sum is then ready in
+    /// stream order.
     pub fn step(&mut self) -> Result<Option<DeviceRingBlock<T, G>>> {
         if self.is_over {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! An all-reduce with the addition of a residual and RMSNorm.
+//! An all-reduce, followed by the addition of a residual and by RMSNorm.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,17 +10,16 @@ use crate::data::{Data, DataMut, Span};
 use crate::error::{Error, Result};
 
 impl Comm {
-    /// Adds up the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
+    /// Sums the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
     ///
-    /// Rows have `hidden` elements of f32, f64, f16 or bf16. `rows` is this rank's part of the sum and gets the
-    /// normalized rows; `residual` gets the rows before they are normalized. `weight` has `hidden` factors; `None`: all
-    /// are 1. Residual and weight are the same on all ranks. `epsilon` is added to the mean of the squares and is above
-    /// 0.
+    /// Rows have `hidden` elements of f32, f64, f16 or bf16. `rows` is this rank's summand, and gets the normalized
+    /// rows. `residual` gets the rows before normalization. `weight` has `hidden` factors; `None`: all are 1. Residual
+    /// and weight must be the same on all ranks. `epsilon` is added to the mean of the squares, and must be above 0.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// let (mut rows, mut residual) = ([1f32, 2.0, 3.0, 4.0], [2f32, 2.0, -3.0, 3.0]); // on one rank: two rows of two
+    /// let (mut rows, mut residual) = ([1f32, 2.0, 3.0, 4.0], [2f32, 2.0, -3.0, 3.0]); // two rows of two elements
     /// world.all_reduce_rms_norm(&mut rows, Some(&mut residual), Some(&[1f32, 2.0]), 2, 1e-6)?;
     /// assert_eq!(residual, [3.0, 4.0, 0.0, 7.0]);
     /// assert!((rows[0] - 3.0 / 12.5f32.sqrt()).abs() < 1e-6 && (rows[3] - 2.0 * 2f32.sqrt()).abs() < 1e-6);
@@ -49,7 +48,7 @@ impl Comm {
         expect("weight", factors, all, hidden)?;
         let address = |span: Option<Span>| span.map_or(ptr::null_mut::<c_void>(), |span| span.ptr);
         let _turn = self.turn("all_reduce_rms_norm")?;
-        // SAFETY: the counts and types were compared above; rows and residual are borrowed mutably, so that they do not
+        // SAFETY: the counts and types were compared above. rows and residual are borrowed mutably, so they do not
         // overlap.
         let result = unsafe {
             sys::dsc_all_reduce_rms_norm(

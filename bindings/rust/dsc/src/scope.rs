@@ -26,8 +26,8 @@ use crate::request::Request;
 use crate::started::{start, start_batch, start_call, Held, Started};
 use crate::work::sealed_pair::SealedBuffers;
 
-/// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or no buffer; also the results
-/// of a [`MoePlan`](crate::MoePlan), one of which is optional.
+/// Types of buffers for [`Scope::start`]: references, a [`Raw`] of a reference, pairs of them, or no buffer. The
+/// results of a [`MoePlan`](crate::MoePlan), of which one is optional, are also such buffers.
 pub trait Borrowed: SealedBuffers {}
 
 impl Borrowed for () {}
@@ -39,12 +39,12 @@ impl<B: Borrowed + Sealed> Borrowed for Option<B> {}
 impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
 
 impl Comm {
-    /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns. If an
-    /// operation failed and the closure did not wait for it, the first such failure is the scope's error, unless the
-    /// closure itself returns one.
+    /// Runs a closure that may start operations on borrowed buffers. When it returns, all these operations are
+    /// complete. If an operation failed and the closure did not wait for it, the scope returns the first such failure,
+    /// unless the closure itself returns an error.
     ///
-    /// The scope waits, not the handles. So, like [`std::thread::scope`], it is sound whatever happens to the handles:
-    /// safe code cannot access buffers while the library writes them, even if a handle is forgotten.
+    /// The scope waits, not the handles. So, like [`std::thread::scope`], it is sound even if handles are dropped or
+    /// forgotten: safe code cannot access buffers while the library writes them.
     ///
     /// If the closure panics, the scope first aborts the communicator on all ranks, so that it does not wait long.
     ///
@@ -57,8 +57,8 @@ impl Comm {
     /// let (left, right) = weights.split_at_mut(50);
     /// let first = world.scope(|scope| {
     ///     let left = scope.all_reduce(left, Op::Avg)?;
-    ///     scope.start(request::broadcast(right, 0))?; // any request
-    ///     Ok(left.wait()?[0]) // a wait gives the buffer back inside the scope
+    ///     scope.start(request::broadcast(right, 0))?; // start() accepts any request
+    ///     Ok(left.wait()?[0]) // wait() returns the buffer inside the scope
     /// })?;
     /// assert_eq!((first, weights[99]), (2.0, 2.0)); // the end of the scope has waited for the rest
     /// world.finalize()
@@ -114,19 +114,19 @@ impl Comm {
 /// The lifetimes are invariant, as those of [`std::thread::Scope`], so that neither can be shortened.
 pub struct Scope<'scope, 'env: 'scope> {
     comm: &'env Comm,
-    /// Those that may still run, oldest first.
+    /// The operations that may still run, oldest first.
     started: RefCell<VecDeque<Arc<Started>>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts an operation; its buffers are borrowed until the scope ends.
+    /// Starts an operation. Its buffers are borrowed until the scope ends.
     pub fn start<B: Borrowed + 'scope>(&'scope self, request: Request<B>) -> Result<ScopedWork<'scope, B>> {
         self.start_raw(request, ptr::null_mut())
     }
 
-    /// Does the same as [`start`](Scope::start) with buffers on the GPU, after the work that is on a stream.
+    /// Does the same as [`start`](Scope::start) with buffers on the GPU, ordered after the work that is on a stream.
     pub fn start_on<B: Borrowed + 'scope>(
         &'scope self,
         request: Request<B>,
@@ -141,12 +141,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         stream: *mut c_void,
     ) -> Result<ScopedWork<'scope, B>> {
         self.forget_completed();
-        // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope
-        // waits for the operation.
+        // SAFETY: borrowed memory stays in place. Its borrow lasts until 'scope ends, and Comm::scope waits for the
+        // operation before that.
         Ok(self.keep(unsafe { start(self.comm, request, stream)? }))
     }
 
-    /// Starts an operation without a request: a call of the library that returns a work object.
+    /// Starts an operation by a call of the library that returns a work object, without a request.
     pub(crate) fn start_call<B: Borrowed + 'scope>(
         &'scope self,
         op: &'static str,
@@ -157,19 +157,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(self.keep(start_call(self.comm, op, buffers, call)?))
     }
 
-    /// From here on the end of the scope waits for the operation.
+    /// Adds an operation to those for which the end of the scope waits.
     fn keep<B: Borrowed + 'scope>(&'scope self, (started, held): (Arc<Started>, Held<B>)) -> ScopedWork<'scope, B> {
         self.started.borrow_mut().push_back(started.clone());
         ScopedWork { started, held: Some(held), scope: PhantomData }
     }
 
-    /// The communicator of its operations.
+    /// The communicator of the scope's operations.
     pub(crate) fn comm(&self) -> &'env Comm {
         self.comm
     }
 
     /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. The returned work is
-    /// complete when all of them are; its failure is the first failure among them.
+    /// complete when all of them are complete. Its failure is the first failure among them.
     pub fn batch<F>(&'scope self, body: F) -> Result<ScopedWork<'scope, ()>>
     where
         F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
@@ -177,7 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.batch_raw(ptr::null_mut(), body)
     }
 
-    /// Starts a batch as [`batch`](Scope::batch) does; buffers on the device are used in stream order.
+    /// Does the same as [`batch`](Scope::batch), but uses buffers on the GPU in stream order.
     pub fn batch_on<F>(&'scope self, stream: Stream<'_>, body: F) -> Result<ScopedWork<'scope, ()>>
     where
         F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
@@ -192,7 +192,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.forget_completed();
         let mut batch = Batch::new(self.comm);
         body(&mut batch)?;
-        // SAFETY: as in start(): the batch has taken buffers that are borrowed until 'scope ends.
+        // SAFETY: as in start(): the batch contains buffers that are borrowed until 'scope ends.
         let (started, refused) = unsafe { start_batch(self.comm, batch, stream) };
         self.started.borrow_mut().extend(started.clone());
         refused?;
@@ -202,8 +202,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Keeps the list short when a scope starts many operations; most complete in their order. Failed
-    /// ones are kept, because the end of the scope returns their failure.
+    /// Removes completed operations, so that the list stays short when a scope starts many. Most operations complete in
+    /// their order. Failed ones are kept, because the end of the scope returns their failure.
     fn forget_completed(&self) {
         let succeeded = |work: &Arc<Started>| matches!(work.test(), Ok(true)) && work.untold_failure().is_none();
         let mut started = self.started.borrow_mut();
@@ -219,12 +219,12 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// An operation of a [`Scope`]. Dropping it is fine: the scope waits for the operation.
+/// An operation of a [`Scope`]. It may be dropped: the scope waits for the operation.
 ///
 /// Any thread may test and wait. It is also a [`Future`], for a `block_on` inside the scope.
 pub struct ScopedWork<'scope, B: Borrowed> {
     started: Arc<Started>,
-    /// Taken by wait() or the last poll().
+    /// Removed by wait() or the last poll().
     held: Option<Held<B>>,
     scope: PhantomData<&'scope ()>,
 }
@@ -235,13 +235,13 @@ impl<B: Borrowed> ScopedWork<'_, B> {
         self.started.test()
     }
 
-    /// Waits, but at most `timeout`; `false`: the time has passed and the operation continues.
+    /// Waits, but at most `timeout`. Returns `false` on a time-out; the operation then continues.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
         self.started.told(self.started.wait_for(timeout))
     }
 
-    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory
-    /// of the host, this thread waits.
+    /// Makes a stream of the GPU wait until the operation has completed, so that later work on it sees the results. For
+    /// host memory, this thread waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         self.started.told(self.started.wait_on(stream))
     }

@@ -1,4 +1,4 @@
-//! The operations of a scope, by the names that they have on a communicator.
+//! The operations of a scope, with the same names as on a communicator.
 
 use crate::data::{Data, DataMut};
 use crate::error::Result;
@@ -13,8 +13,8 @@ type Pair<'scope, S, R> = Result<ScopedWork<'scope, (&'scope S, &'scope mut R)>>
 
 /// # Operations
 ///
-/// Each starts an operation and returns at once. The methods of [`Comm`](crate::Comm) with the same names also wait.
-/// [`start`](Scope::start) takes every other [`request`](crate::request).
+/// Each method starts an operation and returns immediately. The methods of [`Comm`](crate::Comm) with the same names
+/// also wait. For other [`request`](crate::request)s, use [`start`](Scope::start).
 impl<'scope> Scope<'scope, '_> {
     /// Starts to combine the elements of all ranks, in place; see [`Comm::all_reduce`](crate::Comm::all_reduce).
     ///
@@ -24,7 +24,7 @@ impl<'scope> Scope<'scope, '_> {
     /// let mut x = [world.rank() as f32; 8];
     /// world.scope(|scope| {
     ///     scope.all_reduce(&mut x, dsc::Op::Max)?;
-    ///     Ok(()) // the end of the scope waits, and returns a failure
+    ///     Ok(()) // the end of the scope waits, and returns a failure if there is one
     /// })?;
     /// assert_eq!(x[7], world.size() as f32 - 1.0);
     /// world.finalize()

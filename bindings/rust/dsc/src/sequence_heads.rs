@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 
 const OP: &str = "sequence_to_heads";
 
-/// The exchange in which ranks give their tokens of `[batch, sequence, heads, head_dim]` for their heads, and back.
+/// Exchanges this rank's tokens of all heads for all tokens of this rank's heads, and back.
 ///
-/// Forward takes `[batch, sequence / n, heads, head_dim]` to `[batch, sequence, heads / n, head_dim]`, and backward the
-/// reverse. Each is the gradient of the other: queries, keys and values go forward before the attention, and its result
-/// goes backward after it.
+/// Forward changes `[batch, sequence / n, heads, head_dim]` to `[batch, sequence, heads / n, head_dim]`; backward does
+/// the reverse. Each is the gradient of the other. Use forward for queries, keys and values before the attention, and
+/// backward for its result.
 ///
 /// ```
 /// use dsc::SequenceHeads;
@@ -26,7 +26,7 @@ const OP: &str = "sequence_to_heads";
 /// let heads = SequenceHeads::new(2, 3 * n, 4 * n, 8);
 /// let q = vec![1.0f32; 2 * 3 * (4 * n) * 8];
 /// let mut by_heads = vec![0.0f32; q.len()];
-/// heads.forward(&world, &q, &mut by_heads)?; // all tokens, some heads
+/// heads.forward(&world, &q, &mut by_heads)?; // all tokens of some heads
 /// let mut back = vec![0.0f32; q.len()];
 /// heads.backward(&world, &by_heads, &mut back)?;
 /// assert_eq!(back, q);
@@ -42,27 +42,27 @@ pub struct SequenceHeads {
 }
 
 impl SequenceHeads {
-    /// An exchange of equal parts: the number of ranks divides `sequence` and `heads`.
+    /// An exchange of equal parts: `sequence` and `heads` must be multiples of the number of ranks.
     pub fn new(batch: usize, sequence: usize, heads: usize, head_dim: usize) -> Self {
         SequenceHeads { sizes: [batch, sequence, heads, head_dim], sequence_parts: None, head_parts: None }
     }
 
-    /// The number of tokens of each rank, the same list on all ranks; a number may be 0.
+    /// Sets the number of tokens of each rank, the same list on all ranks. A number may be 0.
     #[must_use]
     pub fn sequence_parts(mut self, parts: &[usize]) -> Self {
         self.sequence_parts = Some(parts.to_vec());
         self
     }
 
-    /// The number of heads of each rank, the same list on all ranks; a number may be 0, for example if there are fewer
-    /// heads of keys than ranks.
+    /// Sets the number of heads of each rank, the same list on all ranks. A number may be 0, for example if there are
+    /// fewer heads of keys than ranks.
     #[must_use]
     pub fn head_parts(mut self, parts: &[usize]) -> Self {
         self.head_parts = Some(parts.to_vec());
         self
     }
 
-    /// This rank's tokens become its heads.
+    /// Exchanges this rank's tokens for this rank's heads.
     pub fn forward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
     where
         S: Data + ?Sized,
@@ -71,7 +71,7 @@ impl SequenceHeads {
         self.exchange(comm, true, send.span(), recv.span_mut())
     }
 
-    /// This rank's heads become its tokens.
+    /// Exchanges this rank's heads for this rank's tokens.
     pub fn backward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
     where
         S: Data + ?Sized,
@@ -100,13 +100,13 @@ impl SequenceHeads {
         let (dtype, stream) = (to.dtype.number(), from.default_stream(to));
         let call = if is_forward { sys::dsc_sequence_to_heads } else { sys::dsc_heads_to_sequence };
         comm.run_blocks(OP, from, to, |work| {
-            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
-            // per rank; the library checks all the rest.
+            // SAFETY: the buffers are borrowed until the call ends, and have the sizes that the options require. The
+            // lists have one size per rank. The library checks the rest.
             unsafe { call(comm.raw(), &options, from.ptr, to.ptr, dtype, stream, work) }
         })
     }
 
-    /// The options of the C call, which point to the lists of this struct.
+    /// Returns the C options, which point to the lists of this struct.
     fn options(&self) -> sys::dsc_sequence_heads_options_t {
         let list = |parts: &Option<Vec<usize>>| parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
         let [batch, sequence, heads, head_dim] = self.sizes;
@@ -121,7 +121,7 @@ impl SequenceHeads {
         }
     }
 
-    /// The elements of this rank's tokens, or of its heads; `None`: more than fit the address space.
+    /// Returns the number of elements of this rank's tokens, or of its heads. `None`: the number is too large.
     fn count(&self, comm: &Comm, by_sequence: bool) -> Option<usize> {
         let part =
             |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);
@@ -135,7 +135,8 @@ impl SequenceHeads {
     }
 }
 
-/// Checks that the buffer has as many elements as the library uses. The library refuses sizes that do not divide.
+/// Checks that the buffer has as many elements as the library uses. The library itself refuses sizes that cannot be
+/// divided.
 fn expect(name: &str, buffer: Span, count: Option<usize>) -> Result<()> {
     if count == Some(buffer.count) {
         return Ok(());

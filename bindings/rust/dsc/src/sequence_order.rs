@@ -1,4 +1,4 @@
-//! Which tokens of a sequence a rank holds, and which part of a causal attention it computes.
+//! Planning for causal attention: the tokens that a rank holds, and the part of the attention that it computes.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -22,20 +22,21 @@ use crate::error::{check, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceOrder {
-    /// Rank r of n holds part r of n.
+    /// Rank r of n holds part r of n parts.
     Contiguous,
-    /// Rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other.
+    /// Rank r of n holds chunks r and 2 n - 1 - r of 2 n chunks, one after the other.
     Zigzag,
 }
 
-/// Which queries of a rank see which keys of a block, as positions among the tokens of the two ranks.
+/// A part of a causal attention: which queries of a rank see which keys of a block. Both are positions among the tokens
+/// of the rank and of the block's rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CausalWork {
-    /// This rank's queries that see any key; may be empty.
+    /// This rank's queries that see any of the keys; may be empty.
     pub queries: Range<usize>,
-    /// The keys that they see.
+    /// The keys that these queries see.
     pub keys: Range<usize>,
-    /// Whether query i sees only the keys up to i; false: all of these queries see all of these keys.
+    /// If true, query i sees the keys up to i. If false, all of these queries see all of these keys.
     pub is_diagonal: bool,
 }
 
@@ -47,8 +48,8 @@ impl SequenceOrder {
         }
     }
 
-    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be
-    /// empty.
+    /// Returns the two ranges of a sequence that a rank holds, in the order in which it holds them. The second range
+    /// may be empty.
     #[doc(alias = "dsc_sequence_ranges")]
     pub fn ranges(self, count: usize, ranks: usize, rank: usize) -> Result<[Range<usize>; 2]> {
         let (mut begins, mut lengths) = ([0; 2], [0; 2]);
@@ -60,7 +61,7 @@ impl SequenceOrder {
         Ok([begins[0]..begins[0] + lengths[0], begins[1]..begins[1] + lengths[1]])
     }
 
-    /// The part of a causal attention that a rank computes with the keys of rank `source`.
+    /// Returns the part of a causal attention that a rank computes with the keys of rank `source`.
     #[doc(alias = "dsc_sequence_causal_range")]
     pub fn causal_work(self, count: usize, ranks: usize, rank: usize, source: usize) -> Result<CausalWork> {
         let mut work = sys::dsc_sequence_causal_range_t {

@@ -1,4 +1,4 @@
-//! Layouts of sharded parameters, and the copies from the shards of one layout to those of another.
+//! Layouts of sharded parameters, and the copies from the shards of one layout to those of another layout.
 
 use dsc_sys as sys;
 
@@ -6,7 +6,7 @@ use crate::convert::{defaults, list, sized};
 use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ShardLayout};
 
-/// Rules that lay parameters out in buckets, which are divided among shards; the same on all ranks.
+/// Rules for the layout of parameters in buckets that are divided among shards. Use the same on all ranks.
 ///
 /// ```
 /// use dsc::{Dtype, ShardLayout, ShardRules};
@@ -14,7 +14,7 @@ use crate::numbers::{Dtype, ShardLayout};
 /// # fn main() -> dsc::Result<()> {
 /// let rules = ShardRules::new().layout(ShardLayout::Deepspeed);
 /// let plan = rules.plan(&[5, 2], &[Dtype::F32; 2], 3)?;
-/// assert_eq!((plan.buckets[0].used, plan.buckets[0].size), (7, 12)); // a multiple of 2 x 3
+/// assert_eq!((plan.buckets[0].used, plan.buckets[0].size), (7, 12)); // the size is a multiple of 2 x 3
 /// assert_eq!(plan.starts, [0, 5]);
 /// # Ok(())
 /// # }
@@ -33,11 +33,11 @@ pub struct ShardRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardBucket {
-    /// The unit that it belongs to; units are numbered in the order of their parameters.
+    /// The unit of the bucket. Units are numbered in the order of their parameters.
     pub unit: usize,
-    /// Elements without the padding at the end.
+    /// The number of elements without the padding at the end.
     pub used: usize,
-    /// Elements, a multiple of the number of shards.
+    /// The number of elements, a multiple of the number of shards.
     pub size: usize,
     /// The element type.
     pub dtype: Dtype,
@@ -51,33 +51,33 @@ pub struct ShardPlan {
     pub buckets: Vec<ShardBucket>,
     /// The bucket of each parameter.
     pub places: Vec<usize>,
-    /// The first element of each parameter, counted in its bucket.
+    /// The position of each parameter's first element in its bucket.
     pub starts: Vec<usize>,
 }
 
-/// Elements that a shard of one layout takes from a shard of another layout. Starts are counted in the shards of the
-/// buckets.
+/// Elements that a shard copies from a shard of another layout. `from_start` and `to_start` are offsets in these
+/// shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardCopy {
-    /// The parameter that they belong to.
+    /// The parameter of the elements.
     pub param: usize,
-    /// The shard that they come from.
+    /// The shard of the old layout that has the elements.
     pub from_shard: usize,
-    /// Its bucket.
+    /// The bucket of the old layout.
     pub from_bucket: usize,
-    /// The first element there.
+    /// The offset in the old shard of that bucket.
     pub from_start: usize,
     /// The bucket of the new layout.
     pub to_bucket: usize,
-    /// The first element there.
+    /// The offset in the new shard of that bucket.
     pub to_start: usize,
     /// The number of elements.
     pub count: usize,
 }
 
 impl ShardRules {
-    /// The defaults: [`ShardLayout::Unit`], units planned.
+    /// The defaults: [`ShardLayout::Unit`], with planned units.
     pub fn new() -> Self {
         Self::default()
     }
@@ -89,48 +89,48 @@ impl ShardRules {
         self
     }
 
-    /// The first parameter of each unit, ascending from 0; planned by default.
+    /// The first parameter of each unit, in ascending order from 0. By default units are planned.
     #[must_use]
     pub fn units(mut self, starts: &[usize]) -> Self {
         self.units = starts.to_vec();
         self
     }
 
-    /// Parameters that get a separate planned unit.
+    /// The parameters that each get their own planned unit.
     #[must_use]
     pub fn alone(mut self, params: &[usize]) -> Self {
         self.alone = params.to_vec();
         self
     }
 
-    /// A planned unit is closed by the parameter with which it reaches this many elements; 0: never.
+    /// A planned unit ends with the parameter that brings it to this many elements; 0: no limit.
     #[must_use]
     pub fn bucket_elements(mut self, elements: usize) -> Self {
         self.bucket_elements = Some(elements);
         self
     }
 
-    /// Shards of [`ShardLayout::Unit`] have a multiple of this many elements; 16 by default.
+    /// The size of a shard in [`ShardLayout::Unit`] is a multiple of this many elements; 16 by default.
     #[must_use]
     pub fn alignment(mut self, elements: usize) -> Self {
         self.alignment = Some(elements);
         self
     }
 
-    /// Whether bucket ends of [`ShardLayout::Megatron`] are also multiples of 65,536.
+    /// Whether the ends of buckets in [`ShardLayout::Megatron`] are also multiples of 65,536 elements.
     #[must_use]
     pub fn wide_padding(mut self, on: bool) -> Self {
         self.wide_padding = on;
         self
     }
 
-    /// Calls with the rules for n parameters in the form of the C interface.
+    /// Calls a function with the rules for n parameters as a C struct.
     pub(crate) fn with_raw<T>(
         &self,
         n: usize,
         call: impl FnOnce(&sys::dsc_shard_plan_options_t) -> Result<T>,
     ) -> Result<T> {
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_shard_plan_options_init(raw, bytes) })?;
         let mut alone = vec![0u8; n];
         for &param in &self.alone {
@@ -152,7 +152,7 @@ impl ShardRules {
         call(&raw)
     }
 
-    /// Lays parameters out, without touching their memory.
+    /// Plans the layout of parameters. No memory is read or written.
     #[doc(alias = "dsc_shard_plan")]
     pub fn plan(&self, counts: &[usize], dtypes: &[Dtype], shards: usize) -> Result<ShardPlan> {
         let (n, codes) = (counts.len(), codes(counts, dtypes)?);
@@ -185,8 +185,8 @@ impl ShardRules {
         Ok(ShardPlan { buckets: buckets.iter().map(bucket).collect(), places, starts })
     }
 
-    /// The elements that shard `shard` of `to_shards` in the layout `to` takes from `from_shards` shards in this
-    /// layout.
+    /// Lists the elements that one shard of another layout takes from the shards of this layout. This layout has
+    /// `from_shards` shards. The other layout, `to`, has `to_shards` shards, of which `shard` is meant.
     #[doc(alias = "dsc_shard_copies")]
     pub fn copies(
         &self,

@@ -1,4 +1,4 @@
-//! Sharded data parallelism: each rank keeps one part of gradients, optimizer state and parameters.
+//! Sharded data parallelism: each rank keeps a shard of gradients, optimizer state and parameters.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -18,7 +18,7 @@ use crate::shard_plan::ShardRules;
 use crate::stats::{read_stats, OpStats};
 use crate::tensor::{RawTensors, Tensor};
 
-/// Options of [`Sharded::new`], the same on all ranks.
+/// Options of [`Sharded::new`]. Use the same on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct ShardedOptions {
     rules: ShardRules,
@@ -37,14 +37,14 @@ impl ShardedOptions {
         Self::default()
     }
 
-    /// How parameters are laid out.
+    /// The rules for the layout of parameters.
     #[must_use]
     pub fn rules(mut self, rules: ShardRules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// What is sharded: 1, the optimizer's state; 2 (default), gradients too; 3, parameters too.
+    /// What is sharded. 1: the optimizer's state; 2 (default): also gradients; 3: also parameters.
     #[must_use]
     pub fn stage(mut self, stage: usize) -> Self {
         self.stage = Some(stage);
@@ -58,21 +58,23 @@ impl ShardedOptions {
         self
     }
 
-    /// The type of gradients; the parameters' by default.
+    /// The type of gradients; by default that of the parameters.
     #[must_use]
     pub fn grad_dtype(mut self, dtype: Dtype) -> Self {
         self.grad_dtype = Some(dtype);
         self
     }
 
-    /// Hybrid sharding: this many consecutive ranks share one copy; 0 (default): all ranks.
+    /// Hybrid sharding: this many consecutive ranks share one copy of the model. With 0 (default), all ranks share one
+    /// copy.
     #[must_use]
     pub fn shard_size(mut self, ranks: usize) -> Self {
         self.shard_size = ranks;
         self
     }
 
-    /// The largest number of bytes of full parameters, and of full gradients, at a time; 0 (default): no limit.
+    /// The largest number of bytes of full parameters, and of full gradients, at a time. With 0 (default) there is no
+    /// limit.
     #[must_use]
     pub fn max_live_bytes(mut self, bytes: usize) -> Self {
         self.max_live_bytes = bytes;
@@ -86,17 +88,17 @@ impl ShardedOptions {
         self
     }
 
-    /// Whether all ranks take rank 0's parameters; on by default.
+    /// Whether all ranks use rank 0's parameters; on by default.
     #[must_use]
     pub fn sync(mut self, on: bool) -> Self {
         self.keep_own = !on;
         self
     }
 
-    /// Calls with the options for n parameters in the form of the C interface.
+    /// Calls a function with the options for n parameters as a C struct.
     fn with_raw<T>(&self, n: usize, call: impl FnOnce(&sys::dsc_sharded_options_t) -> T) -> Result<T> {
         self.rules.with_raw(n, |plan| {
-            // SAFETY: the struct has this size.
+            // SAFETY: `defaults` passes memory for the struct, and its size.
             let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_sharded_options_init(raw, bytes) })?;
             raw.plan = plan;
             raw.max_live_bytes = self.max_live_bytes;
@@ -117,7 +119,7 @@ impl ShardedOptions {
 pub struct ShardInfo {
     /// The unit of the bucket.
     pub unit: usize,
-    /// The first element, counted in the bucket.
+    /// The position of the first element in the bucket.
     pub start: usize,
     /// The number of elements.
     pub count: usize,
@@ -133,11 +135,11 @@ pub struct ShardInfo {
 pub struct ShardRange {
     /// The parameter.
     pub param: usize,
-    /// The first element, counted in the parameter.
+    /// The position of the first element in the parameter.
     pub param_start: usize,
     /// The bucket.
     pub bucket: usize,
-    /// The first element, counted in this rank's shard of the bucket.
+    /// The position of the first element in this rank's shard of the bucket.
     pub shard_start: usize,
     /// The number of elements.
     pub count: usize,
@@ -147,17 +149,17 @@ pub struct ShardRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardedMemory {
-    /// Parameter shards; 0 in stages 1 and 2, where they are part of the full parameters.
+    /// The bytes of parameter shards; 0 in stages 1 and 2, where they are part of the full parameters.
     pub param_shard_bytes: usize,
-    /// Gradient shards.
+    /// The bytes of gradient shards.
     pub grad_shard_bytes: usize,
-    /// Full parameters at present.
+    /// The current bytes of full parameters.
     pub param_bytes: usize,
-    /// Full gradients at present.
+    /// The current bytes of full gradients.
     pub grad_bytes: usize,
-    /// Full parameters at their maximum.
+    /// The largest bytes of full parameters so far.
     pub peak_param_bytes: usize,
-    /// Full gradients at their maximum.
+    /// The largest bytes of full gradients so far.
     pub peak_grad_bytes: usize,
 }
 
@@ -177,18 +179,18 @@ struct Param {
 /// let rules = dsc::ShardRules::new().units(&[0, 1]);
 /// let mut sharded = dsc::Sharded::new(&world, &mut tensors, &dsc::ShardedOptions::new().stage(3).rules(rules))?;
 ///
-/// sharded.unshard(1)?; // a layer's parameters are available from here
+/// sharded.unshard(1)?; // starts to gather the parameters of unit 1
 /// sharded.wait(1)?;
 /// assert_eq!(sharded.param::<f32>(1)?, [2.0; 10]);
-/// sharded.reshard(1)?; // to here
+/// sharded.reshard(1)?; // releases them
 ///
 /// sharded.begin(false)?;
 /// for (index, count) in [(1, 10), (0, 100)] {
-///     sharded.mark_ready(index, &vec![0.5f32; count])?; // the last one of a unit starts its reduction
+///     sharded.mark_ready(index, &vec![0.5f32; count])?; // the last gradient of a unit starts its reduction
 /// }
 /// sharded.finish()?;
 /// for bucket in 0..sharded.shards()?.len() {
-///     let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // the optimizer's part
+///     let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // this rank's shard
 ///     params.iter_mut().zip(grads).for_each(|(p, g)| *p -= 0.1 * g);
 /// }
 /// sharded.step_done(true)?;
@@ -198,22 +200,22 @@ struct Param {
 ///
 /// # Threads
 ///
-/// Gradients may be marked by several threads at once. A call that takes one thread at a time needs `&mut self`, so it
-/// is possible only when parameters are not borrowed.
+/// Several threads may mark gradients at the same time. Calls that allow one thread at a time take `&mut self`, so they
+/// are possible only when parameters are not borrowed.
 pub struct Sharded {
     handle: ShardedHandle,
     group: Arc<str>,
     params: Vec<Param>,
     units: usize,
-    /// Whether the library does not read the shards: at first, and from finish to the end of the step.
+    /// Whether the library does not use the shards: before the first step, and from finish to the end of the step.
     at_rest: bool,
 }
 
 impl Sharded {
-    /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values
-    /// into them. Collective.
+    /// Verifies that all ranks have the same parameters, plans their layout, allocates the buffers, and copies the
+    /// values into them. Collective.
     ///
-    /// The parameters are given in forward order, in memory of the host. Their memory is used only during this call.
+    /// The parameters must be in forward order, in host memory. Their memory is used only during this call.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
         if params.iter().any(|tensor| tensor.span.device != HOST) {
             let text = "sharded parameters are on a GPU, which this binding does not support; expected host memory";
@@ -279,7 +281,7 @@ impl Sharded {
         units
     }
 
-    /// Starts an iteration. With `accumulate`, its results are added to the gradient shards, for micro-batches.
+    /// Starts an iteration. With `accumulate`, its results are added to the gradient shards. It is for micro-batches.
     pub fn begin(&mut self, accumulate: bool) -> Result<()> {
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_sharded_begin(self.raw(), i32::from(accumulate), ptr::null_mut()) };
@@ -288,33 +290,33 @@ impl Sharded {
         Ok(())
     }
 
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    /// Adds a gradient to this rank's sum for a parameter, without marking it ready.
     pub fn accumulate<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit("accumulate", index, gradient.span())?;
         let (place, dtype) = (span.ptr, span.dtype.number());
-        // SAFETY: the gradient has as many elements as the parameter, and is read during the call only.
+        // SAFETY: the gradient has as many elements as the parameter, and is read only during the call.
         let result = unsafe { sys::dsc_sharded_accumulate(self.raw(), index, place, dtype, ptr::null_mut()) };
         self.check(result, "sharded_accumulate")
     }
 
-    /// Marks a parameter's gradient as ready. The last one of a unit starts its reduction. The gradient is copied. It
-    /// has the type of gradients or that of the parameter.
+    /// Marks a parameter's gradient as ready, and copies it. The last gradient of a unit starts the unit's reduction.
+    /// The gradient has the type of gradients or that of the parameter.
     pub fn mark_ready<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit("mark_ready", index, gradient.span())?;
         let (place, dtype) = (span.ptr, span.dtype.number());
-        // SAFETY: the gradient has as many elements as the parameter, and is read during the call only.
+        // SAFETY: the gradient has as many elements as the parameter, and is read only during the call.
         let result = unsafe { sys::dsc_sharded_mark_ready(self.raw(), index, place, dtype, ptr::null_mut()) };
         self.check(result, "sharded_mark_ready")
     }
 
     /// Marks the accumulated sum as the whole gradient.
     pub fn mark_accumulated(&self, index: usize) -> Result<()> {
-        // SAFETY: the library checks handle and index; without a gradient the library reads memory that it owns.
+        // SAFETY: the library checks handle and index. Without a gradient it reads only its own memory.
         let result = unsafe { sys::dsc_sharded_mark_ready(self.raw(), index, ptr::null(), 0, ptr::null_mut()) };
         self.check(result, "sharded_mark_ready")
     }
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    /// Marks that this rank has no gradient for a parameter; it contributes zeros.
     pub fn mark_unused(&self, index: usize) -> Result<()> {
         // SAFETY: the library checks handle and index.
         let result = unsafe { sys::dsc_sharded_mark_unused(self.raw(), index) };
@@ -331,7 +333,7 @@ impl Sharded {
     }
 
     /// Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective. If the norm is not
-    /// finite, gradients are unchanged. Of the options, only `max_norm` and `scale` are available.
+    /// finite, gradients are unchanged. Only the options `max_norm` and `scale` are supported.
     pub fn clip(&mut self, options: &ClipOptions<'_>) -> Result<f64> {
         let raw = options.raw(self.params.len())?;
         let mut norm = 0.0;
@@ -341,20 +343,21 @@ impl Sharded {
         Ok(norm)
     }
 
-    /// Ends a step; `changed` says whether the optimizer has changed the parameter shards. Collective. Starts to gather
-    /// parameters. If `changed` differs between ranks, the next call that gathers or reduces returns a mismatch.
+    /// Ends a step. `changed` must be true if the optimizer has changed the parameter shards. Collective. The call
+    /// starts to gather parameters. If `changed` differs between ranks, the next call that gathers or reduces returns a
+    /// mismatch.
     pub fn step_done(&mut self, changed: bool) -> Result<()> {
         self.at_rest = false;
-        // SAFETY: the library checks the handle; the shards are not borrowed.
+        // SAFETY: the library checks the handle. The shards are not borrowed.
         let result = unsafe { sys::dsc_sharded_step_done(self.raw(), i32::from(changed), ptr::null_mut()) };
         self.check(result, "sharded_step_done")
     }
 
-    /// Starts to make the parameters of a unit available (stage 3), and those of the units that followed it in the step
-    /// before. All ranks unshard and reshard in the same order.
+    /// Starts to gather the parameters of a unit (stage 3), and those of the units that followed it in the previous
+    /// step. All ranks must unshard and reshard in the same order.
     pub fn unshard(&mut self, unit: usize) -> Result<()> {
         self.at_rest = false;
-        // SAFETY: the library checks handle and unit; the shards are not borrowed.
+        // SAFETY: the library checks handle and unit. The shards are not borrowed.
         let result = unsafe { sys::dsc_sharded_unshard(self.raw(), unit) };
         self.check(result, "sharded_unshard")
     }
@@ -368,12 +371,12 @@ impl Sharded {
 
     /// Releases the parameters of a unit (stage 3).
     pub fn reshard(&mut self, unit: usize) -> Result<()> {
-        // SAFETY: the library checks handle and unit; parameters are not borrowed.
+        // SAFETY: the library checks handle and unit. Parameters are not borrowed.
         let result = unsafe { sys::dsc_sharded_reshard(self.raw(), unit, ptr::null_mut()) };
         self.check(result, "sharded_reshard")
     }
 
-    /// A parameter; its unit must be available.
+    /// Returns a parameter. Its unit must be available.
     pub fn param<T: Element>(&self, index: usize) -> Result<&[T]> {
         let param = self.known("param", index)?;
         expect_type::<T>("parameter", param.dtype)?;
@@ -381,14 +384,14 @@ impl Sharded {
         // SAFETY: the library checks handle and index, and view outlives the call.
         let result = unsafe { sys::dsc_sharded_param_view(self.raw(), index, &mut view) };
         self.check(result, "sharded_param_view")?;
-        // SAFETY: there are that many elements, and they are not written until a call that needs `&mut self`.
+        // SAFETY: there are that many elements. They are not written before a call that needs `&mut self`.
         Ok(unsafe {
             slice::from_raw_parts(NonNull::new(view.cast()).unwrap_or(NonNull::dangling()).as_ptr(), param.count)
         })
     }
 
-    /// The optimizer's part of a bucket: this rank's shard of the parameters and of the gradients. Call it from
-    /// [`finish`](Sharded::finish) to [`step_done`](Sharded::step_done), or before the first step.
+    /// Returns the optimizer's part of a bucket: this rank's shard of the parameters and of the gradients. Call it
+    /// between [`finish`](Sharded::finish) and [`step_done`](Sharded::step_done), or before the first step.
     pub fn shard<P: Element, G: Element>(&mut self, bucket: usize) -> Result<(&mut [P], &[G])> {
         if !self.at_rest {
             let text = "shard: parameters may still be in transfer; expected a call between finish() and step_done()";
@@ -400,8 +403,8 @@ impl Sharded {
         })?;
         expect_type::<P>("shard of parameters", Dtype::from_number(found.dtype))?;
         expect_type::<G>("shard of gradients", Dtype::from_number(found.grad_dtype))?;
-        // SAFETY: both are memory of the library, of that many elements, and do not overlap. Nothing else uses them
-        // until a call that needs `&mut self`, because no gather and no reduction runs.
+        // SAFETY: both are memory of the library with the given sizes, and they do not overlap. Nothing else uses them
+        // before a call that needs `&mut self`, because no gather or reduction is in progress.
         Ok(unsafe {
             (
                 slice::from_raw_parts_mut(found.params.cast(), found.count),
@@ -429,7 +432,7 @@ impl Sharded {
         })
     }
 
-    /// This rank's shards, one per bucket.
+    /// Returns this rank's shards, one per bucket.
     pub fn shards(&self) -> Result<Vec<ShardInfo>> {
         let info = |raw: &sys::dsc_sharded_shard_t| ShardInfo {
             unit: raw.unit,
@@ -441,7 +444,7 @@ impl Sharded {
         Ok(self.raw_shards()?.iter().map(info).collect())
     }
 
-    /// Which parts of which parameters the shards hold, in the order of the shards.
+    /// Returns the parts of parameters in this rank's shards, in the order of the shards.
     pub fn ranges(&self) -> Result<Vec<ShardRange>> {
         let found = list(self.params.len(), sized!(sys::dsc_sharded_range_t), |ranges, capacity, found| {
             // SAFETY: ranges has capacity entries, and found outlives the call.
@@ -457,7 +460,7 @@ impl Sharded {
         Ok(found.iter().map(range).collect())
     }
 
-    /// The bytes that this rank holds.
+    /// Returns the bytes that this rank holds.
     pub fn memory(&self) -> Result<ShardedMemory> {
         let mut raw = sized!(sys::dsc_sharded_memory_info_t);
         // SAFETY: the library checks the handle, and the struct has the size that it says.
@@ -472,7 +475,7 @@ impl Sharded {
         })
     }
 
-    /// Running totals of the operations in all groups that it uses.
+    /// Returns the running totals of the operations of all groups that this object uses.
     pub fn stats(&self) -> Result<Vec<OpStats>> {
         read_stats(|stats, capacity, count| {
             // SAFETY: stats has capacity elements, and count outlives the call.
@@ -488,7 +491,7 @@ impl Sharded {
         })
     }
 
-    /// Checks that a gradient has as many elements as its parameter, in memory of the host.
+    /// Checks that a gradient is in host memory, and has as many elements as its parameter.
     fn fit(&self, call: &str, index: usize, gradient: Span) -> Result<Span> {
         let param = self.known(call, index)?;
         if gradient.device != HOST {

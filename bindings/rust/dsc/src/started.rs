@@ -1,4 +1,4 @@
-//! An operation that the library is carrying out.
+//! An operation in progress.
 
 use std::ffi::c_void;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -21,19 +21,17 @@ use crate::handles::WorkHandle;
 use crate::numbers::ErrorCode;
 use crate::operation::{launch, Operation};
 use crate::request::Request;
-use crate::user_op::explain;
 
 const UNTIL_IT_ENDS: i32 = -1;
 
-/// The work object, and for errors the name of its communicator and this rank in it.
+/// A work object. For errors it also has the name of its communicator.
 pub(crate) struct Started {
     handle: WorkHandle,
     group: Arc<str>,
-    rank: usize,
     op: &'static str,
-    /// Whether a thread of the library drives the operation.
+    /// Whether a thread of the library advances the operation.
     pub(crate) has_progress_thread: bool,
-    /// Whether the program has been told how it failed.
+    /// Whether the program has got the failure of the operation.
     told: AtomicBool,
 }
 
@@ -67,7 +65,7 @@ impl Started {
         result
     }
 
-    /// How the operation failed, if the program has not been told yet.
+    /// Returns the failure of the operation, if the program has not got it yet.
     pub(crate) fn untold_failure(&self) -> Option<Error> {
         if self.told.load(Ordering::Relaxed) {
             return None;
@@ -82,10 +80,10 @@ impl Started {
         Ok(result)
     }
 
-    /// Makes a stream wait for the operation; if that is on memory of the host, this thread waits.
+    /// Makes a stream wait for the operation. For an operation on host memory, this thread waits.
     pub(crate) fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         loop {
-            // SAFETY: the library checks the handle; the stream is alive.
+            // SAFETY: the library checks the handle. The stream is valid.
             let result = unsafe { sys::dsc_work_wait(self.raw(), UNTIL_IT_ENDS, stream.as_raw()) };
             check(result).map_err(|error| self.failure().unwrap_or(error))?;
             if result == sys::DSC_OK {
@@ -94,20 +92,21 @@ impl Started {
         }
     }
 
-    /// How the operation failed, if it has ended and failed.
+    /// Returns the failure of the operation, if it has ended with one.
     fn failure(&self) -> Option<Error> {
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
         let result = unsafe { sys::dsc_work_error_info(self.raw(), &mut info) };
         let known = result == sys::DSC_OK && info.code < 0;
-        known.then(|| explain(Error::from_info(&info).in_op(self.op).in_group(&self.group), &self.group, self.rank))
+        known.then(|| Error::from_info(&info).in_op(self.op).in_group(&self.group))
     }
 
-    /// Returns when the buffers are no longer in use, whatever else goes wrong.
+    /// Returns when the buffers are no longer in use, even after errors.
     pub(crate) fn settle(&self) {
         while let Err(error) = self.wait() {
-            // After fork(), only this process uses the child's copies. A part of a graph runs when its owner launches
-            // it. The library forgets only operations that have ended.
+            // After fork(), the child has its own copies of the buffers, which no other process uses. An operation in a
+            // CUDA graph runs only when its owner launches the graph. The library forgets only operations that have
+            // ended.
             if matches!(error.code, ErrorCode::Forked | ErrorCode::State) || self.test().unwrap_or(true) {
                 return;
             }
@@ -119,7 +118,7 @@ impl Started {
         let mut descriptor = -1;
         // SAFETY: the library checks the handle, and descriptor outlives the call.
         check(unsafe { sys::dsc_work_eventfd(self.raw(), &mut descriptor) })?;
-        // SAFETY: it stays open until the work object is destroyed, which the borrow of self prevents.
+        // SAFETY: the descriptor stays open until the work object is destroyed, which the borrow of self prevents.
         Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 }
@@ -128,8 +127,8 @@ impl Started {
 ///
 /// # Safety
 ///
-/// The memory of the buffers must stay in place when they are moved. Until the operation is complete, they must be
-/// kept, or their memory must not be used otherwise.
+/// The memory of the buffers must stay in place when the buffers are moved. Until the operation is complete, the
+/// buffers must be kept, or nothing else may use their memory.
 pub(crate) unsafe fn start<B>(
     comm: &Comm,
     request: Request<B>,
@@ -144,7 +143,7 @@ pub(crate) unsafe fn start<B>(
     })
 }
 
-/// Calls the library with buffers that stay in place, and takes ownership of the work object that it makes.
+/// Calls the library with buffers that stay in place, and takes ownership of the new work object.
 pub(crate) fn start_call<B>(
     comm: &Comm,
     op: &'static str,
@@ -153,19 +152,19 @@ pub(crate) fn start_call<B>(
 ) -> Result<(Arc<Started>, Held<B>)> {
     let mut held = Held::new(buffers);
     let mut work = ptr::null_mut();
-    // SAFETY: it was just made with a value.
+    // SAFETY: the object was just created with a value.
     call(unsafe { held.0.assume_init_mut() }, &mut work)?;
     Ok((adopt(comm, work, op)?, held))
 }
 
-/// Carries out an operation on memory of a device, on its default stream, and waits for its end.
+/// Runs an operation on GPU memory on the default stream, and waits for its end.
 ///
 /// # Safety
 ///
-/// As launch().
+/// The requirements of launch() apply.
 pub(crate) unsafe fn complete(comm: &Comm, operation: &Operation, send: Span, recv: Span) -> Result<()> {
     let mut work = ptr::null_mut();
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { launch(comm, operation, send, recv, send.default_stream(recv), &mut work)? };
     complete_work(comm, work, operation.name())
 }
@@ -184,10 +183,10 @@ fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Ar
     })?;
     let (group, has_progress_thread) = (comm.shared.name.clone(), comm.shared.has_progress_thread);
     let told = AtomicBool::new(false);
-    Ok(Arc::new(Started { handle: WorkHandle(handle), group, rank: comm.rank(), op, has_progress_thread, told }))
+    Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, has_progress_thread, told }))
 }
 
-/// Starts a batch. Returns the operations that run, and whether any was refused.
+/// Starts a batch. Returns the operations that were started, and the error if any was refused.
 ///
 /// # Safety
 ///
@@ -198,7 +197,7 @@ pub(crate) unsafe fn start_batch(
     stream: *mut c_void,
 ) -> (Option<Arc<Started>>, Result<()>) {
     let mut work = ptr::null_mut();
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     let refused = unsafe { batch.start(stream, &mut work) };
     if work.is_null() {
         let missing =
@@ -211,8 +210,8 @@ pub(crate) unsafe fn start_batch(
     }
 }
 
-/// Buffers of a running operation. They may be moved, but the compiler may not assume anything about their memory,
-/// which others write: moving a plain `&mut` would claim exclusive access to it.
+/// The buffers of a running operation. They may be moved, but the compiler must not assume anything about their memory,
+/// which the library writes. Moving a plain `&mut` would claim exclusive access to the memory.
 pub(crate) struct Held<B>(MaybeUninit<B>);
 
 impl<B> Held<B> {
@@ -222,14 +221,15 @@ impl<B> Held<B> {
 
     pub(crate) fn into_inner(self) -> B {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it holds a value until it is dropped, and it is read once: this is never dropped.
+        // SAFETY: it holds a value until it is dropped. The value is read only once, because this object is never
+        // dropped.
         unsafe { ptr::read(this.0.as_ptr()) }
     }
 }
 
 impl<B> Drop for Held<B> {
     fn drop(&mut self) {
-        // SAFETY: it holds a value until here.
+        // SAFETY: it holds a value until now.
         unsafe { self.0.assume_init_drop() }
     }
 }

@@ -7,21 +7,21 @@ use dsc_sys as sys;
 use crate::convert::{list, sized};
 use crate::error::{text, Result};
 
-/// Running totals of one operation at one size class.
+/// Running totals of one operation in one size class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpStats {
     /// Name of the operation, such as "all_reduce".
     pub op: String,
-    /// Smallest power of two not below the bytes of a call; 0 for calls without data.
+    /// The size class: the smallest power of two that is at least the bytes of a call; 0 for calls without data.
     pub bytes_class: u64,
-    /// Completed calls.
+    /// The number of completed calls.
     pub count: u64,
-    /// Sum of the bytes of the calls, each those of the larger of its two buffers.
+    /// The sum of the bytes of all calls. A call counts the larger of its two buffers.
     pub bytes: u64,
-    /// Time until the other ranks had arrived.
+    /// The total time until the other ranks had arrived.
     pub waiting: Duration,
-    /// Time from their arrival until completion.
+    /// The total time from their arrival until completion.
     pub moving: Duration,
 }
 

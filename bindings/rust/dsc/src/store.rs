@@ -19,8 +19,8 @@ const FIRST_ROOM: usize = 4096;
 const LONGEST_VALUE: usize = 1 << 20;
 const OWN_TIMEOUT: i32 = -1;
 
-/// A store: keys are texts of 1 to 1,024 bytes, values up to 1 MiB. Any thread may call any method, also while another
-/// thread waits.
+/// A key-value store. Keys are texts of 1 to 1,024 bytes, values up to 1 MiB. Any thread may call any method, even
+/// while another thread waits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct Store {
     handle: StoreHandle,
 }
 
-/// How to open a [`Store`].
+/// Options for opening a [`Store`].
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -90,19 +90,19 @@ impl StoreOptions {
         self
     }
 
-    /// Makes this process the server of a TCP store, to which `world_size` processes connect.
+    /// Makes this process the server of a TCP store, for connections from `world_size` processes.
     pub fn serve(mut self, world_size: usize) -> Self {
         self.world_size = Some(world_size);
         self
     }
 
-    /// How long opening and every call may take; 300 s by default.
+    /// The longest time of opening and of every call; 300 s by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Allows a server without a token to listen on more than loopback.
+    /// Allows a server without a token to listen on other addresses than loopback.
     pub fn allow_unauthenticated(mut self) -> Self {
         self.allow_unauthenticated = true;
         self
@@ -116,7 +116,7 @@ impl StoreOptions {
         let token = text("the token", &self.token)?;
         let job_id = text("the job id", &self.job_id)?;
         let bind = text("bind", &self.bind)?;
-        // SAFETY: the struct has this size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut options = defaults(|raw, bytes| unsafe { sys::dsc_store_options_init(raw, bytes) })?;
         options.token = pointer(&token);
         options.job_id = pointer(&job_id);
@@ -128,7 +128,7 @@ impl StoreOptions {
             options.timeout_ms = milliseconds(timeout);
         }
         let mut store = ptr::null_mut();
-        // SAFETY: the options and their texts outlive the call, as store does.
+        // SAFETY: the options, their texts and store outlive the call.
         check(unsafe { sys::dsc_store_open(uri.as_ptr(), &options, &mut store) })?;
         Store::over(store)
     }
@@ -140,11 +140,11 @@ impl Store {
         StoreOptions::new().open(uri)
     }
 
-    /// Makes a store from two functions. It can set, get and wait.
+    /// Makes a store from two functions. It supports set, get and wait.
     ///
-    /// `put` stores a value. `get` waits until a key has a value; it returns `None` if its time has passed. They run on
-    /// the thread that calls the store, several at once. Calls into this crate fail inside
-    /// ([`Reentrant`](ErrorCode::Reentrant)). After an error or a panic, the call of the store fails with
+    /// `put` stores a value. `get` waits until a key has a value; it returns `None` after its time-out. They run on the
+    /// threads that call the store, several at the same time. In them, calls of this crate fail with
+    /// [`Reentrant`](ErrorCode::Reentrant). After an error or a panic in a function, the call of the store fails with
     /// [`Callback`](ErrorCode::Callback).
     #[doc(alias = "dsc_store_from_callbacks")]
     pub fn from_callbacks<P, G, E>(put: P, get: G) -> Result<Self>
@@ -162,9 +162,9 @@ impl Store {
             destroy: Some(callbacks::destroy::<P, G>),
         };
         let mut store = ptr::null_mut();
-        // SAFETY: the functions take what context points to, which stays valid until destroy; both outlive the call.
+        // SAFETY: the functions expect this context, which stays valid until destroy. The structs outlive the call.
         if let Err(error) = check(unsafe { sys::dsc_store_from_callbacks(&callbacks, &mut store) }) {
-            // SAFETY: the library has not taken it.
+            // SAFETY: the call has failed, so the library does not own the context.
             drop(unsafe { Box::from_raw(context) });
             return Err(error);
         }
@@ -182,11 +182,11 @@ impl Store {
         self.handle.0.as_ptr()
     }
 
-    /// A part of the store; its keys are "PREFIX/KEY" in the whole store. It keeps the whole store open.
+    /// Returns a part of the store. Its keys are "PREFIX/KEY" in the whole store. It keeps the whole store open.
     pub fn prefix(&self, prefix: &str) -> Result<Store> {
         let prefix = c_string("the prefix", prefix)?;
         let mut part = ptr::null_mut();
-        // SAFETY: the library checks the handle; prefix and part outlive the call.
+        // SAFETY: the library checks the handle. prefix and part outlive the call.
         check(unsafe { sys::dsc_store_prefix(self.raw(), prefix.as_ptr(), &mut part) })?;
         Self::over(part)
     }
@@ -199,7 +199,7 @@ impl Store {
         Ok(u16::try_from(port).unwrap_or(0))
     }
 
-    /// Sets a key, whether it exists or not.
+    /// Sets a key, whether or not it exists.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<()> {
         let key = c_string("the key", key)?;
         // SAFETY: the library checks the handle; key and value outlive the call, with these lengths.
@@ -224,7 +224,7 @@ impl Store {
         })
     }
 
-    /// Adds to a counter, which starts at 0, and returns its new value.
+    /// Adds to a counter and returns its new value. A missing counter counts as 0.
     pub fn add(&self, key: &str, amount: i64) -> Result<i64> {
         let key = c_string("the key", key)?;
         let mut sum = 0;
@@ -238,7 +238,7 @@ impl Store {
     pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>> {
         let key = c_string("the key", key)?;
         let (mut value, mut bytes) = (vec![0u8; LONGEST_VALUE], 0);
-        // SAFETY: the library checks the handle; all lengths are those of what the pointers point to.
+        // SAFETY: the library checks the handle. All lengths are right.
         check(unsafe {
             sys::dsc_store_compare_set(
                 self.raw(),
@@ -267,16 +267,16 @@ impl Store {
     pub fn check(&self, keys: &[&str]) -> Result<bool> {
         let (_texts, keys) = c_strings(keys)?;
         let mut present = 0;
-        // SAFETY: the library checks the handle; the texts that keys point to outlive the call, as present does.
+        // SAFETY: the library checks the handle. The texts of the keys and present outlive the call.
         check(unsafe { sys::dsc_store_check(self.raw(), keys.as_ptr(), keys.len(), &mut present) })?;
         Ok(present != 0)
     }
 
-    /// Waits until all of the keys exist, at most for `timeout`; `None`: for the store's time-out.
+    /// Waits until all of the keys exist, but at most `timeout`. `None` stands for the store's time-out.
     pub fn wait(&self, keys: &[&str], timeout: Option<Duration>) -> Result<()> {
         let (_texts, keys) = c_strings(keys)?;
         let timeout_ms = timeout.map_or(OWN_TIMEOUT, milliseconds);
-        // SAFETY: the library checks the handle; the texts that keys point to outlive the call.
+        // SAFETY: the library checks the handle. The texts of the keys outlive the call.
         check(unsafe { sys::dsc_store_wait(self.raw(), keys.as_ptr(), keys.len(), timeout_ms) })
     }
 
@@ -290,7 +290,7 @@ impl Store {
         Ok(deleted != 0)
     }
 
-    /// The number of keys in the whole store, also if this is a part.
+    /// The number of keys in the whole store, even if this is a part of it.
     pub fn count(&self) -> Result<u64> {
         let mut count = 0;
         // SAFETY: the library checks the handle, and count outlives the call.
@@ -306,7 +306,7 @@ impl fmt::Debug for Store {
 }
 
 impl fmt::Debug for StoreOptions {
-    /// Omits the token.
+    /// Prints the options without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreOptions")
             .field("job_id", &self.job_id)
@@ -317,14 +317,14 @@ impl fmt::Debug for StoreOptions {
     }
 }
 
-/// The texts, and pointers to them.
+/// Converts keys to C texts, and returns them with pointers to them.
 fn c_strings(keys: &[&str]) -> Result<(Vec<CString>, Vec<*const c_char>)> {
     let texts = keys.iter().map(|key| c_string("a key", key)).collect::<Result<Vec<_>>>()?;
     let pointers = texts.iter().map(|text| text.as_ptr()).collect();
     Ok((texts, pointers))
 }
 
-/// The functions that C calls.
+/// The functions that the library calls.
 mod callbacks {
     use std::ffi::CStr;
     use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -341,7 +341,7 @@ mod callbacks {
     }
 
     fn text<'a>(key: *const c_char) -> &'a str {
-        // SAFETY: the library gives a text that outlives the call.
+        // SAFETY: the library passes a text that outlives the call.
         unsafe { CStr::from_ptr(key) }.to_str().unwrap_or("")
     }
 
@@ -355,12 +355,12 @@ mod callbacks {
     where
         P: Fn(&str, &[u8], Duration) -> std::result::Result<(), E>,
     {
-        // SAFETY: the context is what from_callbacks() passed, and shared references suffice.
+        // SAFETY: the context is that of from_callbacks(), and shared references are enough.
         let (put, _) = unsafe { &*context.cast::<(P, G)>() };
         let value = if bytes == 0 {
             &[]
         } else {
-            // SAFETY: the library gives that many bytes that outlive the call.
+            // SAFETY: the library passes that many bytes, which outlive the call.
             unsafe { slice::from_raw_parts(value.cast::<u8>(), bytes) }
         };
         match catch_unwind(AssertUnwindSafe(|| put(text(key), value, time(timeout_ms)))) {
@@ -384,7 +384,7 @@ mod callbacks {
         let (_, get) = unsafe { &*context.cast::<(P, G)>() };
         match catch_unwind(AssertUnwindSafe(|| get(text(key), time(timeout_ms)))) {
             Ok(Ok(Some(found))) => {
-                // SAFETY: there is memory for capacity bytes, and for the length.
+                // SAFETY: value has the given capacity, and the pointer for the length is valid.
                 unsafe {
                     if found.len() <= capacity {
                         ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), found.len());
@@ -399,7 +399,7 @@ mod callbacks {
     }
 
     pub(super) unsafe extern "C" fn destroy<P, G>(context: *mut c_void) {
-        // SAFETY: called once, with what from_callbacks() passed.
+        // SAFETY: the library calls this once, with the context of from_callbacks().
         let owned = unsafe { Box::from_raw(context.cast::<(P, G)>()) };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owned)));
     }

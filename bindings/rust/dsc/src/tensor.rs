@@ -1,4 +1,4 @@
-//! Lists of tensors, and calls on them.
+//! Lists of tensors, and operations on them.
 
 use std::ffi::CString;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::init::pointer;
 use crate::numbers::Dtype;
 use crate::reduction::Reduction;
 
-/// One tensor of a list: its memory, and how it is described in comparisons and messages.
+/// One tensor of a list: its memory, and its description for comparisons and messages.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -45,29 +45,29 @@ impl<'a> Tensor<'a> {
         Tensor { span: data.span_mut(), shape: None, name: None, sparse: false, memory: PhantomData }
     }
 
-    /// A description without memory, for calls that do not read or write the tensor.
+    /// A tensor without memory, for calls that do not read or write it.
     pub fn described(dtype: Dtype, count: usize) -> Self {
         let span = Span { ptr: ptr::null_mut(), count, dtype, device: HOST };
         Tensor { span, shape: None, name: None, sparse: false, memory: PhantomData }
     }
 
-    /// The sizes of its dimensions, compared between ranks.
+    /// The sizes of its dimensions. They are compared between ranks.
     #[must_use]
     pub fn shape(mut self, shape: &[usize]) -> Self {
         self.shape = Some(shape.to_vec());
         self
     }
 
-    /// Declares that gradients of this parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: some of its
-    /// rows, which [`mark_sparse`](crate::Iteration::mark_sparse) takes. It needs a [`shape`](Tensor::shape); the first
-    /// size is the number of rows.
+    /// Declares that gradients of this parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: each gradient
+    /// consists of some of its rows, for [`mark_sparse`](crate::Iteration::mark_sparse). It needs a
+    /// [`shape`](Tensor::shape), of which the first size is the number of rows.
     #[must_use]
     pub fn expect_sparse(mut self) -> Self {
         self.sparse = true;
         self
     }
 
-    /// The elements of a row, if gradients are sparse.
+    /// The number of elements in a row, if gradients are sparse.
     pub(crate) fn sparse_row(&self) -> Option<usize> {
         let row = self.shape.as_ref().map_or(1, |shape| shape.iter().skip(1).product());
         Some(row).filter(|_| self.sparse)
@@ -88,7 +88,7 @@ impl fmt::Debug for Tensor<'_> {
     }
 }
 
-/// A list in the form of the C interface, with the texts and shapes that it points to.
+/// A list of C structs, with the texts and shapes that they point to.
 pub(crate) struct RawTensors {
     pub(crate) list: Vec<sys::dsc_tensor_t>,
     _names: Vec<Option<CString>>,
@@ -113,7 +113,7 @@ impl RawTensors {
                 device: tensor.span.device,
                 expect_sparse: i32::from(tensor.sparse),
             });
-            names.push(name); // moving it does not move its text
+            names.push(name); // moving a name does not move its text
             shapes.push(shape);
         }
         Ok(RawTensors { list, _names: names, _shapes: shapes })
@@ -123,11 +123,11 @@ impl RawTensors {
 impl Comm {
     /// Checks that all ranks have the same parameters: number, types, counts and shapes. Collective.
     ///
-    /// A difference is [`Mismatch`](crate::ErrorCode::Mismatch), naming the ranks, the parameter and both
-    /// descriptions, on all ranks; the communicator keeps working.
+    /// If they differ, all ranks get [`Mismatch`](crate::ErrorCode::Mismatch), which names the ranks, the parameter and
+    /// both descriptions. The communicator keeps working.
     pub fn verify_params(&self, params: &[Tensor<'_>]) -> Result<()> {
         let raw = RawTensors::new(params)?;
-        // SAFETY: the list and what it points to outlive the call; the data is not used.
+        // SAFETY: the list and the memory that it points to outlive the call. The data is not used.
         let result = unsafe { sys::dsc_comm_verify_params(self.raw(), raw.list.as_ptr(), raw.list.len()) };
         self.check(result, "verify_params")
     }
@@ -136,14 +136,15 @@ impl Comm {
     pub fn broadcast_coalesced(&self, tensors: &mut [Tensor<'_>], root: usize, buffer_bytes: usize) -> Result<()> {
         let raw = RawTensors::new(tensors)?;
         let root = number("root", root)?;
-        // SAFETY: the list, what it points to, and the tensors' memory, which is borrowed mutably, outlive the call.
+        // SAFETY: the list, the memory that it points to, and the tensors' memory, which is borrowed mutably, outlive
+        // the call.
         let result =
             unsafe { sys::dsc_broadcast_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), root, buffer_bytes) };
         self.check(result, "broadcast_coalesced")
     }
 
-    /// Combines the tensors of all ranks, packed into buffers of that many bytes (0: 250 MiB): as an
-    /// [`all_reduce`](Comm::all_reduce) of each, in fewer operations. Collective.
+    /// Combines the tensors of all ranks, packed into buffers of `buffer_bytes` (0: 250 MiB). The result is that of
+    /// [`all_reduce`](Comm::all_reduce) for each tensor, with fewer operations. Collective.
     pub fn all_reduce_coalesced(
         &self,
         tensors: &mut [Tensor<'_>],
@@ -154,7 +155,8 @@ impl Comm {
         for tensor in tensors.iter() {
             op.expect("all_reduce_coalesced", tensor.span.dtype)?;
         }
-        // SAFETY: the list, what it points to, and the tensors' memory, which is borrowed mutably, outlive the call.
+        // SAFETY: the list, the memory that it points to, and the tensors' memory, which is borrowed mutably, outlive
+        // the call.
         let result = unsafe {
             sys::dsc_all_reduce_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), op.number(), buffer_bytes)
         };

@@ -1,4 +1,4 @@
-//! The exchanges of tensor, sequence and context parallelism, each with a forward and a backward step.
+//! Exchanges of tensor, sequence and context parallelism, each with a forward and a backward step.
 
 use std::ffi::c_void;
 use std::mem::size_of;
@@ -15,10 +15,10 @@ use crate::request::{pair, Request};
 
 const OP: &str = "tensor_map";
 
-/// An exchange of the parts of a tensor that ranks divide, in both directions.
+/// An exchange of parts of a tensor that is divided among the ranks, in both directions.
 ///
-/// The whole tensor is `[outer, dim, inner]` in row-major order, and the ranks divide `dim`: for its first dimension
-/// `outer` is 1, for its last one `inner` is 1. [`Mapping`] says what the inputs and outputs are.
+/// The whole tensor is `[outer, dim, inner]` in row-major order, and `dim` is divided among the ranks. If `dim` is the
+/// first dimension, `outer` is 1; if it is the last one, `inner` is 1. [`Mapping`] defines the inputs and outputs.
 ///
 /// ```
 /// use dsc::{Mapping, TensorMap};
@@ -29,9 +29,9 @@ const OP: &str = "tensor_map";
 /// let map = TensorMap::new(Mapping::GatherReduce, tokens, columns, 1);
 /// let x = vec![1.0f32; tokens * 3];
 /// let mut whole = vec![0.0f32; tokens * columns];
-/// map.forward(&world, &x, &mut whole)?; // the columns of all ranks
+/// map.forward(&world, &x, &mut whole)?; // gathers the columns of all ranks
 /// let mut gradient = vec![0.0f32; tokens * 3];
-/// map.backward(&world, &whole, &mut gradient)?; // the sum over the ranks, of this rank's columns
+/// map.backward(&world, &whole, &mut gradient)?; // this rank's columns of the sum over the ranks
 /// assert_eq!(gradient[0], world.size() as f32);
 /// world.finalize()
 /// # }
@@ -50,7 +50,7 @@ const OP: &str = "tensor_map";
 /// world.scope(|scope| {
 ///     let (first, second) = (map.clone().chunk(0, 2), map.clone().chunk(1, 2));
 ///     let work = scope.start(first.forward_request(&x, &mut whole))?;
-///     let (x, whole) = work.wait()?; // the first two of four rows of all ranks; the program computed meanwhile
+///     let (x, whole) = work.wait()?; // the first two of the four rows of all ranks
 ///     scope.start(second.forward_request(x, whole))?;
 ///     Ok(()) // the end of the scope waits
 /// })?;
@@ -81,37 +81,38 @@ enum Holds {
 }
 
 impl TensorMap {
-    /// A mapping with equal parts; the number of ranks divides `dim`, and `outer` too where a sequence is divided.
+    /// A mapping with equal parts. `dim` must be a multiple of the number of ranks, and so must `outer` if a sequence
+    /// is divided.
     pub fn new(mapping: Mapping, outer: usize, dim: usize, inner: usize) -> Self {
         TensorMap { mapping, outer, dim, inner, parts: None, other_parts: None, chunk: None }
     }
 
-    /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends
-    /// to each rank in the forward direction.
+    /// A mapping with unequal parts: rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: the
+    /// sizes that this rank sends to each rank in the forward direction.
     pub fn uneven(mapping: Mapping, outer: usize, parts: &[usize], inner: usize) -> Self {
         let dim = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part));
         TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None, chunk: None }
     }
 
-    /// How an uneven mapping divides the sequence, which is the first dimension; `outer` is then the product of the
-    /// dimensions between it and the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each
-    /// rank in the forward direction.
+    /// Sets how an uneven mapping divides the sequence, which is the first dimension. `outer` is then the product of
+    /// the dimensions between it and the other divided dimension. For [`Mapping::AllToAll`]: the sizes that this rank
+    /// receives from each rank in the forward direction.
     #[must_use]
     pub fn other_parts(mut self, parts: &[usize]) -> Self {
         self.other_parts = Some(parts.to_vec());
         self
     }
 
-    /// Only this chunk of a step: a range of the rows of `outer` or, if that is 1, of every rank's part, as
-    /// [`split_range`] divides them. The buffers are the whole ones, but only the chunk is read and written. It needs
-    /// equal parts, and is not possible for exchanges.
+    /// Runs only this chunk of a step. A chunk is a range of the rows of `outer` or, if that is 1, of every rank's
+    /// part, as [`split_range`] divides them. The buffers are the whole buffers, but only the chunk is read and
+    /// written. It needs equal parts, and is not supported for exchanges.
     #[must_use]
     pub fn chunk(mut self, number: usize, of: usize) -> Self {
         self.chunk = Some((number, of));
         self
     }
 
-    /// The step for activations.
+    /// Runs the step for activations.
     pub fn forward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
     where
         S: Data + ?Sized,
@@ -120,7 +121,7 @@ impl TensorMap {
         self.step(comm, true, send.span(), recv.span_mut())
     }
 
-    /// The step for gradients.
+    /// Runs the step for gradients.
     pub fn backward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
     where
         S: Data + ?Sized,
@@ -129,12 +130,12 @@ impl TensorMap {
         self.step(comm, false, send.span(), recv.span_mut())
     }
 
-    /// Describes the step for activations, to be started later.
+    /// Describes the step for activations, which can be started later.
     pub fn forward_request<S: Data, R: DataMut<Kind = S::Kind>>(&self, send: S, recv: R) -> Request<(S, R)> {
         self.request(true, send, recv)
     }
 
-    /// Describes the step for gradients, to be started later.
+    /// Describes the step for gradients, which can be started later.
     pub fn backward_request<S: Data, R: DataMut<Kind = S::Kind>>(&self, send: S, recv: R) -> Request<(S, R)> {
         self.request(false, send, recv)
     }
@@ -153,7 +154,7 @@ impl TensorMap {
         })
     }
 
-    /// Checks that lists and buffers fit.
+    /// Checks that lists and buffers have the right sizes.
     fn check(&self, comm: &Comm, is_forward: bool, from: Span, to: Span) -> Result<()> {
         self.check_lists(comm)?;
         let (goes_in, comes_out) = self.holds(is_forward);
@@ -169,7 +170,7 @@ impl TensorMap {
     ///
     /// # Safety
     ///
-    /// check() must have found that lists and buffers fit; the buffers must be valid until the operation is complete.
+    /// check() must have accepted the lists and buffers. The buffers must be valid until the operation is complete.
     #[allow(clippy::too_many_arguments)]
     unsafe fn launch(
         &self,
@@ -182,11 +183,11 @@ impl TensorMap {
         work: *mut *mut sys::dsc_work_t,
     ) -> sys::dsc_result_t {
         let call = if is_forward { sys::dsc_tensor_map_forward } else { sys::dsc_tensor_map_backward };
-        // SAFETY: the caller's promise; the lists have one size per rank.
+        // SAFETY: guaranteed by the caller. The lists have one size per rank.
         unsafe { call(comm.raw(), &self.options(), from, to, dtype.number(), stream, work) }
     }
 
-    /// The options of the C call, which point to the lists of this struct.
+    /// Returns the C options, which point to the lists of this struct.
     fn options(&self) -> sys::dsc_tensor_map_options_t {
         let list = |parts: &Option<Vec<usize>>| parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
         let (chunk, chunks) = self.chunk.unwrap_or((0, 1));
@@ -234,7 +235,7 @@ impl TensorMap {
         Ok(())
     }
 
-    /// The contents of the input and of the output.
+    /// Returns the contents of the input and of the output.
     fn holds(&self, is_forward: bool) -> (Holds, Holds) {
         let (goes_in, comes_out) = match self.mapping {
             Mapping::Scatter | Mapping::ReduceScatter => (Holds::Whole, Holds::Part),
@@ -251,7 +252,8 @@ impl TensorMap {
         }
     }
 
-    /// Checks that the buffer has as many elements as the library uses. The library refuses sizes that do not divide.
+    /// Checks that the buffer has as many elements as the library uses. The library itself refuses sizes that cannot be
+    /// divided.
     fn expect(&self, comm: &Comm, name: &str, buffer: Span, holds: Holds) -> Result<()> {
         let part =
             |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);
@@ -284,7 +286,7 @@ impl TensorMap {
     }
 }
 
-/// A mapping in one direction, as an operation that is started later.
+/// A mapping in one direction, as an operation that can be started later.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     map: TensorMap,
@@ -296,7 +298,7 @@ impl Step {
         self.map.check(comm, self.is_forward, from, to)
     }
 
-    /// Starts it on buffers that check() has accepted.
+    /// Starts the mapping on buffers that check() has accepted.
     ///
     /// # Safety
     ///
@@ -309,7 +311,7 @@ impl Step {
         stream: *mut c_void,
         work: *mut *mut sys::dsc_work_t,
     ) -> sys::dsc_result_t {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.map.launch(comm, self.is_forward, from.ptr, to.ptr, to.dtype, stream, work) }
     }
 }
@@ -318,8 +320,8 @@ fn wrong(text: String) -> Error {
     Error::invalid(format!("{}: {}", OP, text)).in_op(OP)
 }
 
-/// Part `part` of the numbers 0 to `count` - 1, divided as evenly as possible: the first `count % parts` parts are one
-/// longer.
+/// Returns part `part` of the numbers 0 to `count` - 1, divided as evenly as possible. The first `count % parts` parts
+/// are longer by one.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -329,7 +331,7 @@ fn wrong(text: String) -> Error {
 /// ```
 pub fn split_range(count: usize, parts: usize, part: usize) -> Result<std::ops::Range<usize>> {
     let (mut begin, mut length) = (0, 0);
-    // SAFETY: both outputs are valid.
+    // SAFETY: both pointers for results are valid.
     check(unsafe { sys::dsc_tensor_map_part(count, parts, part, &mut begin, &mut length) })?;
     Ok(begin..begin + length)
 }

@@ -1,4 +1,4 @@
-//! Tied layers: weights that several stages of a pipeline hold.
+//! Tied layers: weights that several stages of a pipeline share.
 
 use std::ffi::{c_void, CString};
 use std::fmt;
@@ -16,9 +16,9 @@ use crate::handles::TiedHandle;
 use crate::numbers::ErrorCode;
 use crate::tensor::{RawTensors, Tensor};
 
-/// The stages that hold each key, in the byte order of the keys. The first stage owns the weights of a key.
+/// Returns the stages that hold each key, in the byte order of the keys. The first stage of a key owns its weights.
 ///
-/// `layers` has an entry for every layer that shares weights, with its key; `boundaries` are those of a
+/// `layers` has an entry with its key for every layer that shares weights. `boundaries` are those of a
 /// [`Partitioner`](crate::Partitioner).
 ///
 /// ```
@@ -36,7 +36,7 @@ pub fn tied_stages(boundaries: &[usize], layers: &[(&str, usize)]) -> Result<Vec
     let numbers: Vec<usize> = layers.iter().map(|(_, layer)| *layer).collect();
     let parts = boundaries.len().saturating_sub(1);
     let (mut entries, mut starts, mut stages, mut n_keys) = (vec![0; n], vec![0; n + 1], vec![0; n], 0);
-    // SAFETY: the lists have as many entries as the arguments say, and the output lists are large enough.
+    // SAFETY: the lengths of the lists are right, and the output lists are large enough.
     check(unsafe {
         sys::dsc_tied_plan(
             pointers.as_ptr(),
@@ -63,12 +63,12 @@ pub struct TiedKey<'a> {
 }
 
 impl<'a> TiedKey<'a> {
-    /// A key with the stages that hold it.
+    /// Makes a key with the stages that hold it.
     pub fn new(key: &str, stages: &[usize]) -> Self {
         TiedKey { key: key.to_string(), stages: stages.to_vec(), weights: Vec::new() }
     }
 
-    /// This rank's copy, if its stage holds the key.
+    /// Sets this rank's copy of the weights, if its stage holds the key.
     #[must_use]
     pub fn weights(mut self, weights: Vec<Tensor<'a>>) -> Self {
         self.weights = weights;
@@ -76,7 +76,7 @@ impl<'a> TiedKey<'a> {
     }
 }
 
-/// Options of [`TiedLayers::new`], the same on all ranks.
+/// Options of [`TiedLayers::new`]. Use the same on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct TiedOptions {
     pipelines: Vec<Vec<usize>>,
@@ -89,14 +89,15 @@ impl TiedOptions {
         Self::default()
     }
 
-    /// The ranks of the stages of each pipeline; all pipelines have the same number of stages and share no weights.
+    /// The ranks of the stages of each pipeline. All pipelines must have the same number of stages. They do not share
+    /// weights with each other.
     #[must_use]
     pub fn pipelines(mut self, ranks: &[Vec<usize>]) -> Self {
         self.pipelines = ranks.to_vec();
         self
     }
 
-    /// Whether the weights of each key's first stage are copied to the others; on by default.
+    /// Whether the weights of each key are copied from its first stage to the others; on by default.
     #[must_use]
     pub fn sync(mut self, on: bool) -> Self {
         self.keep_own = !on;
@@ -112,7 +113,7 @@ impl TiedOptions {
     }
 }
 
-/// Keeps weights that several stages of a pipeline hold equal: it copies them once, and sums their gradients.
+/// Keeps weights equal that several stages of a pipeline share. It copies them once, and sums their gradients.
 ///
 /// ```
 /// use dsc::{Tensor, TiedKey, TiedLayers, TiedOptions};
@@ -134,9 +135,10 @@ pub struct TiedLayers {
 }
 
 impl TiedLayers {
-    /// Checks that all ranks agree, and copies each key's weights from its first stage to the others. Collective.
+    /// Checks that all ranks pass equal arguments, and copies each key's weights from its first stage to the others.
+    /// Collective.
     ///
-    /// Every rank lists every key, also those that its stage does not hold. If ranks disagree, all of them get
+    /// Every rank must list every key, including those that its stage does not hold. If arguments differ, all ranks get
     /// [`Mismatch`](ErrorCode::Mismatch), and the communicator keeps working.
     #[doc(alias = "dsc_tied_layers_options_init")]
     pub fn new(comm: &Comm, keys: Vec<TiedKey<'_>>, options: &TiedOptions) -> Result<Self> {
@@ -171,39 +173,39 @@ impl TiedLayers {
                 "reduce: a gradient is on a GPU, which writes it after this call; expected reduce_on() with a stream";
             return Err(Error::invalid(text.into()));
         }
-        // SAFETY: the gradients are in memory of the host, and borrowed until the call ends.
+        // SAFETY: the gradients are in host memory, and borrowed until the call ends.
         unsafe { self.reduce_raw(grads, ptr::null_mut()) }
     }
 
-    /// Does the same as [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for it: later work on
-    /// the stream sees the sums. The next call returns a failure that happens later.
+    /// Does the same as [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for the GPU. Later
+    /// work on the stream sees the sums. The next call returns a failure that happens later.
     ///
     /// # Safety
     ///
-    /// The gradients, although no longer borrowed, stay valid until the stream has passed the sums, and only work on
-    /// the stream uses them.
+    /// The gradients are no longer borrowed after the call. They must stay valid until the stream has passed the sums,
+    /// and only work on the stream may use them.
     pub unsafe fn reduce_on(&mut self, grads: &mut [Tensor<'_>], stream: Stream<'_>) -> Result<()> {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.reduce_raw(grads, stream.as_raw()) }
     }
 
     /// # Safety
     ///
-    /// Gradients on a device must stay valid until the stream has passed the work of this call.
+    /// Gradients on a GPU must stay valid until the stream has passed the work of this call.
     unsafe fn reduce_raw(&mut self, grads: &mut [Tensor<'_>], stream: *mut c_void) -> Result<()> {
         let raw = RawTensors::new(grads)?;
-        // SAFETY: the list, what it points to, and gradients in memory of the host, which are borrowed mutably, outlive
-        // the call; the caller guarantees others.
+        // SAFETY: the list, the memory that it points to, and gradients in host memory, which are borrowed mutably,
+        // outlive the call. The caller guarantees that other gradients are valid.
         let result =
             unsafe { sys::dsc_tied_layers_reduce(self.handle.raw(), raw.list.as_ptr(), raw.list.len(), stream) };
         self.check(result, "tied_layers_reduce")
     }
 
-    /// The stage that owns the weights of a key, and whether this rank counts them in a norm over all stages.
+    /// Returns the stage that owns the weights of a key, and whether this rank counts them in a norm over all stages.
     pub fn owner(&self, key: &str) -> Result<(usize, bool)> {
         let key = c_string("key", key)?;
         let (mut stage, mut counts) = (0, 0);
-        // SAFETY: the library checks the handle; the text and both numbers outlive the call.
+        // SAFETY: the library checks the handle. The text and the pointers for both results outlive the call.
         let result = unsafe { sys::dsc_tied_layers_owner(self.handle.raw(), key.as_ptr(), &mut stage, &mut counts) };
         self.check(result, "tied_layers_owner")?;
         Ok((stage as usize, counts != 0))
@@ -220,7 +222,7 @@ impl fmt::Debug for TiedLayers {
     }
 }
 
-/// A list in the form of the C interface, with what it points to.
+/// A list of C structs, with the memory that they point to.
 struct RawKeys {
     list: Vec<sys::dsc_tied_key_t>,
     _names: Vec<CString>,
@@ -243,7 +245,7 @@ impl RawKeys {
                 n_stages: stages.len(),
                 n_weights: tensors.list.len(),
             });
-            names.push(name); // moving an owner does not move what the pointers refer to
+            names.push(name); // moving a name does not move its text
             lists.push(stages);
             weights.push(tensors);
         }

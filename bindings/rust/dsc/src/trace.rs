@@ -14,14 +14,14 @@ use crate::numbers::ErrorCode;
 use crate::watch::Watch;
 
 impl Comm {
-    /// This rank's trace of all groups of the communicator's world, as JSON with the field names of PyTorch's flight
-    /// recorder.
+    /// Returns this rank's trace of all groups of the communicator's world, as JSON with the field names of PyTorch's
+    /// flight recorder.
     pub fn trace(&self) -> Result<String> {
         self.watch().trace()
     }
 
-    /// Writes the trace to a file, which is replaced as a whole. `None`: to `dsc_trace_rank_R.json` in the folder that
-    /// `DSC_TRACE_DIR` named when the world was made.
+    /// Writes the trace to a file, which is replaced atomically. With `None` it is the file `dsc_trace_rank_R.json`, in
+    /// the folder that `DSC_TRACE_DIR` named when the world was made.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -38,15 +38,15 @@ impl Comm {
 }
 
 impl Watch {
-    /// Does the same as [`Comm::trace`], also while another thread is stuck in a call on the communicator.
+    /// Does the same as [`Comm::trace`], even while another thread is stuck in a call on the communicator. The error is
     /// [`ErrorCode::BadHandle`] if the communicator no longer exists.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
         comm.handle.text(sys::dsc_trace_json)
     }
 
-    /// Does the same as [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator.
-    /// [`ErrorCode::BadHandle`] if the communicator no longer exists.
+    /// Does the same as [`Comm::dump_trace`], even while another thread is stuck in a call on the communicator. The
+    /// error is [`ErrorCode::BadHandle`] if the communicator no longer exists.
     pub fn dump_trace(&self, path: Option<&Path>) -> Result<()> {
         let comm = self.still_there()?;
         let path = match path {
@@ -57,7 +57,7 @@ impl Watch {
             None => None,
         };
         let text = path.as_ref().map_or(ptr::null(), |path| path.as_ptr());
-        // SAFETY: the library checks the handle; the path is a text that outlives the call, or NULL.
+        // SAFETY: the library checks the handle. The path is NULL or a text that outlives the call.
         check(unsafe { sys::dsc_trace_dump(comm.handle.raw(), text) })
     }
 
@@ -66,11 +66,11 @@ impl Watch {
     }
 }
 
-/// Requests the trace files of all worlds of this process, in `DSC_TRACE_DIR`. [`ErrorCode::State`] if no world was
-/// made with that variable.
+/// Requests the trace files of all worlds of this process, in `DSC_TRACE_DIR`. The error is [`ErrorCode::State`] if no
+/// world was made with that variable.
 ///
-/// A thread of the library writes them soon, even if other threads are stuck in calls. Only errors allocate memory, so
-/// it may be called in a signal handler if it does not fail.
+/// A thread of the library writes the files soon, even if other threads are stuck in calls. This function may be called
+/// in a signal handler if it does not fail, because only errors allocate memory.
 pub fn request_trace_dump() -> Result<()> {
     // SAFETY: the function has no arguments, and may be called at any time.
     match unsafe { sys::dsc_trace_dump_request() } {

@@ -1,25 +1,20 @@
 //! User-defined reduce operations.
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
-use std::sync::{Mutex, PoisonError};
 
 use dsc_sys as sys;
 
+use crate::callback_error::{text_of, write_error};
 use crate::data::Element;
-use crate::error::{check, Error, Result};
-use crate::numbers::{ErrorCode, Op};
+use crate::error::{check, Result};
+use crate::numbers::{Dtype, Op};
 use crate::reduction::TypedOp;
 
-const PANICKED: i32 = 1;
-const OTHER_TYPE: i32 = 2;
-
-/// The texts of panics in this process, each with the id of its operation.
-static PANICS: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+const FAILED: i32 = 1;
 
 /// A user-defined function as a reduce operation, for elements of type `T`.
 ///
@@ -59,43 +54,38 @@ pub struct UserOp<T: Element> {
     elements: PhantomData<fn(T)>,
 }
 
-/// What the library's context pointer leads to.
-struct Context<F> {
-    function: F,
-    id: u64,
-}
-
 impl<T: Element> UserOp<T> {
-    /// Makes an operation of a function. The function gets the result of the earlier ranks and the elements of the next
-    /// rank; it writes their combination into the first.
+    /// Makes an operation from a function. Its first argument is the result of the previous ranks, its second argument
+    /// the elements of the next rank. It must write the combination of both into its first argument.
     ///
-    /// It is called for pieces of the buffers, on any rank and on any thread, several at once. It must give the same
-    /// bits for the same inputs everywhere. Calls into this crate fail inside ([`Reentrant`](ErrorCode::Reentrant)).
+    /// The function is called for pieces of the buffers, on any rank and on any thread, several at the same time. It
+    /// must compute the same bits for the same inputs everywhere. In it, calls of this crate fail with
+    /// [`Reentrant`](ErrorCode::Reentrant).
     ///
-    /// If it panics, the operation fails ([`Callback`](ErrorCode::Callback)) and the communicator is revoked on all
-    /// ranks. The panic does not continue. The error names the rank where it happened; on that rank it has the text of
-    /// the panic.
+    /// If it panics, the operation fails with [`Callback`](ErrorCode::Callback), and the communicator is revoked on all
+    /// ranks. The panic does not continue. The error on every rank names the rank where it happened, and contains the
+    /// text of the panic.
     ///
-    /// `id` says what the function does: ranks whose ids differ get [`Mismatch`](ErrorCode::Mismatch). What the
-    /// function owns is kept until the process ends, because operations may still run with it.
+    /// `id` identifies the function: if ids differ, ranks get [`Mismatch`](ErrorCode::Mismatch). Values that the
+    /// function owns are kept until the process ends, because operations with it may still run.
     pub fn new<F>(id: u64, function: F) -> Result<Self>
     where
         F: Fn(&mut [T], &[T]) + Send + Sync + 'static,
     {
-        let context: *mut Context<F> = Box::into_raw(Box::new(Context { function, id }));
+        let context: *mut F = Box::into_raw(Box::new(function));
         let mut number = 0;
-        // SAFETY: call::<T, F> takes what context points to, which stays valid from now on; number outlives the call.
+        // SAFETY: call::<T, F> expects this context, which stays valid from now on. number outlives the call.
         let made = check(unsafe { sys::dsc_op_create_user(Some(call::<T, F>), context.cast(), id, 1, &mut number) });
         if let Err(error) = made {
-            // SAFETY: the library has not taken it.
+            // SAFETY: the call has failed, so the library does not own the context.
             drop(unsafe { Box::from_raw(context) });
             return Err(error);
         }
         Ok(UserOp { number, elements: PhantomData })
     }
 
-    /// For the `op` of reductions. Using it after this `UserOp` is dropped is an error
-    /// ([`InvalidArg`](ErrorCode::InvalidArg)); its number is never used again.
+    /// Returns the value for the `op` of reductions. Using it after this `UserOp` was dropped is an error
+    /// ([`InvalidArg`](ErrorCode::InvalidArg)), because its number is never used again.
     pub fn op(&self) -> TypedOp<T> {
         TypedOp::new(Op::Unknown(self.number))
     }
@@ -103,66 +93,49 @@ impl<T: Element> UserOp<T> {
 
 impl<T: Element> Drop for UserOp<T> {
     fn drop(&mut self) {
-        // SAFETY: the library checks the number. Operations that use it continue, so its function is not freed.
+        // SAFETY: the library checks the number. Operations that use it continue, so the function is not freed.
         unsafe { sys::dsc_op_destroy(self.number) };
     }
 }
 
-/// What the library calls.
-unsafe extern "C" fn call<T, F>(
-    later: *const c_void,
-    earlier: *mut c_void,
-    count: usize,
-    dtype: i32,
-    context: *mut c_void,
-) -> i32
+/// The function that the library calls.
+unsafe extern "C" fn call<T, F>(context: *mut c_void, call: *const sys::dsc_op_call_t) -> i32
 where
     T: Element,
     F: Fn(&mut [T], &[T]) + Send + Sync + 'static,
 {
-    if dtype != T::DTYPE.number() {
-        return OTHER_TYPE;
-    }
-    // SAFETY: the library gives back what UserOp::new() gave it, and shares it only.
-    let Context { function, id } = unsafe { &*context.cast::<Context<F>>() };
-    // SAFETY: both are aligned arrays of that many elements of this type, which nobody else touches during the call.
-    let (earlier, later) = unsafe {
-        (slice::from_raw_parts_mut(earlier.cast::<T>(), count), slice::from_raw_parts(later.cast::<T>(), count))
-    };
-    match catch_unwind(AssertUnwindSafe(|| function(earlier, later))) {
-        Ok(()) => 0,
+    // SAFETY: the context is that of UserOp::new(), and only shared references to it exist. The library passes a call
+    // that is valid until this function returns.
+    let (function, call) = unsafe { (&*context.cast::<F>(), &*call) };
+    let words = match catch_unwind(AssertUnwindSafe(|| combine(function, call))) {
+        Ok(Ok(())) => return 0,
+        Ok(Err(words)) => words,
         Err(panic) => {
-            note_panic(*id, text_of(&*panic));
-            mem::forget(panic); // it might panic when dropped, and a panic may not leave this function
-            PANICKED
+            let words = format!("panicked: {}", text_of(&*panic));
+            mem::forget(panic); // its drop might panic, and a panic must not leave this function
+            words
         }
+    };
+    // SAFETY: error has error_capacity bytes during this call.
+    unsafe { write_error(call.error, call.error_capacity, &words) };
+    FAILED
+}
+
+fn combine<T, F>(function: &F, call: &sys::dsc_op_call_t) -> std::result::Result<(), String>
+where
+    T: Element,
+    F: Fn(&mut [T], &[T]),
+{
+    if call.dtype != T::DTYPE.number() {
+        return Err(format!("called for elements of {:?}, expected {:?}", Dtype::from_number(call.dtype), T::DTYPE));
     }
-}
-
-/// The text of a panic.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a text")
-}
-
-fn note_panic(id: u64, text: &str) {
-    let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-    panics.retain(|(known, _)| *known != id);
-    panics.push((id, text.to_owned()));
-}
-
-/// Puts the text of a panic into the error of the rank where it happened. The library knows only the number that call()
-/// returned.
-pub(crate) fn explain(error: Error, group: &str, rank: usize) -> Error {
-    let here = error.group.as_deref() == Some(group) && error.ranks.contains(&rank);
-    if !here || !matches!(error.code, ErrorCode::Callback | ErrorCode::Revoked) {
-        return error;
-    }
-    let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-    let message = panics.iter().fold(error.message, |message, (id, text)| {
-        let (returned, panicked) = (format!("returned {}", PANICKED), format!("panicked: {}", text));
-        let of = |what: &str| format!("user operation {} {}", id, what);
-        message.replace(&of(&returned), &of(&panicked))
-    });
-    Error { message, ..error }
+    // SAFETY: both are aligned arrays of count elements of this type, which nothing else accesses during the call.
+    let (earlier, later) = unsafe {
+        (
+            slice::from_raw_parts_mut(call.result.cast::<T>(), call.count),
+            slice::from_raw_parts(call.input.cast::<T>(), call.count),
+        )
+    };
+    function(earlier, later);
+    Ok(())
 }

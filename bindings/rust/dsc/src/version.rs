@@ -5,14 +5,14 @@ use dsc_sys as sys;
 use crate::convert::c_string;
 use crate::error::{check, Result};
 
-/// Major, minor and patch version of the loaded library.
+/// Returns the major, minor and patch version of the loaded library.
 ///
 /// ```
 /// assert_eq!(dsc::version().0, 0);
 /// ```
 pub fn version() -> (i32, i32, i32) {
     let (mut major, mut minor, mut patch) = (0, 0, 0);
-    // SAFETY: all three outlive the call, which cannot fail.
+    // SAFETY: all pointers outlive the call, which cannot fail.
     unsafe { sys::dsc_version(&mut major, &mut minor, &mut patch) };
     (major, minor, patch)
 }

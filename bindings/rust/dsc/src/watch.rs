@@ -1,4 +1,4 @@
-//! Calls that any thread may make on a communicator, also while another thread is inside an operation on it.
+//! Calls that any thread may make on a communicator, even while another thread is in an operation on it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,9 +9,8 @@ use dsc_sys as sys;
 use crate::comm::Shared;
 use crate::convert::{milliseconds, sized};
 use crate::error::{check, Error, Result};
-use crate::user_op::explain;
 
-/// A handle to a communicator for threads that do not communicate; from [`Comm::watch`](crate::Comm::watch).
+/// A reference to a communicator for threads that do not communicate; from [`Comm::watch`](crate::Comm::watch).
 ///
 /// It does not keep the communicator alive. After the communicator has ended, calls have no effect.
 ///
@@ -44,13 +43,13 @@ impl Watch {
     /// [`ErrorCode::Revoked`](crate::ErrorCode::Revoked).
     pub fn abort(&self) -> Result<()> {
         match self.comm.upgrade() {
-            // SAFETY: the library checks the handle; any thread may call it at any time.
+            // SAFETY: the library checks the handle. Any thread may call this function at any time.
             Some(comm) => check(unsafe { sys::dsc_comm_abort(comm.handle.raw()) }),
             None => Ok(()),
         }
     }
 
-    /// Sets the deadline of operations started from now on; use the same value on all ranks.
+    /// Sets the deadline of operations started from now on. Use the same value on all ranks.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         match self.comm.upgrade() {
             // SAFETY: as in abort().
@@ -59,9 +58,10 @@ impl Watch {
         }
     }
 
-    /// Drives queued operations of the communicator's world from this thread, as the library's progress thread does. It
-    /// returns when one completes, none is left, or the time has passed; with a timeout of zero it does not wait.
-    /// `true`: no operation is left. It is for programs with an event loop; see [`InitOptions::progress_thread`].
+    /// Advances queued operations of the communicator's world on this thread, as the library's progress thread does. It
+    /// returns when an operation completes, when no operation is left, or on a time-out; with a timeout of zero it does
+    /// not wait. `true` means that no operation is left. It is for programs with an event loop; see
+    /// [`InitOptions::progress_thread`].
     ///
     /// [`InitOptions::progress_thread`]: crate::InitOptions::progress_thread
     pub fn progress(&self, timeout: Duration) -> Result<bool> {
@@ -75,17 +75,17 @@ impl Watch {
         Ok(result == sys::DSC_OK)
     }
 
-    /// The first failure of the communicator, or a stalled rank that an operation is waiting for.
+    /// The first failure of the communicator, or a stalled rank for which an operation is waiting.
     pub fn failure(&self) -> Result<Option<Error>> {
         let comm = match self.comm.upgrade() {
             Some(comm) => comm,
             None => return Ok(None),
         };
         let mut info = sized!(sys::dsc_error_info_t);
-        // SAFETY: as in abort(); info has the size that it says, and outlives the call.
+        // SAFETY: as in abort(). info has the size that it says, and outlives the call.
         check(unsafe { sys::dsc_comm_error_info(comm.handle.raw(), &mut info) })?;
         let failed = info.code < 0;
-        Ok(failed.then(|| explain(Error::from_info(&info).in_group(&comm.name), &comm.name, comm.rank)))
+        Ok(failed.then(|| Error::from_info(&info).in_group(&comm.name)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The library's messages in the words of this crate: names of functions, arguments and enumerators.
+//! Rewrites messages of the C library with the names of this crate: functions, arguments and enumerators.
 
 use crate::log::Level;
 use crate::numbers::{
@@ -7,10 +7,10 @@ use crate::numbers::{
 };
 use crate::numbers::{PipePlacement, Rebuild};
 
-/// How a number of the C interface prints in Rust.
+/// Converts a number of the C interface to the text of the Rust enumerator.
 type Variant = fn(i32) -> String;
 
-/// Options that are enums here, and numbers in the C interface.
+/// Options that are enums in Rust, and numbers in the C interface.
 const CHOICES: [(&str, Variant); 17] = [
     ("average", |number| format!("{:?}", Average::from_number(number))),
     ("backend", |number| format!("{:?}", Backend::from_number(number))),
@@ -31,7 +31,7 @@ const CHOICES: [(&str, Variant); 17] = [
     ("rebuild", |number| format!("{:?}", Rebuild::from_number(number))),
 ];
 
-/// Functions that have another name here.
+/// Functions that have another name in Rust.
 const CALLS: [(&str, &str); 28] = [
     ("bucket_plan", "BucketPlanner::plan"),
     ("bucket_reducer_clip", "Iteration::finish_and_clip"),
@@ -63,7 +63,7 @@ const CALLS: [(&str, &str); 28] = [
     ("vocab_cross_entropy_forward", "vocab_cross_entropy"),
 ];
 
-/// Beginnings of the names of other functions, and the types that have them as methods.
+/// Prefixes of other functions, with the types that have these functions as methods.
 const METHODS: [(&str, &str); 10] = [
     ("bucket_reducer_accumulate", "Iteration::accumulate"),
     ("bucket_reducer_finish", "Iteration::finish"),
@@ -77,7 +77,7 @@ const METHODS: [(&str, &str); 10] = [
     ("tied_layers_", "TiedLayers::"),
 ];
 
-/// Phrases of C that mean the same as those of Rust; an earlier one is replaced first.
+/// Phrases for C, with the phrases for Rust. They are replaced in this order.
 const PHRASES: [(&str, &str); 28] = [
     ("dsc_bucket_reducer_mark_sparse()", "Iteration::mark_sparse()"),
     ("dsc_bucket_reducer_set_buffers()", "BucketReducer::set_buffers()"),
@@ -89,7 +89,7 @@ const PHRASES: [(&str, &str); 28] = [
     ("dsc_ring_begin()", "Ring::pass()"),
     ("dsc_work_wait()", "wait_on()"),
     (
-        "1 (sum) to 8 (bxor), or one of dsc_op_create_...",
+        "101 (sum) to 108 (bxor), or a number from dsc_op_create_premul() or dsc_op_create_user()",
         "a named Op, or that of a UserOp or PremulSum that still exists",
     ),
     ("set device in dsc_init_options_t", "set InitOptions::device()"),
@@ -112,7 +112,7 @@ const PHRASES: [(&str, &str); 28] = [
     ("expected 0 to 0", "expected 0, the only one"),
 ];
 
-/// A message of the library as a program in Rust knows its words.
+/// Returns a message of the library with the names of this crate.
 pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
     let message = call_in_rust(message);
     if !may_be_said_anew(code) {
@@ -129,13 +129,13 @@ pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
     CHOICES.iter().fold(message, chosen)
 }
 
-/// Other messages may quote a program's own text.
+/// Whether messages of this error may be rewritten. Others may contain text of the program.
 fn may_be_said_anew(code: ErrorCode) -> bool {
     use ErrorCode::{Config, InvalidArg, NoBackend, State, Unsupported};
     matches!(code, InvalidArg | State | Unsupported | Config | NoBackend)
 }
 
-/// Names the function that failed, if the message begins with it: "dsc_broadcast: " is "broadcast: ".
+/// Rewrites the name of the function at the start of a message: "dsc_broadcast: " becomes "broadcast: ".
 fn call_in_rust(message: String) -> String {
     let (name, rest) = match message.strip_prefix("dsc_").and_then(|rest| rest.split_once(": ")) {
         Some(found) if found.0.bytes().all(is_in_names) => found,
@@ -144,7 +144,7 @@ fn call_in_rust(message: String) -> String {
     format!("{}: {}", name_in_rust(name), rest)
 }
 
-/// The name of a function of the C interface, without its prefix.
+/// Returns the Rust name of a C function.
 fn name_in_rust(name: &str) -> String {
     if let Some((_, rust)) = CALLS.iter().find(|(c, _)| *c == name) {
         return (*rust).to_owned();
@@ -163,7 +163,7 @@ fn is_in_names(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// "options->overlap" is "overlap".
+/// Removes prefixes such as in "options->overlap", which becomes "overlap".
 fn without_arrows(mut message: String) -> String {
     while let Some(arrow) = message.find("->") {
         let outside = |letter: char| !letter.is_alphanumeric() && letter != '_';
@@ -173,7 +173,7 @@ fn without_arrows(mut message: String) -> String {
     message
 }
 
-/// "n_ranks is 2" is "ranks has 2 entries". A plain "n" counts the list `counts`.
+/// Rewrites counts: "n_ranks is 2" becomes "ranks has 2 entries". A plain "n" is the length of the list `counts`.
 fn counted(message: String) -> String {
     let (c, name) = match word_before(&message, " is ") {
         Some("n") => ("n".to_owned(), "counts".to_owned()),
@@ -183,14 +183,14 @@ fn counted(message: String) -> String {
     numbered(message, &format!("{} is ", c), |n| format!("{} has {} entries", name, n))
 }
 
-/// The name in front of the first such text.
+/// Returns the word before the first occurrence of a text.
 fn word_before<'m>(message: &'m str, text: &str) -> Option<&'m str> {
     let end = message.find(text)?;
     let start = message[..end].bytes().rposition(|byte| !is_in_names(byte)).map_or(0, |at| at + 1);
     Some(&message[start..end])
 }
 
-/// Replaces a text such as "timeout_ms is " and the number behind it. The text may begin within a longer name.
+/// Replaces a text such as "timeout_ms is " and the number after it. The text may be the end of a longer name.
 fn numbered(message: String, text: &str, said: impl Fn(i32) -> String) -> String {
     let start = match message.find(text) {
         Some(start) => start,
@@ -203,13 +203,13 @@ fn numbered(message: String, text: &str, said: impl Fn(i32) -> String) -> String
     }
 }
 
-/// The whole number that a text begins with, and its length.
+/// Returns the integer at the start of a text, and its length.
 fn leading_number(text: &str) -> Option<(i32, usize)> {
     let length = text.bytes().position(|byte| byte != b'-' && !byte.is_ascii_digit()).unwrap_or(text.len());
     text[..length].parse().ok().map(|number| (number, length))
 }
 
-/// "average is 9, expected 1 (pre) or 2 (post)" is "average is Unknown(9), expected Pre or Post".
+/// Rewrites "average is 9, expected 1 (pre) or 2 (post)" as "average is Unknown(9), expected Pre or Post".
 fn chosen(message: String, (name, variant): &(&str, Variant)) -> String {
     let is_choice = |before: &str| !before.bytes().next_back().map_or(false, is_in_names);
     let found = message.find(&format!("{} is ", name)).filter(|at| is_choice(&message[..*at]));
@@ -225,13 +225,15 @@ fn chosen(message: String, (name, variant): &(&str, Variant)) -> String {
     }
 }
 
-/// The first number of a text as an enumerator, if it has no name in parentheses; and what comes after it.
+/// Returns the first number of a text as an enumerator, and the text after it. `None` if the number has a name in
+/// parentheses.
 fn bare(text: &str, variant: Variant) -> Option<(String, &str)> {
     let (number, length) = leading_number(text)?;
     Some((variant(number), &text[length..])).filter(|(_, rest)| !rest.starts_with(" ("))
 }
 
-/// Every "1 (pre)" is "Pre". In ", expected 1 to 5" both ends are enumerators, too, as is the value of another rank.
+/// Rewrites every "1 (pre)" as "Pre". Both numbers in ", expected 1 to 5", and the value of another rank, are also
+/// enumerators.
 fn variants(text: &str, variant: Variant) -> String {
     const OTHER_RANK: &str = " on rank 0 and ";
     if let Some((value, rest)) = text.strip_prefix(OTHER_RANK).and_then(|rest| bare(rest, variant)) {

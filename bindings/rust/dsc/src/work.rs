@@ -22,14 +22,14 @@ use crate::memory::SharedBuffer;
 use crate::request::Request;
 use crate::started::{start, Held, Started};
 
-/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, a pair of them, or
-/// no buffer.
+/// Types of buffers for [`Comm::start`]: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, pairs of them,
+/// or no buffer.
 ///
 /// Their memory stays in place when they are moved, and is not shared.
 pub trait Owned: Send + 'static + sealed_pair::SealedBuffers {}
 
 pub(crate) mod sealed_pair {
-    /// Keeps the lists of buffers closed.
+    /// Only this crate can implement a trait that requires this one.
     pub trait SealedBuffers {}
     impl SealedBuffers for () {}
     impl<B: super::Sealed> SealedBuffers for B {}
@@ -45,8 +45,8 @@ impl<B: Owned + Data<Kind = u8>> Owned for Raw<B> {}
 impl<S: Owned + Sealed, R: Owned + Sealed> Owned for (S, R) {}
 
 impl Comm {
-    /// Starts an operation that owns its buffers until [`Work::wait`] returns them. Buffers of an operation that
-    /// cannot be started are dropped.
+    /// Starts an operation that owns its buffers until [`Work::wait`] returns them. If an operation cannot be started,
+    /// its buffers are dropped.
     ///
     /// ```
     /// use dsc::{request, Op};
@@ -54,7 +54,7 @@ impl Comm {
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
     /// let work = world.start(request::all_reduce(vec![1.0f32; 1000], Op::Sum))?;
-    /// let harmonic: f64 = (1..1000).map(|i| 1.0 / f64::from(i)).sum(); // meanwhile
+    /// let harmonic: f64 = (1..1000).map(|i| 1.0 / f64::from(i)).sum(); // computes meanwhile
     /// let sums = work.wait()?;
     /// assert_eq!(sums[999], world.size() as f32);
     /// # assert!(harmonic > 7.0);
@@ -65,7 +65,7 @@ impl Comm {
         self.start_raw(request, ptr::null_mut())
     }
 
-    /// Does the same as [`start`](Comm::start) with buffers on the GPU, after the work that is on a stream.
+    /// Does the same as [`start`](Comm::start) with buffers on the GPU, ordered after the work that is on a stream.
     pub fn start_on<B: Owned>(&self, request: Request<B>, stream: Stream<'_>) -> Result<Work<B>> {
         self.start_raw(request, stream.as_raw())
     }
@@ -73,24 +73,23 @@ impl Comm {
     fn start_raw<B: Owned>(&self, request: Request<B>, stream: *mut c_void) -> Result<Work<B>> {
         reap();
         // SAFETY: owned buffers stay in place when they are moved. A Work keeps them until the operation is complete,
-        // or leaves them to LEFT; one that is forgotten never frees them.
+        // or passes them to LEFT. A forgotten Work never frees them.
         let (started, held) = unsafe { start(self, request, stream)? };
         Ok(Work { started, held: Some(held) })
     }
 }
 
 /// An asynchronous operation that owns its buffers; see [`Comm::start`].
+/// For borrowed buffers, use [`Comm::scope`]. Both are sound even if a handle is dropped or forgotten. The buffers of a
+/// `Work` are moved into it, so safe code cannot access them while the library writes. If a `Work` is dropped before
+/// its end, the operation finishes and the buffers are freed afterwards. If it is forgotten, they leak.
 ///
-/// Borrowed buffers can be used with [`Comm::scope`]. Both are sound whatever happens to the handle: the buffers of a
-/// `Work` are moved into it, so that safe code cannot access them while the library writes. If a `Work` is dropped
-/// before its end, the operation finishes and the buffers are freed afterwards. If it is forgotten, they leak.
-///
-/// Any thread may test and wait; `Work` is [`Send`] and [`Sync`]. It is also a [`Future`], in any runtime: `work.await`
-/// gives the same result as [`wait`](Work::wait), and a thread of this crate, `dsc-await`, wakes the task.
+/// Any thread may test and wait; `Work` is [`Send`] and [`Sync`]. It is also a [`Future`], for any runtime:
+/// `work.await` gives the same result as [`wait`](Work::wait), and a thread of this crate, `dsc-await`, wakes the task.
 #[must_use = "wait() returns the buffers"]
 pub struct Work<B: Owned> {
     started: Arc<Started>,
-    /// Taken by wait() or the last poll().
+    /// Removed by wait() or the last poll().
     held: Option<Held<B>>,
 }
 
@@ -100,7 +99,7 @@ impl<B: Owned> Work<B> {
         self.started.test()
     }
 
-    /// Waits, but at most `timeout`; `false`: the time has passed and the operation continues.
+    /// Waits, but at most `timeout`. Returns `false` on a time-out; the operation then continues.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
         self.started.wait_for(timeout)
     }
@@ -116,8 +115,8 @@ impl<B: Owned> Work<B> {
         self.held.take().expect("a work is not awaited again after it gave its buffers back").into_inner()
     }
 
-    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory
-    /// of the host, this thread waits.
+    /// Makes a stream of the GPU wait until the operation has completed, so that later work on it sees the results. For
+    /// host memory, this thread waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         self.started.wait_on(stream)
     }
@@ -145,10 +144,10 @@ impl<B: Owned> fmt::Debug for Work<B> {
     }
 }
 
-/// An operation that was dropped while it ran, with its buffers, and the thread that dropped it.
+/// An operation that was dropped while it was running, with its buffers, and the thread that dropped it.
 type Left = (Arc<Started>, Box<dyn Any + Send>, ThreadId);
 
-/// How many running works one call may find, so that each call stays cheap even if many were dropped.
+/// A call stops after it has found this many dropped operations still running, to bound its cost.
 const MISSES: usize = 2;
 
 static LEFT: Mutex<Option<VecDeque<Left>>> = Mutex::new(None);
@@ -166,7 +165,8 @@ impl<B: Owned> Drop for Work<B> {
     }
 }
 
-/// Frees the buffers of dropped operations that have completed since, in turn, until it has found some that still run.
+/// Frees the buffers of dropped operations that have completed. It stops after it has found MISSES operations still
+/// running.
 fn reap() {
     let mut completed = Vec::new();
     {
@@ -184,8 +184,8 @@ fn reap() {
             }
         }
     }
-    // Outside the lock, because it may take long. Freeing memory of a GPU waits for all work there. That work may wait
-    // for this thread, if it belongs to the rank of another thread.
+    // The lock is released first, because this may take long: freeing GPU memory waits for all work there. That work
+    // may wait for this thread, if it belongs to the rank of another thread.
     let me = thread::current().id();
     let (own, others): (Vec<Left>, Vec<Left>) = completed.into_iter().partition(|left| left.2 == me);
     drop(own);

@@ -1,4 +1,4 @@
-//! Schedules of whole pipelines: made, queried, exported, drawn, simulated and searched. Without a communicator.
+//! Schedules of whole pipelines, without a communicator: planning, queries, export, drawing, simulation and search.
 
 use std::thread;
 
@@ -111,7 +111,7 @@ fn custom_orders() {
     let planner = PipePlanner::new("mine", 2, 4).chunks(2);
     let again = planner.clone().zigzag().custom(&orders).unwrap();
     assert_eq!((again.orders().unwrap(), again.info().unwrap().placement), (orders.clone(), PipePlacement::Zigzag));
-    refused(planner.custom(&orders), "can never run"); // the second chunks are elsewhere in a loop
+    refused(planner.custom(&orders), "can never run"); // with the loop placement the second chunks are on other stages
 
     let (forward, backward) = (PipeCompute::new(PipeOp::Forward, 0, 0), PipeCompute::new(PipeOp::Backward, 0, 0));
     let pair = vec![PipeCompute::new(PipeOp::Forward, 0, 1).with_next(), backward];
@@ -207,7 +207,8 @@ fn instructions_of_another_program_are_followed() {
 #[test]
 fn costs_of_parts() {
     let costs = PipeCosts::new().forward(&[1.0, 4.0]).latency(0.5).activation_bytes(&[10.0]).static_bytes(&[5.0, 7.0]);
-    // F at 0 to 1; from 1.5 on stage 1 runs three times 4 + 2; the last gradient arrives at 19.5 + 0.5.
+    // Stage 0 runs its first forward pass from 0 to 1. From 1.5 on, stage 1 runs three forward and backward passes,
+    // which take 4 + 2 each. The last gradient arrives at 19.5 + 0.5.
     let plan = plan("1f1b", 2, 3);
     let it = plan.simulate(&costs).unwrap();
     assert_eq!((it.makespan, it.stages.len()), (22.0, 2));

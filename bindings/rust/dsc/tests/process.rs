@@ -1,4 +1,4 @@
-//! What belongs to the whole process: its world, the log, and which types may go to other threads.
+//! State of the whole process: its world and the log. Also tests which types may be used on other threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dsc::log::{self, Level};
 use dsc::{ErrorCode, InitOptions};
 
-/// The process has one world and one log, so these tests take turns.
+/// Only one of these tests may run at a time, because the process has only one world and one log.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn alone() -> InitOptions {
@@ -22,7 +22,7 @@ fn a_second_init_shares_the_world() {
     assert_eq!(dsc::world().unwrap_err().code, ErrorCode::State);
     let first = alone().init().unwrap();
     let second = alone().init().unwrap();
-    drop(first); // the others keep the world
+    drop(first); // the other objects keep the world alive
     let third = dsc::world().unwrap();
     second.barrier().unwrap();
     let error = alone().timeout(Duration::from_secs(7)).init().unwrap_err();
@@ -34,7 +34,7 @@ fn a_second_init_shares_the_world() {
 
     let again = alone().init().unwrap(); // a new world
     again.barrier().unwrap();
-    drop(again); // the last one ends it
+    drop(again); // dropping the last object ends the world
     assert!(!dsc::is_initialized().unwrap());
     assert_eq!(third.rank(), 0);
 }
@@ -89,7 +89,7 @@ fn the_callback_may_panic() {
 #[test]
 fn records_can_be_polled() {
     let _turn = TURN.lock();
-    assert_eq!(log::read(Level::Info).unwrap(), None); // starts the recording
+    assert_eq!(log::read(Level::Info).unwrap(), None); // the first call starts the recording
     alone().init().unwrap().finalize().unwrap();
     let record = log::read(Level::Info).unwrap().unwrap();
     assert_eq!(record.level, Level::Info);
@@ -104,7 +104,7 @@ fn numbers_of_a_newer_library_are_kept() {
     assert_eq!(dsc::Dtype::from_number(99), dsc::Dtype::Unknown(99));
 }
 
-/// That `Comm` and `Scope` are not Sync is shown where `Comm` is documented.
+/// The documentation of `Comm` has tests which show that `Comm` and `Scope` are not Sync.
 #[test]
 fn types_may_go_where_the_headers_allow() {
     fn send<T: Send>() {}

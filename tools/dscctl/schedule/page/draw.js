@@ -1,8 +1,9 @@
-// One schedule as a canvas: two rows per stage, operations and the memory that it holds; time from left to right.
+// Draws one schedule on a canvas. Each stage has two rows: its operations, and the memory that it holds. Time runs
+// from left to right.
 
 const ROW = 24, GAP = 3, LEFT = 64, RIGHT = 4, AXIS = 22, LETTER = 7;
-const MOST_STRIPS = 128;  // stages with a row for memory: a canvas can not be as high as one likes
-const MARKS_APART = 90;   // pixels
+const MOST_STRIPS = 128;  // stages with a row for memory, because a canvas has a maximum height
+const MARKS_APART = 90;   // minimum distance in pixels
 const LETTERS = {[FORWARD]: "F", [BACKWARD]: "B", [BACKWARD_INPUT]: "I", [BACKWARD_WEIGHT]: "W"};
 const WORDS = {[FORWARD]: "forward", [BACKWARD]: "backward", [BACKWARD_INPUT]: "backward, inputs",
   [BACKWARD_WEIGHT]: "backward, weights"};
@@ -13,13 +14,13 @@ function labelOf(plan, span) {
   return plan.chunks > 2 ? `${letter}${span.chunk}.${span.microBatch}` : letter + span.microBatch;
 }
 
-// The height of the row for memory.
+// Returns the height of the row for memory.
 function stripOf({stages}) {
   if (stages > MOST_STRIPS) return 0;
   return stages > 8 ? 20 : 34;
 }
 
-// The second of two that run at once takes the lower half.
+// If two operations run at the same time, the second one takes the lower half.
 function heightsOf(spans, k) {
   const span = spans[k], second = span.pair && k > 0 && spans[k - 1].pair && spans[k - 1].start === span.start;
   const height = span.pair ? (ROW - GAP) / 2 : ROW - GAP;
@@ -27,7 +28,7 @@ function heightsOf(spans, k) {
 }
 
 class Picture {
-  // `shown` is the part of time that all pictures show; `memory` is {most, limit}, the same for all as well.
+  // `shown` is the range of time that all pictures show. `memory` is {most, limit}, also the same for all pictures.
   constructor(canvas, plan, result, shown, memory) {
     Object.assign(this, {canvas, plan, result, shown, memory, strip: stripOf(plan)});
     this.pitch = ROW + this.strip;
@@ -98,7 +99,7 @@ class Picture {
     });
   }
 
-  // Steps, red where they are above the limit, which is a line.
+  // Draws the memory as steps, in red where it exceeds the limit, and the limit as a line.
   drawMemory(stage, y) {
     const {pen, memory: {most, limit}} = this, full = this.strip - 5, bottom = y + full;
     if (!(most > 0)) return;
@@ -136,7 +137,8 @@ class Picture {
     return this.shown.from + (x - LEFT) / this.scale;
   }
 
-  // What is at a place of the canvas: an operation, or {stage, time, bytes} of its memory; undefined for neither.
+  // Returns what is at a position of the canvas: an operation, or {stage, time, bytes} in a row for memory, or
+  // undefined.
   at(x, y) {
     const stage = this.result.stages[Math.floor(y / this.pitch)], inRow = y % this.pitch, time = this.timeAt(x);
     if (stage === undefined || this.scale === 0 || x < LEFT || time > this.result.makespan) return undefined;

@@ -1,4 +1,4 @@
-// Mouse, touch and keys on the pictures. All end in calls of the page.
+// Handles mouse, touch and keys on the pictures, by calling functions of the page.
 
 const CLOSER = 0.7;
 
@@ -23,7 +23,7 @@ function startPointer(canvas, page) {
   canvas.addEventListener("pointercancel", end);
   canvas.addEventListener("pointerleave", () => page.leave());
   canvas.addEventListener("wheel", (event) => {
-    if (event.shiftKey || (page.isWhole() && event.deltaY > 0)) return; // scrolls the page
+    if (event.shiftKey || (page.isWhole() && event.deltaY > 0)) return; // the browser scrolls the page
     event.preventDefault();
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return page.drag(canvas, event.deltaX);
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
@@ -38,7 +38,8 @@ function startKeys(page) {
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !actions[event.key]) return;
-    if (event.target instanceof HTMLInputElement && event.key.startsWith("Arrow")) return; // moves a slider
+    // The browser moves the slider.
+    if (event.target instanceof HTMLInputElement && event.key.startsWith("Arrow")) return;
     event.preventDefault();
     actions[event.key]();
   });

@@ -1,8 +1,8 @@
-// Sliders price all schedules again as they move; all pictures show the same part of time.
+// The sliders simulate all schedules again when they move. All pictures show the same range of time.
 
-const SAME = 1e-6;  // of a makespan: no difference but rounding
+const SAME = 1e-6;  // relative difference of makespans that comes only from rounding
 
-// Times are those of a whole stage, so that schedules with different numbers of chunks can be compared.
+// Times are those of a whole stage, so that schedules with different numbers of chunks are comparable.
 const haveChunks = data.schedules.some((plan) => plan.chunks > 1 && !plan.costs);
 const shown = new TimeView();
 
@@ -10,8 +10,8 @@ function scaled(list, factor) {
   return list.map((value) => value * factor);
 }
 
-// Passes are multiples of what was given, so that parts keep their proportions. Plans have costs of their own. Without
-// bytes memory is counted in micro-batches of a whole stage.
+// The sliders multiply the given costs of passes, so that the proportions of the parts stay the same. Plans have
+// their own costs. If bytes are not given, memory is counted in micro-batches of a whole stage.
 function costsNow(plan) {
   const value = (name) => Number(byId(name).value), given = plan.costs ?? data.costs;
   const part = plan.costs ? 1 : 1 / plan.chunks;
@@ -52,7 +52,8 @@ function titleOf({name, chunks, title}, stages, microBatches) {
   return title ?? `${name}: ${stages} stages${of}, ${microBatches} micro-batches`;
 }
 
-// Gives the schedule of a view as the sliders have it, and what it costs; or a text that says why there is none.
+// Returns the schedule of a view for the sliders' values, and its cost; or a text with the reason why it does not
+// exist.
 function priceView(view) {
   const {schedule} = view, [stages, microBatches] = data.own ? [schedule.stages, schedule.microBatches] : [stagesNow(), microBatchesNow()];
   const key = `${stages}x${microBatches}`;

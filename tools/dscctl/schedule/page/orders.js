@@ -1,8 +1,8 @@
-// Orders of operations from their texts: see order_text.hpp.
+// Converts texts to orders of operations (see order_text.hpp).
 
 const OF_LETTER = {F: FORWARD, B: BACKWARD, I: BACKWARD_INPUT, W: BACKWARD_WEIGHT, ".": 0};
 
-// As simulate() takes it: [operation, chunk, micro-batch, overlaps with the next one].
+// Operations are in the format of simulate(): [operation, chunk, micro-batch, overlaps with the next one].
 function decodeOrder(text, microBatches) {
   const isDown = text.startsWith("-"), counts = new Map();
   const next = (half, chunk) => {
@@ -19,7 +19,7 @@ function decodeOrder(text, microBatches) {
   });
 }
 
-// A schedule of this size, or a text that says why there is none.
+// Returns a schedule of this size, or a text with the reason why it does not exist.
 function planOf(schedule, stages, microBatches) {
   const orders = schedule.sizes[`${stages}x${microBatches}`];
   if (orders === undefined) return `${stages} stages and ${microBatches} micro-batches are not on this page`;

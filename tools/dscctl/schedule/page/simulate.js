@@ -1,4 +1,4 @@
-// The library's simulator once more: dsc_pipe_simulate(). A test runs both on random schedules.
+// A copy of the library's simulator, dsc_pipe_simulate(). A test compares both on random schedules.
 
 const FORWARD = 2, BACKWARD = 3, BACKWARD_INPUT = 4, BACKWARD_WEIGHT = 5;
 
@@ -24,11 +24,11 @@ function duration(costs, part, op) {
   return sum;
 }
 
-// When a message gets to where it is needed, by part and micro-batch; NaN: it has not been sent.
+// The time when a message arrives at its receiver, by part and micro-batch; NaN if it has not been sent.
 class Arrivals {
   constructor(plan) {
     this.plan = plan;
-    this.links = new Map();  // from when on a stage can send to another one
+    this.links = new Map();  // the time from which a stage can send to another stage
     const all = plan.stages * plan.chunks * plan.microBatches;
     this.forward = new Float64Array(all).fill(NaN);
     this.gradient = new Float64Array(all).fill(NaN);
@@ -38,7 +38,7 @@ class Arrivals {
     return part * this.plan.microBatches + microBatch;
   }
 
-  // 0 where nothing is needed.
+  // Returns 0 if the operation needs no message.
   before(part, op, microBatch) {
     const apart = this.plan.placement === "apart", last = this.plan.stages * this.plan.chunks - 1;
     if (op === FORWARD && part > 0 && !apart) return this.forward[this.index(part - 1, microBatch)];
@@ -57,7 +57,7 @@ class Arrivals {
     if (op === BACKWARD || op === BACKWARD_INPUT) this.gradient[this.index(part, microBatch)] = there(part - 1);
   }
 
-  // Messages from one stage to another go one after the other.
+  // Messages from one stage to another are sent one after another.
   send(link, end, moving) {
     const sent = Math.max(this.links.get(link) ?? 0, end) + moving;
     this.links.set(link, sent);
@@ -65,7 +65,7 @@ class Arrivals {
   }
 }
 
-// Gradients of a part become whole evenly through the last operation that adds to them, and are reduced in buckets.
+// Gradients of a part become complete evenly during the last operation that adds to them, and are reduced in buckets.
 class Reductions {
   constructor(plan, costs) {
     this.left = new Array(plan.stages * plan.chunks).fill(plan.microBatches);
@@ -86,13 +86,13 @@ class Reductions {
   }
 }
 
-// The operations that start together at k: one, or two; an idle step is none.
+// Returns how many operations start together at k: one, two, or none for an idle step.
 function groupAt(order, k) {
   if (order[k][0] === 0) return [];
   return order[k][3] && k + 1 < order.length ? [order[k], order[k + 1]] : [order[k]];
 }
 
-// What a stage holds, and since when. A change of 0 is none.
+// The bytes that a stage holds, and the times when they changed. A change of 0 is not recorded.
 function hold(stage, time, change) {
   if (change === 0) return;
   stage.bytes += change;
@@ -143,8 +143,8 @@ function runStage(plan, costs, arrivals, reductions, stage) {
   return moved;
 }
 
-// Gives {makespan, stages: [{busy, start, end, peak, spans, peakBytes, memory}]}, where memory is a list of times and the
-// bytes that are held from then on; null if the order can not be run.
+// Returns {makespan, stages: [{busy, start, end, peak, spans, peakBytes, memory}]}. `memory` is a list of times, and
+// of the bytes that are held from each time. Returns null if the order cannot be run.
 function simulate(plan, costs) {
   const arrivals = new Arrivals(plan), reductions = new Reductions(plan, costs);
   const stages = plan.orders.map((_, number) => {

@@ -1,4 +1,4 @@
-// Sliders for costs, for the size of the pipeline, and for the memory that a stage has.
+// The sliders for costs, for the size of the pipeline, and for the memory of a stage.
 
 const COSTS = [
   ["forward", "forward", 0, 4, 1], ["backwardInput", "backward, inputs", 0, 4, 1],
@@ -28,7 +28,7 @@ function addCosts(changed) {
   }
 }
 
-// One of a list of values; none where there is no choice. Gives what reads it.
+// A slider for a list of values, or no slider if there is only one value. Returns a function that reads the value.
 function addChoice(id, words, values, start, changed) {
   if (values.length < 2) return () => start;
   const {input} = addSlider(
@@ -36,7 +36,7 @@ function addChoice(id, words, values, start, changed) {
   return () => values[Number(input.value)];
 }
 
-// At its right end there is no limit.
+// At the right end of this slider, memory is unlimited.
 class LimitSlider {
   constructor(changed) {
     this.most = 0;
@@ -50,7 +50,7 @@ class LimitSlider {
     return value >= this.most ? Infinity : value;
   }
 
-  // Makes room for what schedules need at most. A limit stays what it was.
+  // Extends the range to the peak memory of the schedules. A limit that is set does not change.
   fit(peak) {
     const most = data.hasBytes ? 1.25 * peak : Math.ceil(1.25 * peak + 1), {input, show} = this.slider;
     if (most <= this.most) return;

@@ -1,6 +1,6 @@
-// The part of time that all pictures show, so that they stay comparable.
+// The range of time that all pictures show, so that they stay comparable.
 
-const CLOSEST = 1 / 5000; // of all time
+const CLOSEST = 1 / 5000; // smallest range, as a share of all time
 
 class TimeView {
   constructor() {
@@ -11,7 +11,7 @@ class TimeView {
     return this.from <= 0 && this.to >= this.end;
   }
 
-  // Of the longest schedule. What is shown in whole stays so.
+  // Sets the length of the longest schedule. If everything was shown before, everything is shown afterwards.
   setEnd(end) {
     const wasWhole = this.isWhole;
     this.end = end;
@@ -26,7 +26,7 @@ class TimeView {
     this.to = this.from + kept;
   }
 
-  // A factor below 1 shows less; the time `at` stays where it is.
+  // A factor below 1 zooms in. The time `at` stays at its position.
   zoom(factor, at) {
     const width = this.to - this.from, wanted = Math.min(Math.max(width * factor, this.end * CLOSEST), this.end);
     this.show(at - (at - this.from) * (width > 0 ? wanted / width : 1), wanted);

@@ -1,12 +1,12 @@
-// The operations of one row as pixels. Narrow ones add up in columns: how much of a column's time was spent waiting and
-// moving shows as the height of the two colours.
+// Draws the operations of one row. Narrow operations are combined into columns. The heights of two colors in a column
+// show how much of its time was spent waiting and moving data.
 
-const LABEL_WIDTH = 46; // pixels from which on a bar carries its name
-const NARROW = 4; // pixels below which an operation is no bar
-const COLUMN = 2; // pixels
-const NOTHING = 0, DIM = 1, CLEAR = 2, FAILED = 3; // what a column holds
+const LABEL_WIDTH = 46; // minimum width in pixels of a bar with a name
+const NARROW = 4; // operations narrower than this many pixels are not drawn as bars
+const COLUMN = 2; // width in pixels
+const NOTHING = 0, DIM = 1, CLEAR = 2, FAILED = 3; // what a column contains
 
-// First entry of a sorted lane that ends after a time.
+// Returns the first entry of a sorted lane that ends after a given time.
 function firstVisible(columns, lane, time) {
   let low = 0, high = lane.length;
   while (low < high) {
@@ -24,7 +24,7 @@ class BarPainter {
     this.labelWidths = new Map();
   }
 
-  // What holds for one frame.
+  // Values that apply to one frame.
   begin(view, theme, filter) {
     Object.assign(this, { view, theme, filter });
     this.right = GUTTER + view.width;
@@ -88,7 +88,7 @@ class BarPainter {
     return true;
   }
 
-  // Adds a stretch of time to the columns that it lies in.
+  // Adds a range of time to the columns that it overlaps.
   spread(into, begin, end) {
     const { from, nsPerPixel } = this.view;
     const size = COLUMN * nsPerPixel;
@@ -99,7 +99,7 @@ class BarPainter {
   flush(top, height) {
     const { pen, theme, wait, move, holds } = this;
     const perNs = height / (COLUMN * this.view.nsPerPixel);
-    const least = Math.min(4, height); // a lonely short operation stays visible
+    const least = Math.min(4, height); // keeps a single short operation visible
     for (let at = 0; at < holds.length; ++at) {
       if (holds[at] === NOTHING) continue;
       let moved = Math.min(height, move[at] * perNs);
@@ -129,7 +129,7 @@ class BarPainter {
     const split = met === NEVER ? to : Math.min(Math.max(view.x(met), from), to);
     const open = columns.state[id] !== COMPLETED && columns.result[id] <= 0;
     const failed = columns.result[id] > 0;
-    const gap = x1 - x0 > 6 ? 1 : 0; // neighbours stay apart
+    const gap = x1 - x0 > 6 ? 1 : 0; // separates neighboring bars
     pen.globalAlpha = this.filter.matches[id] ? 1 : 0.12;
     pen.fillStyle = open && met === NEVER ? theme.openWait : theme.wait;
     if (split > from) pen.fillRect(from, top, Math.max(split - from - (met === NEVER ? gap : 0), 0.5), height);
@@ -147,7 +147,7 @@ class BarPainter {
     pen.fillRect(Math.max(from, to - 3), top, Math.min(3, to - from), height);
   }
 
-  // In the wider of the two parts, where it fits.
+  // Writes the name into the wider of the two parts, if it fits.
   label(id, from, split, to, top, height, failed) {
     const inWait = split - from >= to - split;
     const [begin, end] = inWait ? [from, split] : [split, to];

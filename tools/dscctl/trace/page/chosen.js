@@ -1,6 +1,7 @@
-// The chosen operation on all its ranks, side by side.
+// Shows the chosen operation on all its ranks, side by side.
 
-// A small bar on the operation's own time: when this rank came, how long it waited and moved.
+// A small bar on the operation's own time axis: when this rank arrived, how long it waited, and how long it moved
+// data.
 function spark(model, operation, id) {
   const { columns } = model;
   const part = (time) => `${(100 * (time - operation.begin)) / Math.max(1, operation.took)}%`;

@@ -1,4 +1,5 @@
-// Words of the filter box. All must hold; a plain word is part of the operation's or the group's name.
+// The words of the filter box. An entry must match all of them. A plain word matches a part of the operation's name
+// or the group's name.
 
 const FLAGS = {
   failed: (model, id) => model.columns.result[id] > 0,
@@ -6,7 +7,7 @@ const FLAGS = {
   messages: (model, id) => trackOf(model, id).isMessages,
 };
 
-// A condition on one entry, or on what all entries of its kind and track share.
+// A condition on one entry, or on properties that all entries of the same kind and track share.
 function wordTest(word) {
   if (FLAGS[word] !== undefined) return FLAGS[word];
   const rank = /^rank:(\d+)$/.exec(word);
@@ -18,7 +19,7 @@ function wordTest(word) {
     groupName(model, trackOf(model, id).group).toLowerCase().includes(word);
 }
 
-// One flag per entry and the number of those that match.
+// Returns one flag per entry, and the number of entries that match.
 function applyFilter(model, text) {
   const tests = text.toLowerCase().split(/\s+/).filter((word) => word !== "").map(wordTest);
   const matches = new Uint8Array(model.columns.size);

@@ -1,6 +1,6 @@
-// Mouse, touch and keys on the timeline. All end in calls of the page.
+// Handles mouse, touch and keys on the timeline, by calling functions of the page.
 
-const CLICK_PIXELS = 4; // a drag that moved less is a click
+const CLICK_PIXELS = 4; // a drag that moved fewer pixels counts as a click
 
 function startPointer(canvas, page) {
   let drag;
@@ -31,7 +31,7 @@ function startPointer(canvas, page) {
   canvas.addEventListener("pointercancel", end);
   canvas.addEventListener("pointerleave", () => page.leave());
   canvas.addEventListener("wheel", (event) => {
-    if (event.shiftKey) return; // scrolls the rows
+    if (event.shiftKey) return; // the browser scrolls the rows
     event.preventDefault();
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return page.move(event.deltaX, 0);
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
@@ -48,7 +48,7 @@ function startOverviewPointer(canvas, page) {
   canvas.addEventListener("pointermove", (event) => event.buttons & 1 && jump(event));
 }
 
-// Keys that work on the timeline, and those that work everywhere but in a text field.
+// Keys that work on the timeline, and keys that work everywhere except in a text field.
 function startKeys(canvas, page) {
   const middle = () => GUTTER + page.view.width / 2;
   const onRows = {

@@ -1,16 +1,17 @@
-// Which row stands where: headings, and one row per rank and group (and per rank for its messages).
+// The positions of the rows: headings, one row per rank and group, and one row per rank for its messages.
 
-const GUTTER = 132; // pixels of the labels at the left
-const AXIS = 26; // of the time axis on top
+const GUTTER = 132; // width in pixels of the labels on the left
+const AXIS = 26; // height in pixels of the time axis at the top
 const HEADING = 24;
-const ROW_HEIGHTS = [[24, 28], [72, 22], [Infinity, 17]]; // up to so many rows: this high
+const ROW_HEIGHTS = [[24, 28], [72, 22], [Infinity, 17]]; // [maximum number of rows, height of a row in pixels]
 const LANES_SHOWN = 4;
 
 function trackRow(model, group, rank, isMessages, track) {
   return { group, rank, isMessages, track, missing: !model.raw.ranks[rank].dump };
 }
 
-// All rows of a group: its ranks, those without a dump too, then the messages of those that sent any.
+// Returns all rows of a group: its ranks, including those without a dump, and then the messages of ranks that sent
+// any.
 function rowsOfGroup(model, tracks, group) {
   const find = (rank, isMessages) =>
     tracks.find((track) => track.group === group && track.rank === rank && track.isMessages === isMessages);
@@ -45,7 +46,7 @@ function sectionsByRank(model, rows) {
   });
 }
 
-// The rows from top to bottom with their places; `height` is that of all.
+// Returns the rows from top to bottom with their positions; `height` is the total height.
 function makeLayout(model, order, filter) {
   const tracksOf = model.raw.groups.map((_, group) => model.tracks.filter((track) => track.group === group));
   const all = model.raw.groups.flatMap((_, group) => rowsOfGroup(model, tracksOf[group], group));
@@ -66,10 +67,10 @@ function makeLayout(model, order, filter) {
   return { lines, height: y + 8, rowHeight };
 }
 
-// Where in a line a lane is drawn: [top, height].
+// Returns the position of a lane in its line: [top, height].
 function laneBox(line, lane) {
   const pad = line.height > 20 ? 4 : 2;
-  const room = line.height - 2 * pad - 2; // the line of the queue lies below
+  const room = line.height - 2 * pad - 2; // the queue is drawn as a line below
   const lanes = Math.min(LANES_SHOWN, Math.max(1, line.track.lanes.length));
   const height = room / lanes;
   return [line.y + pad + Math.min(lane, lanes - 1) * height, lanes > 1 ? height - 1 : height];

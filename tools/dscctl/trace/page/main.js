@@ -1,4 +1,4 @@
-// Puts the parts together: the state of the page and what changes it.
+// Connects the parts of the page: its state, and the functions that change it.
 
 class Page {
   constructor(model) {
@@ -23,7 +23,7 @@ class Page {
     this.draw();
   }
 
-  // One frame for all changes until then.
+  // Draws one frame for all changes that happen before it.
   draw() {
     if (this.pending) return;
     this.pending = true;
@@ -50,9 +50,9 @@ class Page {
     this.draw();
   }
 
-  // ---- where is what ----
+  // ---- positions ----
 
-  // The entry under a point of the canvas; narrow ones are caught two pixels beside themselves.
+  // Returns the entry at a point of the canvas. Narrow entries also match two pixels beside them.
   entryAt(x, y) {
     if (x < GUTTER || y < AXIS) return undefined;
     const line = lineAt(this.layout, y - AXIS + this.scroller.scrollTop);
@@ -75,7 +75,7 @@ class Page {
     return best;
   }
 
-  // The middle of an entry in the window.
+  // Returns the position of an entry's middle in the window.
   placeOf(id) {
     const { x0, x1, top, height } = this.painter.boxOf(this.lineOf(id), id);
     const box = this.canvas.getBoundingClientRect();
@@ -86,7 +86,7 @@ class Page {
     return this.layout.lines.find((line) => !line.isHeading && line.track?.index === this.model.columns.track[id]);
   }
 
-  // ---- what the reader does ----
+  // ---- actions of the user ----
 
   hover(x, y, clientX, clientY) {
     const id = this.entryAt(x, y);
@@ -124,7 +124,7 @@ class Page {
     this.draw();
   }
 
-  // Shows an operation with some of what is around it, and its first row.
+  // Shows an operation with some time around it, and scrolls to its first row.
   goTo(operation) {
     this.choose(operation);
     const around = Math.max(operation.took * 0.6, 20 * LEAST_SPAN);
@@ -133,7 +133,7 @@ class Page {
     this.draw();
   }
 
-  // Scrolls to an entry's row and moves to its time, if they are out of sight.
+  // If an entry is not visible, scrolls to its row and moves to its time.
   reveal(id) {
     const { columns } = this.model;
     if (columns.end[id] < this.view.from || columns.begin[id] > this.view.to)
@@ -165,7 +165,7 @@ class Page {
     this.reveal(id);
   }
 
-  // The entry of the next row that is nearest in time, the same operation above all.
+  // Returns the entry of the next row that is nearest in time, and preferably the same operation.
   changeRow(by) {
     if (this.entry === undefined) return this.chooseFirst();
     const { columns } = this.model;
@@ -217,7 +217,7 @@ class Page {
   }
 }
 
-// Where late ranks should have come: from when the others waited to the end of what is known.
+// Times when late ranks should have arrived: from the time when others began to wait until the last known time.
 function makeGhosts(model) {
   const ghosts = [];
   for (const finding of model.raw.findings) {
@@ -226,7 +226,7 @@ function makeGhosts(model) {
     const title = operationTitle(model, operation);
     const called = new Set(operation.entries.map((id) => trackOf(model, id).rank));
     for (const rank of finding.ranks)
-      if (model.raw.ranks[rank].dump && !called.has(rank)) // of one that came too late there is a bar
+      if (model.raw.ranks[rank].dump && !called.has(rank)) // a rank that arrived too late has a bar instead
         ghosts.push({ rank, group: operation.group, isMessage: operation.isMessage, from: operation.begin,
           to: Math.max(operation.end, operation.begin + 1), title });
   }
@@ -249,7 +249,7 @@ function start() {
   page.choose(undefined);
   new ResizeObserver(() => page.resize()).observe(page.scroller);
   page.scroller.addEventListener("scroll", () => page.draw());
-  window.timelinePage = page; // for a look from the browser's console
+  window.timelinePage = page; // for use in the browser's console
 }
 
 start();

@@ -1,4 +1,5 @@
-// The trace in memory: one column per field over all entries, the operations that join them, the tracks that show them.
+// The trace in memory: one column per field for all entries, the operations that connect entries, and the tracks that
+// show them.
 
 const QUEUED = 0, STARTED = 1, COMPLETED = 2;
 const NEVER = -1;
@@ -8,7 +9,7 @@ function countEntries(raw) {
   return raw.tracks.reduce((sum, track) => sum + track.data.length / FIELDS, 0);
 }
 
-// Times are nanoseconds since the trace's first moment. An entry without an end lasts until its rank's dump.
+// Times are in nanoseconds since the first event of the trace. An entry without an end lasts until its rank's dump.
 function makeColumns(size) {
   return {
     size,
@@ -16,8 +17,8 @@ function makeColumns(size) {
     sequence: new Float64Array(size),
     kind: new Int32Array(size),
     created: new Float64Array(size),
-    begin: new Float64Array(size), // showed up; or was created, if it never did
-    met: new Float64Array(size), // NEVER: not all came
+    begin: new Float64Array(size), // when the rank arrived; if it never did, when the entry was created
+    met: new Float64Array(size), // NEVER: not all ranks arrived
     end: new Float64Array(size),
     started: new Uint8Array(size), // 0: it never left the queue
     state: new Uint8Array(size),
@@ -42,7 +43,7 @@ function readEntry(columns, at, data, from, dumpTime) {
   columns.state[at] = moved !== NEVER ? COMPLETED : started !== NEVER ? STARTED : QUEUED;
 }
 
-// Entries that overlap in one track (messages do) are put into lanes above each other.
+// Entries of one track that overlap, such as messages, are put into lanes above each other.
 function intoLanes(columns, ids) {
   const lanes = [];
   for (const id of ids) {
@@ -101,7 +102,8 @@ function joinOperations(raw, columns, tracks) {
   return { byKey, list };
 }
 
-// When it began and ended over all ranks, who came last, and how far apart they came.
+// Returns when an operation began and ended over all ranks, which rank arrived last, and the time between the first
+// and the last arrival.
 function measureOperation(operation, columns, tracks) {
   let first = Infinity, last = -Infinity, end = -Infinity;
   operation.failed = operation.unfinished = false;

@@ -1,4 +1,5 @@
-// The whole trace on one strip: how much of all ranks' time was waited and moved, and which part is shown below.
+// Shows the whole trace as one strip: how much of all ranks' time was spent waiting and moving data, and which range
+// is shown below.
 
 class Overview {
   constructor(canvas, model) {
@@ -7,7 +8,7 @@ class Overview {
     this.buckets = 0;
   }
 
-  // Adds up each bucket's share of every entry, once per width.
+  // Adds up the share of every entry in each column. This is done once per width.
   measure(view, buckets) {
     const { columns, tracks } = this.model;
     this.buckets = buckets;

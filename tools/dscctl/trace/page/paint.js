@@ -1,4 +1,4 @@
-// One frame of the rows: headings, bars, the axis, and what is marked on top.
+// Draws one frame of the rows: headings, bars, the axis, and the marks on top of them.
 
 const FONT = '11px system-ui, "Segoe UI", "Noto Sans", "Liberation Sans", "DejaVu Sans", sans-serif';
 const BOLD = FONT.replace("11px", "600 12px");
@@ -87,7 +87,7 @@ class RowsPainter {
     pen.fillText(text, GUTTER + 18, line.y + line.height / 2 + 0.5);
   }
 
-  // Nothing is known of what came after the dump.
+  // The time after the dump is unknown.
   afterDump(line) {
     const x = Math.max(GUTTER, this.view.x(this.model.raw.ranks[line.rank].time));
     const right = GUTTER + this.view.width;
@@ -98,7 +98,7 @@ class RowsPainter {
     this.pen.fillRect(x, line.y, 1, line.height);
   }
 
-  // The empty place of an operation that a late rank has not called.
+  // Marks the time of an operation that a late rank has not called.
   ghost(line) {
     for (const ghost of this.ghosts) {
       if (ghost.rank !== line.rank || ghost.group !== line.group || ghost.isMessage !== line.isMessages) continue;
@@ -144,7 +144,7 @@ class RowsPainter {
     return `${text.slice(0, length)}…`;
   }
 
-  // Outlines of the chosen and the hovered operation on all ranks, and what joins them.
+  // Draws outlines of the chosen operation and the hovered operation on all ranks, and lines between them.
   marks(visible) {
     this.pen.save();
     this.pen.beginPath();
@@ -183,7 +183,7 @@ class RowsPainter {
     pen.lineWidth = 1;
   }
 
-  // Behind the bars of the chosen operation's group: from the first arrival to the last one.
+  // Drawn behind the bars of the chosen operation's group, from the first arrival to the last one.
   band(line) {
     const operation = this.chosen;
     if (operation === undefined || operation.isMessage || line.isMessages || line.group !== operation.group) return;

@@ -1,8 +1,8 @@
-// Facts, findings, and the tables of operations and stragglers.
+// The facts, the findings, and the tables of operations and stragglers.
 
-const SHOWN = 200; // rows of the table of operations
-const FEW_FINDINGS = 4; // that are shown as they are
-const FIRST_FINDINGS = 3; // of many
+const SHOWN = 200; // rows in the table of operations
+const FEW_FINDINGS = 4; // up to this number, all findings are shown
+const FIRST_FINDINGS = 3; // shown first if there are more
 
 function showFacts(model) {
   const { raw } = model;
@@ -18,7 +18,7 @@ function showFacts(model) {
   byId("facts").replaceChildren(...facts);
 }
 
-// A finding leads to its operation.
+// A click on a finding shows its operation.
 function showFindings(model, onChoose) {
   const { findings, problems } = model.raw;
   const made = findings.map((finding) => {
@@ -36,7 +36,7 @@ function showFindings(model, onChoose) {
   byId("findings").replaceChildren(...(many ? [findingsHead(made)] : []), ...made);
 }
 
-// "29 findings: 1 DEADLOCK, 28 LATE", and a button that opens and closes the list.
+// A text such as "29 findings: 1 DEADLOCK, 28 LATE", and a button that opens and closes the list.
 function findingsHead(made) {
   const counts = new Map();
   for (const finding of made) {
@@ -115,7 +115,7 @@ class OperationTable {
   }
 }
 
-// Those who cost the others most come first.
+// The ranks that cost the others most time come first.
 function showStragglers(model, onChoose) {
   const rows = model.raw.lateness.filter((row) => row.operations > 0)
     .sort((a, b) => b.others_waited_ns - a.others_waited_ns)

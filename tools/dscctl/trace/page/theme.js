@@ -1,4 +1,4 @@
-// Colours for the canvas come from the style sheet, so that there is one place for them.
+// Reads the colors for the canvas from the style sheet, so that they are defined only once.
 
 const COLORS = ["panel", "ink", "muted", "line", "grid", "head", "stripe", "wait", "wait-ink", "move", "move-ink",
   "queue", "fail", "fail-soft", "chosen", "hatch", "warn"];

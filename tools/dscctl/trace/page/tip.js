@@ -1,4 +1,4 @@
-// All that is known of one entry, as names and values; and the tip that shows it at the pointer.
+// Collects all facts about an entry as names and values, and shows them in a tip at the pointer.
 
 function sizeFact(kind) {
   const elements = [...new Set([kind.in, kind.out].filter((count) => count !== null))];

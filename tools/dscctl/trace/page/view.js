@@ -1,12 +1,12 @@
-// What part of the time is shown, and how it maps to pixels.
+// The range of time that is shown, and how it maps to pixels.
 
 const LEAST_SPAN = 50; // nanoseconds
-const MARGIN = 0.02; // around everything, as a part of it
+const MARGIN = 0.02; // space at both ends, as a share of the whole time
 
 class View {
   constructor(end) {
     this.whole = [-end * MARGIN, end * (1 + MARGIN)];
-    this.width = 1; // pixels of the time's part of the canvas
+    this.width = 1; // width in pixels of the canvas without the labels
     [this.from, this.to] = this.whole;
   }
 
@@ -23,7 +23,7 @@ class View {
     this.to = start + span;
   }
 
-  // Factor below 1 zooms in; what is under the pixel stays there.
+  // A factor below 1 zooms in. The time under the pixel stays at its position.
   zoom(factor, x) {
     const at = this.time(x);
     const part = (at - this.from) / this.span;
@@ -38,7 +38,7 @@ class View {
 
   fit() { this.show(...this.whole); }
 
-  // Round times that lie about so many pixels apart.
+  // Returns round times that are about this number of pixels apart.
   ticks(pixels) {
     const least = this.nsPerPixel * pixels;
     const power = 10 ** Math.floor(Math.log10(least));

@@ -1,8 +1,8 @@
-// Numbers and names as people read them.
+// Formats numbers and names for people.
 
 const byId = (id) => document.getElementById(id);
 
-// An element with attributes and children; texts become text nodes, never markup.
+// Makes an element with attributes and children. Texts become text nodes, and are never parsed as markup.
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -40,7 +40,8 @@ const countText = (count) => count.toLocaleString("en-US");
 const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
 const escapedKey = (...parts) => parts.join("|");
 
-// A time on the axis with just the digits that tell neighbours apart; `last` is the greatest one shown.
+// Formats a time of the axis with only as many digits as are needed to distinguish neighboring marks. `last` is the
+// largest time shown.
 function axisText(ns, step, last) {
   const [size, name] = DURATION_UNITS.find(([unit]) => last >= unit) ?? [1, "ns"];
   const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / size) - 1e-9)));

@@ -1,1 +1,1 @@
-"""Data parallelism for modules of torch, over buckets of libdsc."""
+"""Data parallelism for modules of torch, based on the bucket reducer of libdsc."""

@@ -1,4 +1,4 @@
-"""Checks of the arguments that libdsc.torch.DistributedDataParallel has from PyTorch's, before anything happens."""
+"""Checks of the arguments of libdsc.torch.DistributedDataParallel. They run before anything else happens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from libdsc._arguments import boolean
 
 MIB = 1 << 20
 
-# Options of PyTorch's that cannot do here what they promise, each with the reason.
+# Options of PyTorch that this class cannot support, each with the reason.
 _REFUSED = {
     "mixed_precision": "parameters keep their element type; use torch.autocast, or the hook 'bf16' to send gradients in 16 bits",
     "delay_all_reduce_named_params": "one reducer handles all gradients; to reduce some yourself, exclude their parameters with "
@@ -30,7 +30,7 @@ def refuse(**given: Any) -> None:
 
 
 def expect_host(device_ids: Any, output_device: Any) -> None:
-    """Raises where a GPU is asked for."""
+    """Raises ValueError if the arguments ask for a GPU."""
     if device_ids is not None and len(device_ids) > 0:
         raise ValueError(f"device_ids is {device_ids!r}; expected None: gradients are reduced in host memory")
     if output_device is not None:
@@ -38,7 +38,7 @@ def expect_host(device_ids: Any, output_device: Any) -> None:
 
 
 def bucket_options(bucket_cap_mb: Any) -> dict[str, int]:
-    """The limits of the reducer's buckets; a fraction of a MiB is fine."""
+    """Returns the size limits of the reducer's buckets. bucket_cap_mb may be a fraction."""
     if bucket_cap_mb is None:
         return {"bucket_bytes": 25 * MIB, "first_bucket_bytes": MIB}
     if isinstance(bucket_cap_mb, bool) or not isinstance(bucket_cap_mb, (int, float)):
@@ -50,7 +50,7 @@ def bucket_options(bucket_cap_mb: Any) -> dict[str, int]:
 
 
 def buffer_options(broadcast_buffers: Any, forward_sync_buffers: Any) -> tuple[bool, bool]:
-    """Whether buffers are made equal at first, and in forward passes."""
+    """Returns two flags: whether buffers are made equal at construction, and in forward passes."""
     if forward_sync_buffers is not None:
         return True, boolean("forward_sync_buffers", forward_sync_buffers)
     both = True if broadcast_buffers is None else boolean("broadcast_buffers", broadcast_buffers)
@@ -58,6 +58,6 @@ def buffer_options(broadcast_buffers: Any, forward_sync_buffers: Any) -> tuple[b
 
 
 def warn_if_deprecated(check_reduction: Any) -> None:
-    """check_reduction has no effect, as in PyTorch."""
+    """Warns that check_reduction has no effect, as in PyTorch."""
     if check_reduction:
         warnings.warn("check_reduction has no effect; leave it out", FutureWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""The buffers of a module, which are made equal at the start of forward passes."""
+"""The buffers of a module. They are made equal on all ranks at the start of forward passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from libdsc.torch._modules import params
 
 
 class Buffers:
-    """Rank 0's buffers, on all ranks. A program may replace a buffer by another tensor between two passes.
+    """Keeps rank 0's buffers on all ranks. A program may replace a buffer by another tensor between two passes.
 
     Attributes:
         is_joined: whether the module is inside its join(), where the reducer also serves ranks without batches.
@@ -21,12 +21,13 @@ class Buffers:
 
     def __init__(self, comm: Communicator, reducer: BucketReducer, module: Any, ignored: set[str]) -> None:
         self._comm, self._reducer, self._module, self._ignored = comm, reducer, module, ignored
-        self._known: list[tuple[int, int, Any]] = []  # where those were that the reducer knows
+        # Address, count and type of the buffers that were registered with the reducer.
+        self._known: list[tuple[int, int, Any]] = []
         self._arrays: list[Any] = []
         self.is_joined = False
 
     def named(self) -> list[params.Named]:
-        """The buffers of now."""
+        """Returns the current buffers."""
         return params.named_buffers(self._module, self._ignored)
 
     def any(self) -> bool:
@@ -34,7 +35,10 @@ class Buffers:
         return next(iter(self._module.buffers()), None) is not None and bool(self.named())
 
     def sync(self) -> None:
-        """Copies rank 0's buffers to all ranks; inside join() those of the first rank that has batches. Collective."""
+        """Copies rank 0's buffers to all ranks; inside join() those of the first rank that still has batches.
+
+        Collective.
+        """
         named = self.named()
         if not all(buffer.is_contiguous() and not buffer.is_complex() for _, buffer in named):
             return params.broadcast(self._comm, named, 0, False)
@@ -42,7 +46,7 @@ class Buffers:
         self._reducer.sync_buffers()
 
     def register(self, named: Any = None) -> None:
-        """Registers the buffers with the reducer unless they are registered; collective if they are not."""
+        """Registers the buffers with the reducer if they have changed. Collective in that case."""
         named = self.named() if named is None else named
         if not named:
             return

@@ -1,4 +1,4 @@
-"""The gradients of parameters on their way into the buckets of a reducer and back into p.grad."""
+"""Moves gradients of parameters into the buckets of a reducer, and averages back into p.grad."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXACT = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 class _Reducer(BucketReducer):
     """A reducer without the check that views were written.
 
-    Here every gradient is passed explicitly, and views hold sums of micro-batches.
+    The check is not needed here: every gradient is passed explicitly, and views hold sums of micro-batches.
     """
 
     __slots__ = ()
@@ -31,11 +31,11 @@ class _Reducer(BucketReducer):
 
 
 class Gradients:
-    """Marks gradients, and puts the averages where PyTorch users look for them.
+    """Marks gradients as ready, and stores the averages in p.grad.
 
     Attributes:
-        reducer: the reducer underneath.
-        absent: the parameters that this rank has marked as unused in the running iteration.
+        reducer: the underlying reducer.
+        absent: the parameters that this rank has marked as unused in the current iteration.
     """
 
     def __init__(self, comm: Communicator, named: list[Named], sparse: set[Any], zero_copy: bool, **options: Any) -> None:
@@ -52,14 +52,15 @@ class Gradients:
             self._orders.append(order if is_dense else None)
             array = layout.alias(param, order) if is_dense else None
             arrays.append(layout.copy_in_order(param, None) if array is None else array)
-        # Both rules have the same bits in 32 and more bits. Only the second one rounds 16 bits as PyTorch does.
+        # For types of 32 and more bits both rules give the same result. For 16 bits, only "pytorch" rounds as PyTorch
+        # does.
         average: Literal["pre", "pytorch"] = "pre" if all(param.dtype in EXACT for param in self.params) else "pytorch"
         self.reducer = _Reducer(
             comm, arrays, self.names, sync=False, average=average, sparse=sorted(self.sparse), **options
         )
         self._zero_copy = zero_copy
-        self._views: list[Optional[Any]] = []  # empty until the buckets no longer move
-        self._copies: list[tuple[Any, layout.Order, Any]] = []  # to be written back
+        self._views: list[Optional[Any]] = []  # empty as long as buckets may be rebuilt
+        self._copies: list[tuple[Any, layout.Order, Any]] = []  # copies to write back to gradients
         self.hooks: Optional[TorchHooks] = None
 
     def begin(self) -> None:
@@ -72,7 +73,7 @@ class Gradients:
         self._copies = []
 
     def mark(self, i: int) -> None:
-        """Marks p.grad as ready."""
+        """Marks the gradient in p.grad as ready."""
         param = self.params[i]
         grad = param.grad
         if grad is None:
@@ -101,7 +102,7 @@ class Gradients:
                 f"{self.names[i]} has a gradient of layout {grad.layout}; expected a sparse one, because its module has sparse=True. "
                 "Use sparse=False for a weight that is shared with a dense layer"
             )
-        rows = grad.detach().coalesce()  # first, so that sums are rounded as in PyTorch
+        rows = grad.detach().coalesce()  # coalesced first, so that sums are rounded as in PyTorch
         if rows.sparse_dim() != 1:
             raise TypeError(f"{self.names[i]} has a gradient with {rows.sparse_dim()} sparse dimensions; expected 1, the rows")
         values = rows.values()
@@ -109,7 +110,10 @@ class Gradients:
         self.reducer.mark_sparse(i, rows.indices()[0].numpy(), values.contiguous())
 
     def _array(self, i: int, grad: Any, writes: bool) -> Any:
-        """The gradient as an array like the parameter's; if its layout differs, a copy, which is written back."""
+        """Returns the gradient in the layout of the parameter.
+
+        If the layouts differ it is a copy, to be written back later.
+        """
         order = self._orders[i]
         array = layout.alias(grad, order)
         if array is None:
@@ -119,7 +123,10 @@ class Gradients:
         return array
 
     def mark_rest(self, i: int) -> None:
-        """Marks a parameter that this backward pass did not reach. What p.grad holds from passes before counts."""
+        """Marks a parameter that this backward pass did not reach.
+
+        A p.grad from earlier passes is used as its gradient.
+        """
         if self.params[i].grad is not None:
             self.mark(i)
         else:
@@ -132,19 +139,20 @@ class Gradients:
         self.reducer.mark_unused(i)
 
     def finish(self) -> None:
-        """Waits for the averages, which are in every p.grad then, except of absent parameters."""
+        """Waits for the averages. Afterwards every p.grad holds its average, except for absent parameters."""
         try:
             if self.hooks is not None:
                 self._end_hooks(self.hooks)
             self.reducer.finish()
             for grad, order, array in self._copies:
                 layout.write_back(grad, order, array)
-            self.reducer.used_elsewhere()  # their averages are placed by whoever called, or are left out in a join
+            # Tells the reducer that these averages are handled: the caller stores them, or a join ignores them.
+            self.reducer.used_elsewhere()
         finally:
             self._copies = []
 
     def _end_hooks(self, hooks: TorchHooks) -> None:
-        """A hook that fails here ends the reducer, so that no rank waits for this one."""
+        """Ends the hooks. If one of them fails, the reducer is closed, so that no other rank waits for this one."""
         try:
             hooks.end()
         except BaseException:
@@ -152,23 +160,23 @@ class Gradients:
             raise
 
     def shaped(self, i: int, flat: Any) -> Any:
-        """A flat tensor as it is in a bucket, with the shape of a parameter."""
+        """Returns a flat tensor from a bucket in the shape of its parameter."""
         param, order = self.params[i], self._orders[i]
         return layout.shaped(torch.view_as_complex(flat.view(-1, 2)) if param.is_complex() else flat, param.shape, order)
 
     def fill(self, indices: set[int]) -> None:
-        """Sets p.grad of absent parameters to what the other ranks have."""
+        """Sets p.grad of absent parameters to the averages of the other ranks."""
         for i in indices:
             param = self.params[i]
             if i in self.sparse:
-                continue  # take_sparse() does that
+                continue  # handled by take_sparse()
             if self._views:
                 param.grad = self._views[i]
             else:
                 param.grad = layout.over(self.reducer.grad_view(i, copy=True), param, self._orders[i])
 
     def take_sparse(self, unused: set[int]) -> None:
-        """Sets p.grad of the parameters with sparse gradients to the sums of rows."""
+        """Sets p.grad of parameters with sparse gradients to the reduced rows."""
         for i in self.sparse - unused:
             param = self.params[i]
             rows, values = self.reducer.sparse(i)

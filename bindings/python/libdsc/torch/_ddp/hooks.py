@@ -1,4 +1,4 @@
-"""Communication hooks: PyTorch's, adapted to a reducer of the library, and the library's by name."""
+"""Communication hooks: adapts hooks of PyTorch to the reducer, and accepts the names of the library's own hooks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OTHER_NAMES = {"fp16_compress": "fp16", "bf16_compress": "bf16", "allreduce_hook
 
 
 def name_of(hook: str) -> str:
-    """A name of the library for PyTorch's; options and hooks inside stay as they are."""
+    """Returns the library's name for a hook of PyTorch. Options and hooks in parentheses remain unchanged."""
     head, bracket, rest = hook.partition("(")
     head = head[: -len("_hook")] if head.endswith("_hook") else head
     return OTHER_NAMES.get(head, head) + bracket + rest
 
 
 class GradBucket:
-    """A bucket with the methods of torch.distributed.GradBucket."""
+    """A bucket with the interface of torch.distributed.GradBucket."""
 
     def __init__(self, bucket: Bucket, gradients: Gradients) -> None:
         self._bucket, self._gradients = bucket, gradients
@@ -32,11 +32,11 @@ class GradBucket:
         self._buffer = torch.from_numpy(bucket.buffer.view("u1")).view(dtype)
 
     def index(self) -> int:
-        """The number of the bucket in the order in which buckets are reduced."""
+        """Returns the number of the bucket in the order in which buckets are reduced."""
         return self._bucket.index
 
     def buffer(self) -> Any:
-        """The gradients of this rank, not yet divided, one after another in one flat tensor."""
+        """Returns the gradients of this rank, not yet divided, one after another in one flat tensor."""
         return self._buffer if self._result is None else self._result
 
     def set_buffer(self, buffer: Any) -> None:
@@ -44,11 +44,11 @@ class GradBucket:
         self._result = buffer
 
     def parameters(self) -> list[Any]:
-        """The parameters of the gradients."""
+        """Returns the parameters whose gradients are in the bucket."""
         return [self._gradients.params[i] for i in self._bucket.params]
 
     def gradients(self) -> list[Any]:
-        """The parts of buffer(), shaped as the parameters."""
+        """Returns the parts of buffer() in the shapes of the parameters."""
         parts = []
         for i, at, count in zip(self._bucket.params, self._bucket._offsets, self._bucket._counts):
             flat = self.buffer()[at : at + count]
@@ -76,10 +76,10 @@ class TorchHooks:
     def __init__(self, state: Any, hook: TorchHook, gradients: Gradients) -> None:
         self._state, self._hook, self._gradients = state, hook, gradients
         self._running: list[tuple[GradBucket, Any]] = []
-        self._waits = False  # the end of the iteration has come
+        self._waits = False  # whether the end of the iteration has begun
 
     def __call__(self, bucket: Bucket) -> None:
-        """What the reducer calls."""
+        """Runs the hook for a bucket. The reducer calls it."""
         seen = GradBucket(bucket, self._gradients)
         future = self._hook(self._state, seen)
         if not hasattr(future, "wait"):
@@ -90,11 +90,14 @@ class TorchHooks:
             self._running.append((seen, future))
 
     def begin(self) -> None:
-        """Forgets an iteration that has failed."""
+        """Prepares for a new iteration; drops what a failed one has left."""
         self._running, self._waits = [], False
 
     def end(self) -> None:
-        """Waits for what has been started; buckets that the end of the iteration completes are waited for at once."""
+        """Waits for all hooks that were started.
+
+        A bucket that is completed during this call is waited for immediately.
+        """
         self._waits = True
         for seen, future in self._running:
             seen.take(future.wait())
@@ -102,18 +105,18 @@ class TorchHooks:
 
 
 def expect_hook(hook: Any) -> None:
-    """Raises unless it is a function."""
+    """Raises TypeError unless the hook is a function."""
     if not callable(hook):
         raise TypeError(f"hook is a {type(hook).__name__}; expected a function of (state, bucket), or the name of a hook such as 'bf16'")
 
 
 def expect_no_state(state: Any) -> None:
-    """Raises where a state is given that nothing would use."""
+    """Raises ValueError for a state with a hook that is given by name, because it would not be used."""
     if state is not None:
         raise ValueError(f"state is a {type(state).__name__}; expected None, because a hook that is given by name keeps its own state")
 
 
 def once(has_hook: bool) -> None:
-    """Raises where there is a hook already."""
+    """Raises StateError if a hook is already registered."""
     if has_hook:
         raise errors.StateError("register_comm_hook: a communication hook is already registered; expected at most one call")

@@ -1,4 +1,4 @@
-"""Ranks with different numbers of batches: model.join(), and PyTorch's Join with several objects."""
+"""Training with different numbers of batches on the ranks: model.join(), and PyTorch's Join with several objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def expect_known_graph(ddp: DistributedDataParallel) -> None:
-    """Raises where the first iteration of a static graph would be inside a join."""
+    """Raises StateError if the first iteration of a static graph would be inside a join."""
     static = ddp._reduction.static
     if static is not None and not static.is_known:
         raise errors.StateError("join: static_graph is True; expected one iteration on all ranks before join()")
@@ -23,7 +23,10 @@ def expect_known_graph(ddp: DistributedDataParallel) -> None:
 
 @contextlib.contextmanager
 def joined(ddp: DistributedDataParallel, by_initial: bool, early_end: bool) -> Iterator[None]:
-    """Shadows the iterations of the ranks that still have batches, then copies the model of the rank that came last."""
+    """Runs a join: ranks without batches take part in the others' iterations.
+
+    At the end, the model of the rank that finished last is copied to all ranks.
+    """
     expect_known_graph(ddp)
     ddp._synced_buffers.register()
     join = Join(
@@ -42,20 +45,20 @@ def joined(ddp: DistributedDataParallel, by_initial: bool, early_end: bool) -> I
 
 
 def agree(ddp: DistributedDataParallel, number: int) -> int:
-    """The largest number of all ranks. Collective."""
+    """Returns the largest number of all ranks. Collective."""
     largest = torch.tensor([number], dtype=torch.int64)
     ddp._comm.all_reduce(largest, op="max")
     return int(largest[0])
 
 
 class ShadowHook(JoinHook):  # type: ignore[misc]
-    """What PyTorch's Join calls on a rank that has run out of batches, once for each iteration of the others."""
+    """The hook that PyTorch's Join calls on a rank without batches, once for each iteration of the other ranks."""
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self._ddp = ddp
 
     def main_hook(self) -> None:
-        """Does what the others do in one forward pass and its backward pass, with zeros."""
+        """Takes part, with zeros, in one forward and backward pass of the other ranks."""
         ddp, gradients = self._ddp, self._ddp._reduction.gradients
         if ddp._will_sync_buffers():
             ddp._synced_buffers.broadcast(agree(ddp, -1))
@@ -69,6 +72,6 @@ class ShadowHook(JoinHook):  # type: ignore[misc]
         gradients.finish()
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """Copies the model of the rank that came last to all."""
+        """Copies the model of the rank that finished last to all ranks."""
         ddp = self._ddp
         ddp._broadcast_state(agree(ddp, ddp._comm.rank if is_last_joiner else -1))

@@ -1,4 +1,4 @@
-"""Data-parallel training of a torch module, as torch.nn.parallel.DistributedDataParallel."""
+"""Data-parallel training of a torch module, with the interface of torch.nn.parallel.DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from libdsc.torch._modules import params
 class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
     """Trains a module on all ranks: each computes gradients of its samples, and p.grad gets the average over all ranks.
 
-    All ranks make it together; it copies rank 0's parameters and buffers to the others. Call it in place of the module:
+    All ranks create it together; it copies rank 0's parameters and buffers to the others. Call it in place of the
+    module:
 
         model = DistributedDataParallel(module)
         loss = criterion(model(x), y)
@@ -37,8 +38,8 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
     of the other. model.module.state_dict() is the state of the module alone, without the prefix.
 
     A forward pass decides whether the backward pass from its outputs averages gradients. After a forward pass inside
-    no_sync(), the backward pass only adds to p.grad on this rank. The next one outside averages the sums, whether or
-    not gradients were zeroed in between.
+    no_sync(), the backward pass only adds to p.grad on this rank. The next backward pass outside averages the sums,
+    even if gradients were zeroed in between.
 
     Args:
         module: the module, with its parameters in host memory.
@@ -57,7 +58,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         check_reduction: has no effect.
         gradient_as_bucket_view: True makes p.grad a view of the bucket, so averages are not copied. The next backward
             pass overwrites this memory, even if the program has kept p.grad.
-        static_graph: True: each iteration uses the same parameters, equally often. Then a parameter may be used in
+        static_graph: True: each iteration uses the same parameters, equally often. A parameter may then be used in
             several checkpoints, or not at all.
         delay_all_reduce_named_params: not supported.
         param_to_hook_all_reduce: not supported.
@@ -65,7 +66,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         device_mesh: a mesh of one dimension, instead of process_group.
         skip_all_reduce_unused_params: not supported.
         bucket_cap_mb_list: not supported.
-        batched_grad_copy: has no effect: the library copies.
+        batched_grad_copy: has no effect, because the library copies gradients itself.
         forward_sync_buffers: False copies buffers at construction only.
         lazy_bucket_allocation: not supported.
     """
@@ -143,7 +144,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         self._start(named, buckets)
 
     def _start(self, named: list[params.Named], buckets: dict[str, int]) -> None:
-        """Makes the reducer, and what is told of forward and backward passes."""
+        """Creates the reducer, and the objects that follow forward and backward passes."""
         find_unused = self.find_unused_parameters and not self.static_graph
         gradients = Gradients(
             self._comm,
@@ -156,7 +157,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         self._reduction = Reduction(self._comm, gradients, find_unused, self.static_graph)
         self._synced_buffers = Buffers(self._comm, gradients.reducer, self.module, self.parameters_to_ignore)
         self._has_hook = False
-        # A compiled forward() calls these as they are.
+        # torch.compile must not compile these calls in forward().
         self._before = torch.compiler.disable(self._before_forward)
         self._after = torch.compiler.disable(self._after_forward)
         ended = weakref.finalize(self, self._reduction.close)
@@ -169,7 +170,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @property
     def broadcast_buffers(self) -> bool:
-        """Whether forward passes make buffers equal."""
+        """Whether forward passes make buffers equal on all ranks."""
         return bool(self.forward_sync_buffers)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -226,7 +227,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         """Lets ranks have different numbers of batches inside a with block.
 
         Ranks that have run out of batches take part with zeros until all have finished. Then the model of the rank that
-        finished last is copied to all ranks. Meanwhile buffers are those of the first rank that still has batches.
+        finished last is copied to all ranks. Until then, buffers are copied from the first rank that still has batches.
 
         Args:
             divide_by_initial_world_size: True averages over all ranks, False over the ranks that still have batches.
@@ -239,7 +240,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         return uneven.joined(self, by_initial, boolean("throw_on_early_termination", throw_on_early_termination))
 
     def join_hook(self, **kwargs: Any) -> uneven.ShadowHook:
-        """For torch.distributed.algorithms.join.Join, which needs a torch process group."""
+        """Returns the hook for torch.distributed.algorithms.join.Join, which needs a torch process group."""
         if not kwargs.get("divide_by_initial_world_size", True):
             raise ValueError("divide_by_initial_world_size is False; expected True with torch's Join. To use False, call model.join() instead")
         uneven.expect_known_graph(self)
@@ -247,17 +248,17 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @property
     def join_device(self) -> Any:
-        """The device of torch's Join."""
+        """The device for torch's Join."""
         return self.device
 
     @property
     def join_process_group(self) -> Any:
-        """The process group of torch's Join: that of the wrapper, or the default group."""
+        """The process group for torch's Join: that of this object, or the default group."""
         is_torch = isinstance(self.process_group, torch.distributed.ProcessGroup)
         return self.process_group if is_torch else torch.distributed.group.WORLD
 
     def register_comm_hook(self, state: Any, hook: Union[str, hooks.TorchHook]) -> None:
-        """Sets what reduces a bucket instead of the all-reduce. Collective; may be called once.
+        """Sets a hook that reduces buckets instead of the all-reduce. Collective; may be called once.
 
         Args:
             state: the first argument of the hook; None if hook is a name.
@@ -307,7 +308,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
             params.broadcast(self._comm, named, root, verify)
 
     def close(self) -> None:
-        """Ends this rank's part. The module and its gradients stay as they are. May be called twice."""
+        """Closes this object on this rank. The module and its gradients stay as they are. May be called twice."""
         self._reduction.close()
 
     def __getstate__(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""When gradients are reduced: what a forward pass prepares, its backward pass starts, and the end of that finishes."""
+"""Decides when gradients are reduced: a forward pass prepares it, its backward pass starts it and finally ends it."""
 
 from __future__ import annotations
 
@@ -21,27 +21,30 @@ ADVICE = (
 
 
 class _Pass:
-    """A forward pass whose gradients are to be reduced."""
+    """A forward pass whose gradients will be reduced."""
 
     def __init__(self, outputs: int) -> None:
-        self.waiting = set(range(outputs))  # outputs that no backward pass has come from
+        self.waiting = set(range(outputs))  # outputs that no backward pass has reached yet
 
 
 class Reduction:
-    """Follows the passes of one module. All its hooks of parameters hold it weakly."""
+    """Follows the passes of one module. The hooks of parameters hold only a weak reference to it."""
 
     def __init__(self, comm: Communicator, gradients: Gradients, find_unused: bool, static_graph: bool) -> None:
         self.gradients, self._comm = gradients, comm
         self._find_unused = find_unused
         self.static: Optional[StaticGraph] = StaticGraph(comm, gradients) if static_graph else None
-        self.is_open = False  # an iteration of the reducer runs
+        self.is_open = False  # whether an iteration of the reducer is in progress
         self.is_closed = False
         self.iterations = 0
-        self._touched = bytearray(len(gradients.params))  # has a gradient since the last reduction
-        self._prepared = False  # by a forward pass that nothing was reduced of
-        self._local = False  # the last forward pass was inside no_sync()
-        self._graph_task: Optional[int] = None  # the backward pass whose end we are told of
-        self._passes: list[_Pass] = []  # of which backward passes have come
+        # For each parameter, whether it got a gradient since the last reduction.
+        self._touched = bytearray(len(gradients.params))
+        # Whether a forward pass has prepared a reduction that has not happened yet.
+        self._prepared = False
+        self._local = False  # whether the last forward pass was inside no_sync()
+        # The backward pass for whose end a callback was queued.
+        self._graph_task: Optional[int] = None
+        self._passes: list[_Pass] = []  # the forward passes whose outputs backward passes have reached
         self._warned = False
         own = weakref.ref(self)
         self._hooks = [
@@ -49,7 +52,10 @@ class Reduction:
         ]
 
     def expect_finished(self) -> None:
-        """Raises if the backward pass before has left gradients that are not reduced. Collective then."""
+        """Completes an iteration that the previous backward pass left open. Collective in that case.
+
+        Raises StateError if gradients are missing.
+        """
         if self.is_closed:
             raise errors.StateError("forward: this DistributedDataParallel was closed")
         self._graph_task, self._passes = None, []
@@ -57,7 +63,7 @@ class Reduction:
             self._finish()
 
     def prepare(self, output: Any) -> None:
-        """Makes the backward pass from these outputs reduce gradients."""
+        """Prepares a reduction in the backward pass from these outputs."""
         self._prepared, self._local = True, False
         outputs = differentiable(output)
         this = _Pass(len(outputs))
@@ -65,18 +71,21 @@ class Reduction:
             tensor.register_hook(functools.partial(self._arrived_at, this, number))
 
     def prepare_nothing(self) -> None:
-        """The backward pass only adds to p.grad, as far as it comes from outputs of now."""
+        """Notes that backward passes from the current outputs only add to p.grad."""
         self._local = True
 
     def _arrived_at(self, this: _Pass, number: int, _grad: Any) -> None:
-        """A backward pass has reached an output: runs first of all, and in the outermost pass, which nested ones are not."""
+        """Hook: a backward pass has reached an output.
+
+        It runs before all other hooks, and in the outermost backward pass, while other hooks may run in nested ones.
+        """
         this.waiting.discard(number)
         if this not in self._passes:
             self._passes.append(this)
         self._follow()
 
     def _follow(self) -> None:
-        """Asks to be told of the end of the running backward pass."""
+        """Queues a callback for the end of the current backward pass."""
         graph_task = torch._C._current_graph_task_id()
         if graph_task == self._graph_task or self.is_closed:
             return
@@ -85,7 +94,7 @@ class Reduction:
         torch.autograd.Variable._execution_engine.queue_callback(ended)
 
     def gradient_ready(self, i: int) -> None:
-        """The gradient of a parameter was added to p.grad."""
+        """Hook: the gradient of a parameter was added to p.grad."""
         self._touched[i] = 1
         if not self.is_open:
             if self._graph_task is None and not self._prepared:
@@ -126,7 +135,7 @@ class Reduction:
         self._finish()
 
     def _waits_for_more(self) -> bool:
-        """Whether parameters miss their gradients, and outputs are left from which these may come."""
+        """Whether gradients are missing that may still come from outputs that no backward pass has reached."""
         if self._find_unused or self.static is not None or all(self.gradients.marked):
             return False
         return any(each.waiting for each in self._passes)
@@ -146,11 +155,11 @@ class Reduction:
         gradients.fill(gradients.absent - unused)
         gradients.take_sparse(unused)
         self.iterations += 1
-        if self._find_unused or self.iterations > 1:  # the reducer rebuilds its buckets once at most
+        if self._find_unused or self.iterations > 1:  # from now on the reducer does not rebuild its buckets
             gradients.use_views()
 
     def _reduce(self) -> set[int]:
-        """Returns the parameters that no rank has used."""
+        """Reduces the gradients. Returns the parameters that no rank has used."""
         gradients = self.gradients
         if self.static is not None:
             self.static.end(self._touched)
@@ -165,7 +174,7 @@ class Reduction:
         return {i for i, _ in gradients.reducer.unused()} if gradients.absent else set()
 
     def set_static(self) -> None:
-        """Says that the graph is static, before anything was reduced."""
+        """Declares the graph as static. Must be called before the first reduction."""
         if self.iterations or self.is_open:
             raise errors.StateError("_set_static_graph: gradients have already been reduced; expected this call before the first iteration")
         if self._find_unused:
@@ -173,7 +182,7 @@ class Reduction:
         self.static = StaticGraph(self._comm, self.gradients)
 
     def close(self) -> None:
-        """Takes the hooks away and ends the reducer. Local."""
+        """Removes the hooks and closes the reducer. Local."""
         self.is_closed = True
         for hook in self._hooks:
             hook.remove()
@@ -182,7 +191,7 @@ class Reduction:
 
 
 def _hook_of(own: Callable[[], Optional[Reduction]], i: int) -> Callable[[Any], None]:
-    """A hook of a parameter that keeps nothing alive."""
+    """Returns a hook of a parameter that holds only a weak reference to the Reduction."""
 
     def gradient_ready(_param: Any) -> None:
         reduction = own()

@@ -1,4 +1,4 @@
-"""A graph that stays the same: how often each parameter gets a gradient is counted in the first iteration."""
+"""Static graphs: the first iteration counts how often each parameter gets a gradient; later ones rely on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libdsc.torch._ddp.gradients import Gradients
 
 
 class StaticGraph:
-    """Knows when a parameter that is used several times is ready, and which ones never are.
+    """Determines when a parameter that is used several times is ready, and which parameters are never used.
 
     Attributes:
         unused: the parameters that no rank uses.
@@ -20,17 +20,18 @@ class StaticGraph:
 
     def __init__(self, comm: Communicator, gradients: Gradients) -> None:
         self._comm, self._gradients = comm, gradients
-        self._counts: dict[int, int] = {}  # of the running iteration, in the order of the last gradient
+        # The number of gradients of each parameter in the current iteration, in the order of the latest gradients.
+        self._counts: dict[int, int] = {}
         self._expected: Optional[dict[int, int]] = None
         self.unused: set[int] = set()
 
     @property
     def is_known(self) -> bool:
-        """Whether the first iteration is over."""
+        """Whether the first iteration has ended."""
         return self._expected is not None
 
     def begin(self) -> None:
-        """Starts an iteration. Parameters that this rank does not use need not be waited for."""
+        """Starts an iteration. Parameters that this rank never uses are marked immediately."""
         self._counts = {}
         if self._expected is None:
             return
@@ -45,7 +46,7 @@ class StaticGraph:
             self._gradients.mark_rest(i)
 
     def count(self, i: int) -> None:
-        """A gradient was added; the last one of an iteration is marked."""
+        """Counts a gradient. The last expected gradient of a parameter marks it as ready."""
         count = self._counts.pop(i, 0) + 1
         self._counts[i] = count
         if self._expected is None:
@@ -60,7 +61,10 @@ class StaticGraph:
             self._gradients.mark(i)
 
     def end(self, touched: bytearray) -> None:
-        """Marks what is left. In the first iteration the ranks agree on what is unused: collective then."""
+        """Ends an iteration. In the first one, marks the remaining parameters, and the ranks agree on which are unused.
+
+        The first call is collective.
+        """
         if self._expected is not None:
             return
         used = torch.tensor(list(touched), dtype=torch.int32)

@@ -1,1 +1,1 @@
-"""What libdsc.torch.functional is made of."""
+"""The implementation of libdsc.torch.functional."""

@@ -1,4 +1,4 @@
-"""Checks of what the functions are given, before anything is sent."""
+"""Checks of the arguments of the functions. They run before anything is sent."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from libdsc.torch._modules.given import communicator_for
 
 
 def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:
-    """The communicator that a program means, for tensors on a device.
+    """Returns the communicator for the argument group, for tensors on a device.
 
     Args:
         group: a communicator; a process group of torch with the backend "dsc"; a DeviceMesh of one dimension over
             such a group; None: the default process group of that backend, or libdsc's world.
-        device: whose memory is moved; None: that of the host.
+        device: the device whose memory is transferred; None: the host.
     """
     if group is not None and not isinstance(group, (Communicator, dist.ProcessGroup, Backend, DeviceMesh)):
         raise TypeError(f"group is a {type(group).__name__}; expected a communicator of libdsc, a process group, a DeviceMesh or None")
@@ -36,7 +36,10 @@ def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:
 
 
 def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
-    """x, if it is a dense tensor of this rank alone; one of torch's functional collectives, which it waits for."""
+    """Checks and returns x, which must be a dense tensor that only this rank has.
+
+    A result of torch's functional collectives is waited for.
+    """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}; expected a torch.Tensor")
     if isinstance(x, FakeTensor):
@@ -53,17 +56,17 @@ def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:
-    """x in the type of sums: float32, or float64 for float64."""
+    """Returns x in the type in which sums are computed: float32, or float64 for float64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def whole_size(given: Optional[int], part: int, comm: Communicator) -> int:
-    """What all ranks have together: as the program says, or as much as this one each."""
+    """Returns the size over all ranks: the given size, or this rank's part times the number of ranks."""
     return part * comm.size if given is None else given
 
 
 def expect_equal_parts(name: str, given: Optional[int], part: int, comm: Communicator, device: torch.device) -> None:
-    """Raises on all ranks if parts differ, and the program has not said their sum. Collective unless it has."""
+    """Raises on all ranks if their parts differ and the size over all ranks was not given. Collective if it was not."""
     if given is not None or comm.size == 1:
         return
     own = torch.tensor([part], device=device)
@@ -74,7 +77,7 @@ def expect_equal_parts(name: str, given: Optional[int], part: int, comm: Communi
 
 
 def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> None:
-    """Raises where torch would refuse a linear layer, which is after an exchange."""
+    """Raises if torch would refuse the linear layer. torch itself would raise only after the exchange."""
     if tensor(weight, "weight", is_float=True).dim() != 2:
         raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
     if bias is not None and tensor(bias, "bias", is_float=True).shape != weight.shape[:1]:
@@ -87,7 +90,7 @@ def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.T
 
 
 def sequence_dimension(value: Any, x: torch.Tensor) -> int:
-    """The dimension of a sequence, which is not the last one."""
+    """Returns the dimension of the sequence as a number from 0 on. It must not be the last one."""
     at = dimension(value, x.dim(), "x")
     if at == x.dim() - 1:
         raise ValueError(f"sequence_dim is {value}, the last dimension of x; expected the dimension of the sequence")
@@ -95,13 +98,13 @@ def sequence_dimension(value: Any, x: torch.Tensor) -> int:
 
 
 def expect_last(x: torch.Tensor, extent: int, why: str) -> None:
-    """Raises unless the last dimension of x is so long."""
+    """Raises ValueError unless the last dimension of x has this size."""
     if x.dim() < 1 or x.shape[-1] != extent:
         raise ValueError(f"x has shape {tuple(x.shape)}; expected {extent} elements in the last dimension, {why}")
 
 
 def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of an autograd.Function whose products are of the type that it says, also under autocast."""
+    """Decorates a method of an autograd.Function so that autocast does not change the types in it."""
 
     @functools.wraps(function)
     def run(ctx: Any, x: Any, *rest: Any) -> Any:

@@ -18,7 +18,7 @@ from libdsc.torch._functional.exchanges import Parts
 def sequence_to_heads(
     x: torch.Tensor, group: Any = None, *, sequence_parts: Parts = None, head_parts: Parts = None
 ) -> torch.Tensor:
-    """Exchanges this rank's tokens with all heads for all tokens with this rank's heads. Collective.
+    """Exchanges this rank's tokens of all heads for all tokens of this rank's heads. Collective.
 
     The shape changes from [batch, sequence / size, heads, head_dim] to [batch, sequence, heads / size, head_dim]. Use
     it for queries, keys and values before an attention (DeepSpeed-Ulysses). The gradient uses the reverse exchange.
@@ -27,7 +27,7 @@ def sequence_to_heads(
         x: a tensor of four dimensions.
         group: the ranks, see libdsc.torch.functional.
         sequence_parts: tokens of each rank, if they differ; equal on all ranks.
-        head_parts: heads of each rank, if they differ; 0 for ranks without any.
+        head_parts: heads of each rank, if they differ; 0 for ranks without heads.
     """
     return _turned(x, group, ("forward", "backward"), sequence_parts, head_parts)
 
@@ -35,7 +35,7 @@ def sequence_to_heads(
 def heads_to_sequence(
     x: torch.Tensor, group: Any = None, *, sequence_parts: Parts = None, head_parts: Parts = None
 ) -> torch.Tensor:
-    """Exchanges all tokens with this rank's heads for this rank's tokens with all heads. Collective.
+    """Exchanges all tokens of this rank's heads for this rank's tokens of all heads. Collective.
 
     The reverse of sequence_to_heads(), for the output of an attention.
 
@@ -43,7 +43,7 @@ def heads_to_sequence(
         x: a tensor of four dimensions.
         group: the ranks, see libdsc.torch.functional.
         sequence_parts: tokens of each rank, if they differ; equal on all ranks.
-        head_parts: heads of each rank, if they differ; 0 for ranks without any.
+            head_parts: heads of each rank, if they differ; 0 for ranks without heads.
     """
     return _turned(x, group, ("backward", "forward"), sequence_parts, head_parts)
 
@@ -69,16 +69,17 @@ def ring_attention(
 ) -> torch.Tensor:
     """Attention of this rank's queries to the keys and values of all ranks, which arrive block by block. Collective.
 
-    In the backward pass keys and values go around again, with their gradients. At any time only the scores between two
-    blocks are in memory. Sums are accumulated in float32, or in float64 for float64. Double backward is not supported.
+    In the backward pass, keys and values are passed around again, with their gradients. At any time, only the scores
+    between two blocks are in memory. Sums are accumulated in float32, or in float64 for float64. Double backward is not
+    supported.
 
     Args:
         q: this rank's queries, [batch, tokens of this rank, heads, head_dim].
-        k, v: its keys and values, likewise. They may have fewer heads; each then serves an equal number of consecutive
-            heads of q.
+        k, v: this rank's keys and values, shaped likewise. They may have fewer heads than q. Each head then serves an
+            equal number of consecutive heads of q.
         group: the ranks, see libdsc.torch.functional.
         is_causal: True: each token sees itself and the tokens before it.
-        order: which tokens a rank has, as in libdsc.take_tokens(); only matters with is_causal. "zigzag" gives all
+        order: which tokens a rank has, as in libdsc.take_tokens(). It matters only with is_causal. "zigzag" gives all
             ranks equal work.
         tokens: the number of tokens of the whole sequence; None: each rank has as many as this one.
         scale: factor of the scores; None: head_dim ** -0.5.
@@ -106,7 +107,7 @@ def _expect_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None
 
 
 def _work(comm: Communicator, count: int, parts: list[int], causal_order: Optional[OrderName]) -> list[Optional[CausalWork]]:
-    """What this rank has to do with the block of each rank; None: nothing."""
+    """Returns the part of the attention that this rank computes with the block of each rank; None: no part."""
     if causal_order is None:
         found: list[Optional[CausalWork]] = [CausalWork(slice(0, parts[comm.rank]), slice(0, part), False) for part in parts]
     else:
@@ -119,7 +120,7 @@ def _length(part: slice) -> int:
 
 
 class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
-    """The steps of blocks are combined by the maximum and the sum of each row."""
+    """Combines the results of the blocks by the running maximum and sum of each row."""
 
     @staticmethod
     @without_autocast
@@ -162,7 +163,10 @@ class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _blocks(comm: Any, kv: torch.Tensor, grad: Optional[torch.Tensor], parts: Any) -> Iterator[Any]:
-    """A pass of the communicator's ring, which serves all blocks up to its size and is made anew for longer ones."""
+    """Yields the blocks of a pass.
+
+    The communicator keeps one ring, which is replaced if blocks are longer than before.
+    """
     longest = max(1, kv.shape[0] * kv.shape[1] * max(parts) * kv.shape[3] * kv.shape[4])
     needed = (longest * kv.element_size(), longest * (8 if kv.dtype == torch.float64 else 4))
     ring: Optional[Ring] = comm._attached.get("ring_attention")
@@ -172,12 +176,12 @@ def _blocks(comm: Any, kv: torch.Tensor, grad: Optional[torch.Tensor], parts: An
     try:
         yield from ring(kv, parts, 2) if grad is None else ring.backward(kv, grad, parts, 2)
     except BaseException:
-        comm._attached.pop("ring_attention", None)  # a failure may have ended it
+        comm._attached.pop("ring_attention", None)  # the ring may have been ended by a failure
         raise
 
 
 def _attend(queries: Any, keys: Any, values: Any, work: CausalWork, top: Any, total: Any, out: Any) -> None:
-    """Adds what one block gives to the sums so far, which are of exp(score - top)."""
+    """Adds the contribution of one block. The sums are sums of exp(score - top), where top is the maximum so far."""
     at = work.queries
     scores = _scores(queries, keys, work)
     highest = torch.maximum(top[..., at], scores.amax(-1))
@@ -195,12 +199,13 @@ def _scores(queries: Any, keys: Any, work: CausalWork) -> Any:
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:
-    """[batch, tokens, heads, head_dim] as [batch, heads, tokens, head_dim], over the same memory."""
+    """Returns [batch, tokens, heads, head_dim] as [batch, heads, tokens, head_dim], over the same memory."""
     return x.transpose(1, 2)
 
 
 def _grouped(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """Queries by the heads of keys that serve them: [batch, heads, queries of a key, tokens, head_dim]."""
+    """Groups queries by the head of keys that serves them: [batch, key heads, queries per key head, tokens, head_dim].
+    """
     return _heads_first(x).unflatten(1, (heads, -1))
 
 
@@ -209,10 +214,10 @@ def _flat(x: torch.Tensor) -> torch.Tensor:
 
 
 def _times(per_query: torch.Tensor, per_key: torch.Tensor) -> torch.Tensor:
-    """A product of what queries have with what their keys have, which lacks the dimension of queries of a key."""
+    """Multiplies tensors of queries and of keys. Only queries have the dimension of queries per key head."""
     return per_query @ per_key.unsqueeze(2)
 
 
 def _over_groups(per_score: torch.Tensor, per_query: torch.Tensor) -> torch.Tensor:
-    """What all queries of a key add to it."""
+    """Sums the contributions of all queries of a key head."""
     return (per_score.mT @ per_query).sum(2)

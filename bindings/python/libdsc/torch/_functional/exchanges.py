@@ -1,4 +1,4 @@
-"""Collectives with gradients."""
+"""Collective operations with gradients."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def broadcast(x: torch.Tensor, root: int = 0, group: Any = None) -> torch.Tensor
     """Returns the root's x, in a new tensor. Collective.
 
     The gradient is the sum over all ranks on the root, and zero on the others. If the root's x requires a gradient, x
-    must require one on all ranks, and every rank must use the result in what it differentiates. Otherwise the root
-    waits until the time-out.
+    must require one on all ranks, and every rank must use the result in its loss. Otherwise the root waits until the
+    time-out.
 
     Args:
         x: a tensor of equal shape on all ranks; only the root's elements are used.
@@ -147,12 +147,12 @@ def all_to_all(
 
 
 def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group: Any = None) -> torch.Tensor:
-    """Sends x to one rank and returns the tensor that another one sent, of equal shape and type.
+    """Sends x to one rank and returns the tensor that another rank sent, of equal shape and type.
 
-    Both happen at once, so all ranks of a ring may call it. Gradients go in the opposite direction. If x of one rank
-    requires a gradient, x of the other rank must require one too, and both must use their results in what they
-    differentiate. Otherwise one waits for the other until the time-out. A rank that only receives gets an error if its
-    x requires no gradient.
+    Both transfers run at the same time, so all ranks of a ring may call it. Gradients go in the opposite direction. If
+    x of one rank requires a gradient, x of the other rank must require one too, and both must use their results in
+    their losses. Otherwise one rank waits for the other until the time-out. A rank that only receives gets an error if
+    its x requires no gradient.
 
     Args:
         x: a tensor.
@@ -173,14 +173,17 @@ def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group
 
 
 def _on_copy(x: torch.Tensor, exchange: Callable[[torch.Tensor], Any]) -> torch.Tensor:
-    """What an exchange in place makes of a copy."""
+    """Applies an in-place exchange to a copy of x, and returns the copy."""
     copied = x.clone()
     exchange(copied)
     return copied
 
 
 def _averages(x: torch.Tensor, comm: Communicator, dim: int, count: int, parts: Optional[list[int]]) -> torch.Tensor:
-    """This rank's part of the average; the library divides the first dimension."""
+    """Returns this rank's part of the average.
+
+    dim is moved to the front, because the library divides that dimension.
+    """
     rows = x.movedim(dim, 0).contiguous()
     part = rows.new_empty(count, *rows.shape[1:])
     inner = math.prod(rows.shape[1:])

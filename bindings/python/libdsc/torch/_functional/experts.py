@@ -1,4 +1,4 @@
-"""The exchange of tokens of a mixture of experts that the ranks divide."""
+"""The exchange of tokens for a mixture of experts that is divided among the ranks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def moe_combine(rows: torch.Tensor, plan: MoePlan, weights: Optional[torch.Tenso
 
 
 class _Combine(torch.autograd.Function):  # type: ignore[misc]
-    """The weighted sums, whose gradients need the rows as they came back."""
+    """The weighted sums. Their gradients need the rows that the experts returned."""
 
     @staticmethod
     def forward(ctx: Any, rows: Any, weights: Any, plan: MoePlan) -> Any:

@@ -1,4 +1,4 @@
-"""Layers whose weights are divided among the ranks, and the loss after them."""
+"""Layers whose weights are divided among the ranks, and the loss for a divided vocabulary."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def row_parallel_linear(
     Args:
         x: this rank's part of the features, [..., in_features / size].
         weight: this rank's columns of the whole weight, [out_features, in_features / size].
-        bias: the whole one, [out_features], the same on all ranks.
+        bias: the complete bias, [out_features], the same on all ranks.
         group: the ranks, see libdsc.torch.functional.
         input_is_parallel: False: x has all features, and the layer takes this rank's part.
         sequence_parallel: True returns this rank's part of the sequence.
@@ -95,7 +95,8 @@ def row_parallel_linear(
     if bias is None:
         return y
     if sequence_parallel:
-        bias = mapping_step(bias, comm, TensorMapping.COPY, -1)  # each rank has the gradient of its tokens alone
+        # The gradients of bias are summed over the ranks, because each rank only has the gradient of its own tokens.
+        bias = mapping_step(bias, comm, TensorMapping.COPY, -1)
     return y + bias.to(y.dtype)
 
 
@@ -163,7 +164,7 @@ def vocab_parallel_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> torch.Tensor:
-    """torch.nn.functional.cross_entropy for logits whose vocabulary is divided among the ranks. Collective.
+    """Computes torch.nn.functional.cross_entropy for a vocabulary that is divided among the ranks. Collective.
 
     The logits are not gathered. Do not change logits and targets before the backward pass, which recomputes the
     softmax. Double backward is not supported.
@@ -198,7 +199,8 @@ def vocab_parallel_cross_entropy(
         targets.to(torch.int64),
         comm,
         vocab_size=words,
-        label_smoothing=smoothing * (words - 1) / max(words, 1),  # the library spreads it over the other words
+        # the library spreads label smoothing only over the other words
+        label_smoothing=smoothing * (words - 1) / max(words, 1),
         ignore_index=ignore_index,
         z_loss=z_loss,
     )
@@ -208,26 +210,26 @@ def vocab_parallel_cross_entropy(
 
 
 def expect_one_output(gather_output: bool, sequence_parallel: bool) -> None:
-    """Raises for options of column_parallel_linear() that exclude each other."""
+    """Raises ValueError if options of column_parallel_linear() exclude each other."""
     if gather_output and sequence_parallel:
         raise ValueError("gather_output and sequence_parallel are both True; expected at most one of them to be True")
 
 
 def expect_parallel_input(input_is_parallel: bool, sequence_parallel: bool) -> None:
-    """Raises for options of row_parallel_linear() that exclude each other."""
+    """Raises ValueError if options of row_parallel_linear() exclude each other."""
     if sequence_parallel and not input_is_parallel:
         raise ValueError("sequence_parallel is True and input_is_parallel is False; expected input_is_parallel=True and this rank's features")
 
 
 def _summed(x: torch.Tensor, comm: Communicator, sequence_parallel: bool, sequence_dim: int) -> torch.Tensor:
-    """The sum over the ranks, or this rank's part of it."""
+    """Returns the sum over the ranks, or with sequence_parallel this rank's part of it."""
     if sequence_parallel:
         return mapping_step(x, comm, TensorMapping.REDUCE_SCATTER, sequence_dimension(sequence_dim, x))
     return mapping_step(x, comm, TensorMapping.REDUCE, -1)
 
 
 def _own_padding(padding_idx: Optional[int], count: int, rows: range) -> Optional[int]:
-    """The padding's row among this rank's, if it has it."""
+    """Returns the index of the padding's row among this rank's rows; None if another rank has it."""
     if padding_idx is None:
         return None
     at = integer("padding_idx", padding_idx, -count, count - 1) % count
@@ -235,7 +237,10 @@ def _own_padding(padding_idx: Optional[int], count: int, rows: range) -> Optiona
 
 
 def _expect_tokens(tokens: torch.Tensor, count: int) -> None:
-    """Raises for a token without a row. On a GPU that waits, as the choice of this rank's tokens does."""
+    """Raises IndexError for a token without a row.
+
+    On a GPU this waits, as the later selection of tokens does anyway.
+    """
     if tokens.numel():
         least, most = int(tokens.min()), int(tokens.max())
         if least < 0 or most >= count:

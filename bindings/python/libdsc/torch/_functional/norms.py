@@ -1,4 +1,4 @@
-"""RMSNorm of rows that are divided among the ranks, or that the ranks must sum first."""
+"""RMSNorm of rows that are divided among the ranks, or that are first summed over the ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rms_norm(
     *,
     hidden_size: Optional[int] = None,
 ) -> torch.Tensor:
-    """torch.nn.functional.rms_norm for rows whose elements are divided among the ranks. Collective.
+    """Computes torch.nn.functional.rms_norm for rows whose elements are divided among the ranks. Collective.
 
     The ranks sum one number per row, in the forward and in the backward pass.
 
@@ -61,7 +61,7 @@ def all_reduce_rms_norm(
 
     Args:
         x: this rank's summand, [..., hidden], in host memory.
-        residual: shaped as x, the same on all ranks; None: nothing is added.
+        residual: an array like x, the same on all ranks; None: nothing is added.
         weight: [hidden], the same on all ranks; None: 1.
         eps: added to the mean of the squares, above 0.
         group: the ranks, see libdsc.torch.functional.
@@ -78,7 +78,7 @@ def all_reduce_rms_norm(
 
 
 class _SummedNorm(torch.autograd.Function):  # type: ignore[misc]
-    """The library's step forward; backward that of torch's rms_norm, of the rows before it."""
+    """Forward: the library's step. Backward: the gradient of torch's rms_norm, computed from the rows before it."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, residual: Any, weight: Any, eps: float, comm: Communicator) -> Any:

@@ -1,1 +1,1 @@
-"""What all wrappers of torch modules share: parameters, outputs, memory layouts of tensors, and the communicator."""
+"""Code that all wrappers of torch modules share: parameters, outputs, memory layouts and the communicator."""

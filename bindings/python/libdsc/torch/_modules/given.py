@@ -1,4 +1,4 @@
-"""What a wrapper is made of: a module, and the ranks that train it."""
+"""Checks of the arguments of a wrapper: its module, and the ranks that train it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from libdsc.torch._backend import communicator, has_default_group
 
 
 def expect_module(module: Any) -> None:
-    """Raises unless it is a module that can be wrapped."""
+    """Raises TypeError unless this is a module of torch."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is a {type(module).__name__}; expected a torch.nn.Module")
 

@@ -1,4 +1,4 @@
-"""The tensors in what a module returns."""
+"""Finds the tensors in the output of a module."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ def tensors_in(output: Any) -> Iterator[Any]:
 
 
 def differentiable(output: Any) -> list[Any]:
-    """Those that a backward pass can start from or go through, each once. Leaves belong to the program, not to the output."""
+    """Returns the tensors that a backward pass can reach, each once.
+
+    Leaves are left out: they belong to the program.
+    """
     found = {id(tensor): tensor for tensor in tensors_in(output) if tensor.requires_grad and tensor.grad_fn is not None}
     return list(found.values())
 
 
 def kept(modules: list[Any]) -> list[Any]:
-    """Tensors of a graph that modules keep in their attributes, such as a second loss."""
+    """Returns tensors of the graph that modules keep in their attributes, such as a second loss."""
     found = []
     for module in modules:
         for name, value in vars(module).items():
@@ -40,7 +43,7 @@ def kept(modules: list[Any]) -> list[Any]:
 
 
 def is_opaque(output: Any) -> bool:
-    """Whether it may hold tensors that are not found."""
+    """Whether an output may hold tensors that tensors_in() does not find."""
     if next(tensors_in(output), None) is not None:
         return False
     return not isinstance(output, (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set))

@@ -1,4 +1,4 @@
-"""The parameters and buffers of a module for data-parallel training, and how they become equal on all ranks."""
+"""The parameters and buffers of a module for data-parallel training, and their broadcast to all ranks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Named = tuple[str, Any]
 
 
 def ignored_names(module: Any) -> set[str]:
-    """The parameters and buffers that the program leaves out of data parallelism, as torch's DDP knows them."""
+    """Returns the names that the program has excluded from data parallelism, in the way of torch's DDP."""
     return set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
 
 
 def named_params(module: Any, ignored: set[str]) -> list[Named]:
-    """Each parameter once. One that is tied to an ignored name is left out only if all its names are."""
+    """Returns each parameter once. A tied parameter is left out only if all its names are ignored."""
     found: dict[Any, str] = {}
     for name, param in module.named_parameters(remove_duplicate=False):
         if name not in ignored:
@@ -28,12 +28,12 @@ def named_params(module: Any, ignored: set[str]) -> list[Named]:
 
 
 def named_buffers(module: Any, ignored: set[str]) -> list[Named]:
-    """Each buffer once, also those that are not in the state_dict."""
+    """Returns each buffer once, including those that are not in the state_dict."""
     return [(name, buffer) for name, buffer in module.named_buffers() if name not in ignored]
 
 
 def sparse_params(module: Any) -> set[Any]:
-    """The parameters whose gradients are sparse. The first module that has a parameter decides."""
+    """Returns the parameters with sparse gradients. The first module that has a parameter decides."""
     kinds: dict[Any, bool] = {}
     for each in module.modules():
         sparse = isinstance(each, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and bool(each.sparse)
@@ -43,7 +43,8 @@ def sparse_params(module: Any) -> set[Any]:
 
 
 def expect_params(named: Iterable[Named]) -> None:
-    """Raises for parameters that cannot be reduced here: without a shape yet, without memory, or not on the host."""
+    """Raises for parameters that cannot be reduced here, because they have no shape or memory, or are not on the host.
+    """
     for name, param in named:
         if isinstance(param, torch.nn.parameter.UninitializedParameter):
             raise RuntimeError(
@@ -62,7 +63,7 @@ def expect_params(named: Iterable[Named]) -> None:
 
 
 def expect_replicas(comm: Communicator, named: Iterable[Named]) -> None:
-    """Raises on all ranks if they have different parts of a parameter, as in libdsc.torch.layers. Collective."""
+    """Raises on all ranks if they hold different parts of a divided parameter (libdsc.torch.layers). Collective."""
     parts = [(name, param.partition_rank) for name, param in named if hasattr(param, "partition_rank")]
     if not parts:
         return
@@ -78,7 +79,7 @@ def expect_replicas(comm: Communicator, named: Iterable[Named]) -> None:
 
 
 def broadcast(comm: Communicator, named: list[Named], root: int, verify: bool) -> None:
-    """Copies the root's tensors into those of all ranks, where they lie in memory. Collective."""
+    """Copies the root's tensors to those of all ranks, in place if their layout allows it. Collective."""
     arrays, copies = [], []
     for name, tensor in named:
         if tensor.layout != torch.strided or layout.overlaps_itself(tensor):

@@ -1,1 +1,1 @@
-"""Sharded data parallelism for modules of torch, over Sharded of libdsc."""
+"""Sharded data parallelism for modules of torch, based on libdsc.Sharded."""

@@ -1,4 +1,4 @@
-"""Calls that must succeed on all ranks or on none."""
+"""Makes calls succeed on all ranks, or fail on all ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libdsc._reasons import failure_of, is_for_all, reason_of
 
 @contextmanager
 def collective(op: str) -> Iterator[None]:
-    """Names what the program has called in failures of its operations, which a rank that does not call it causes."""
+    """Adds the name of the called method to failures that occur if another rank does not call it."""
     try:
         yield
     except (errors.PeerError, errors.TimeoutError, errors.MismatchError) as error:
@@ -42,7 +42,7 @@ def on_all(comm: Communicator, op: str, prepare: Callable[[], Any]) -> Any:
 
 
 def expect_same(comm: Communicator, op: str, what: str, value: Any) -> None:
-    """Raises on all ranks where they have something different. Collective."""
+    """Raises MismatchError on all ranks if their values differ. Collective."""
     told = comm.all_gather_object(value)
     for rank, other in enumerate(told):
         if other != told[0]:

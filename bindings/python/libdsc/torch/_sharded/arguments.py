@@ -1,4 +1,4 @@
-"""Checks of what a ShardedDataParallel is given, before anything happens."""
+"""Checks of the arguments of ShardedDataParallel. They run before anything else happens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_HOOK = (
 
 
 def refuse_mixed_precision(given: Any) -> None:
-    """Raises where parameters are to have another type in passes."""
+    """Raises if parameters should have another type in passes."""
     if given is not None:
         raise ValueError(
             f"mixed_precision is a {type(given).__name__}; expected None, because parameters are gathered in their own type; use torch.autocast"
@@ -31,7 +31,7 @@ def refuse_mixed_precision(given: Any) -> None:
 
 
 def expect_params(module: Any, named: list[params.Named]) -> None:
-    """Raises for parameters that cannot be cut into parts."""
+    """Raises for parameters that cannot be divided into parts."""
     params.expect_params(named)
     sparse = params.sparse_params(module)
     for name, param in named:
@@ -47,7 +47,7 @@ def expect_params(module: Any, named: list[params.Named]) -> None:
 
 
 def expect_alike(comm: Communicator, named: list[params.Named]) -> None:
-    """Raises on all ranks for a parameter that gets gradients on some of them only. Collective."""
+    """Raises on all ranks if a parameter requires gradients on some ranks only. Collective."""
     told = comm.all_gather_object([param.requires_grad for _, param in named])
     for rank, flags in enumerate(told):
         for (name, _), flag, expected in zip(named, flags, told[0]):

@@ -1,4 +1,4 @@
-"""Checkpoints that each rank writes its shards of, and that any number of ranks reads."""
+"""Checkpoints: each rank writes its shards, and any number of ranks can read them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from libdsc.torch._sharded.module_state import expect_reduced
 from libdsc.torch._sharded.whole import Wholes
 
 _FORMAT = 1
-_FILE = "module.pt"  # what is no shard: buffers, the numbers of the optimizer, and the order of elements
-_PREFIX = "optimizer_"  # of the optimizer's arrays, so that none is named as the parameters are
+# This file has everything except shards: buffers, numbers of the optimizer, and memory orders of parameters.
+_FILE = "module.pt"
+# The prefix of the optimizer's arrays. It keeps their names different from that of the parameters.
+_PREFIX = "optimizer_"
 
 
 def save(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer: Optional[Any]) -> None:
-    """Writes the files. They exist when this returns. Collective."""
+    """Writes the files. They are complete when this returns. Collective."""
     passes.refresh("save")
     expect_reduced(passes, "save")
     parts = passes.gathered.parts
@@ -45,13 +47,13 @@ def save(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer
 
 
 def _without_params(parts: Parts, module: Any) -> dict[str, Any]:
-    """The entries of the module's state_dict() that are no parameters."""
+    """Returns the entries of the module's state_dict() that are not parameters."""
     params = {id(param) for param in parts.params}
     return {key: value for key, value in module.state_dict(keep_vars=True).items() if id(value) not in params}
 
 
 def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any]]:
-    """The optimizer's values for each bucket. Bits of types that numpy does not know are saved as whole numbers."""
+    """Returns the optimizer's arrays for each bucket. bfloat16, which numpy lacks, is saved as unsigned integers."""
     found: dict[str, list[Any]] = {}
     for key in optimizer_state.keys(state):
         if "." in key:
@@ -69,7 +71,7 @@ def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any
 
 
 def _write(folder: pathlib.Path, rest: Any) -> None:
-    """The file exists whole or not at all."""
+    """Writes a file so that it exists either completely or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"{_FILE}.part"
     with open(part, "wb") as file:
@@ -80,7 +82,7 @@ def _write(folder: pathlib.Path, rest: Any) -> None:
 
 
 def load(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer: Optional[Any]) -> None:
-    """Reads the files. Nothing is changed if a rank cannot. Collective."""
+    """Reads the files. If one rank cannot read them, nothing is changed on any rank. Collective."""
     passes.refresh("load")
     expect_reduced(passes, "load")
     parts = passes.gathered.parts
@@ -138,7 +140,7 @@ def _expect_optimizer(path: pathlib.Path, saved: Any, names: list[str], optimize
 
 
 def _value(parts: Parts, i: int, arrays: Optional[list[Any]], value: Any) -> Any:
-    """A number as it is; for the name of a type, this rank's part."""
+    """Returns a number unchanged. If the value is the name of a type, returns this rank's part of the saved array."""
     if arrays is None or not isinstance(value, str) or not value.startswith("torch."):
         return value
     bucket, start = parts.places[i]

@@ -1,4 +1,4 @@
-"""Which units are gathered: their parameters are whole then."""
+"""Keeps track of the gathered units, whose parameters are whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Gathered:
     """Gathers and releases units. In stages 1 and 2 whole parameters stay in memory, and only p.data is switched.
 
     Attributes:
-        parts: the parts of the parameters.
+        parts: this rank's parts of the parameters.
         members: the parameters of each unit.
         root: the unit that is gathered from the forward pass to the end of the backward pass; None: no such unit.
         releases: whether units are released, as in stage 3.
@@ -25,11 +25,12 @@ class Gathered:
         self.members = parts.sharded.units
         self._modules = plan.modules
         self._inside = [list(plan.inside(unit)) for unit in range(len(plan.modules))]
-        self._owners: dict[int, int] = {}  # the parameters by the address of their memory, of units that were there once
-        self._live: list[int] = []  # in the order in which they were gathered
+        # The parameters by the address of their memory, for all units that were gathered at least once.
+        self._owners: dict[int, int] = {}
+        self._live: list[int] = []  # the gathered units, in the order in which they were gathered
 
     def make_whole(self, unit: Optional[int]) -> None:
-        """Waits for a unit, and shows its parameters whole."""
+        """Gathers a unit, waits for it, and makes p.data of its parameters whole."""
         if unit is None:
             return
         if unit not in self._live:
@@ -43,21 +44,21 @@ class Gathered:
             self.parts.show_whole(i)
 
     def make_all_whole(self) -> None:
-        """Does so with all units."""
+        """Gathers all units and makes their parameters whole."""
         for unit in range(len(self.members)):
             self.make_whole(unit)
 
     def unit_at(self, address: int) -> Optional[int]:
-        """The unit in whose memory a storage is, in stage 3."""
+        """Returns the unit whose memory begins at an address, in stage 3."""
         i = self._owners.get(address)
         return None if i is None else self.parts.units[i]
 
     def live(self) -> list[int]:
-        """The units that are gathered."""
+        """Returns the gathered units."""
         return list(self._live)
 
     def release(self, unit: int) -> None:
-        """Shows the parts of a unit, and in stage 3 releases its memory."""
+        """Makes p.data of a unit's parameters this rank's parts. In stage 3, also releases the unit's memory."""
         for i in self.members[unit]:
             self.parts.show_part(i)
         if self.releases and unit in self._live:
@@ -65,28 +66,29 @@ class Gathered:
             self.parts.sharded.reshard(unit)
 
     def release_all(self, but: Optional[int] = None) -> None:
-        """Does so with all units but one, of which only parts are shown."""
+        """Makes p.data of all parameters this rank's parts, and releases all units except one."""
         self.parts.show_parts()
         for unit in self.live():
             if unit != but:
                 self.release(unit)
 
     def refresh(self, changed: bool = True) -> None:
-        """Takes what the program has written to the parts since. Collective."""
+        """Makes later gathers use what the program has written to the parts. Collective."""
         self.release_all()
         self.parts.sharded.step_done(changed)
         self.forget()
 
     def forget(self) -> None:
-        """Says that the library has taken all units back, as it does where parameters change."""
+        """Notes that the library has released all units, as it does when parameters change."""
         self._live.clear()
 
     def kept(self, unit: int) -> list[Any]:
-        """Tensors of the graph that modules of a unit keep in attributes."""
+        """Returns tensors of the graph that modules of a unit keep in attributes."""
         return kept(self._inside[unit])
 
     def expect_copies(self, unit: int, output: Any) -> None:
-        """Raises if a unit returns memory of its parameters, which does not exist after the unit is released."""
+        """Raises StateError if a unit returns memory of its parameters, because that memory is released after the pass.
+        """
         if not self.releases:
             return
         for tensor in tensors_in(output):

@@ -1,4 +1,4 @@
-"""Gradients on their way from p.grad of whole parameters into the parts."""
+"""Moves gradients from p.grad of whole parameters into the parts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from libdsc.torch._sharded.parts import Parts
 
 
 class Gradients:
-    """Marks gradients of an iteration, and shows averages. A parameter that no rank uses keeps its p.grad.
+    """Marks the gradients of an iteration, and stores averages in p.grad. If no rank uses a parameter, p.grad is kept.
 
     Attributes:
-        is_open: an iteration runs, which several backward passes may add to.
-        needs_step: averages were shown since the optimizer's last step, as far as we know.
+        is_open: whether an iteration is in progress, to which several backward passes may add.
+        needs_step: whether averages were stored since the last known step of the optimizer.
     """
 
     def __init__(self, comm: Communicator, parts: Parts) -> None:
@@ -24,19 +24,23 @@ class Gradients:
         self._frozen = sorted(set(range(len(parts.params))) - set(parts.trained))
         self.is_open = self.needs_step = False
         self._has_sums = self._adds = False
-        self._added: set[int] = set()  # has a gradient of this rank that is not marked
+        self._added: set[int] = set()  # parameters with gradients of this rank that are not marked ready
         self._marked: set[int] = set()
-        self._from_program: dict[int, Any] = {}  # gradients that were set before there were averages to add to
+        # Gradients that the program set before the first averages existed.
+        self._from_program: dict[int, Any] = {}
 
     def expect_sums(self, op: str) -> None:
-        """Raises where there are no averages."""
+        """Raises StateError if there are no averages."""
         if self.is_open:
             raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; run a backward pass outside no_sync() first")
         if not self._has_sums:
             raise errors.StateError(f"{op}: there are no averaged gradients; expected this call after backward()")
 
     def take(self, i: int, marks: bool) -> None:
-        """Takes a gradient out of p.grad: the last one of an iteration, or one of several."""
+        """Takes the gradient out of p.grad.
+
+        With marks it is the last one of the iteration, otherwise it is accumulated.
+        """
         parts = self._parts
         grad, parts.params[i].grad = parts.params[i].grad, None
         if grad is None:
@@ -46,7 +50,7 @@ class Gradients:
         if not self.is_open:
             self._begin()
         elif marks and not self._marked and self._adds:
-            parts.write_grads()  # the program may have zeroed them since
+            parts.write_grads()  # the program may have zeroed p.grad meanwhile
         array = parts.in_order(i, grad)
         if marks:
             parts.sharded.mark_ready(i, array)
@@ -56,7 +60,10 @@ class Gradients:
             self._added.add(i)
 
     def expect_as_wrapped(self) -> None:
-        """Raises where gradients would be lost: of parameters that had none before, or to hooks that take them too."""
+        """Raises StateError if gradients would be lost.
+
+        A parameter may require gradients only since it was wrapped, or a hook of the program may need p.grad.
+        """
         parts = self._parts
         for i in self._frozen:
             if parts.params[i].requires_grad:
@@ -71,7 +78,7 @@ class Gradients:
                 )
 
     def _begin(self) -> None:
-        """Starts an iteration, which adds to what p.grad is at rest."""
+        """Starts an iteration. The averages will be added to the p.grad of the state between passes."""
         parts = self._parts
         adds = parts.has_grads()
         self._from_program = {}
@@ -90,7 +97,7 @@ class Gradients:
             parts.sharded.mark_unused(i)
 
     def finish(self) -> None:
-        """Marks what is left, waits for the averages, and makes them what p.grad is at rest. Collective."""
+        """Marks the remaining parameters, waits for the averages, and stores them in p.grad. Collective."""
         parts = self._parts
         used = torch.tensor([i in self._added or i in self._marked for i in parts.trained], dtype=torch.int32)
         for i in parts.trained:

@@ -31,7 +31,7 @@ from libdsc.torch._sharded.units import Selection, plan
 class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     """Trains a module whose parameters, gradients and optimizer state are sharded over all ranks (ZeRO, FSDP).
 
-    All ranks make it together; it uses rank 0's parameters and buffers. Call it in place of the module:
+    All ranks create it together; it uses rank 0's parameters and buffers. Call it in place of the module:
 
         model = ShardedDataParallel(module, units=[Block])
         optimizer = torch.optim.AdamW(model.parameters())
@@ -52,11 +52,11 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         process_group: a group of the backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's
             world.
         units: the submodules that are gathered separately, such as layers: classes, or a function of a module that
-            returns a bool. The parameters of each, without those of nested units, are a unit. Parameters that are left,
-            or that several units share, are the root unit. It is gathered from the start of the forward pass to the end
-            of the backward pass.
+            returns a bool. The parameters of each, without those of nested units, are a unit. All other parameters, and
+            those that several units share, form the root unit. It is gathered from the start of the forward pass to the
+            end of the backward pass.
         stage: 1 shards optimizer state, 2 gradients too, 3 parameters too.
-        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy.
+        shard_size: hybrid sharding: this many consecutive ranks, such as those of a host, share one copy of the model.
         prefetch: the number of units that are gathered ahead in stage 3, in the order of the previous step.
         max_live_bytes: the most bytes of whole parameters, and of whole gradients, at a time; 0: no limit.
         average: "pre" (times 1/n, then summed), "post" or "none".
@@ -121,7 +121,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """After forward passes in its block, backward passes only sum gradients on this rank, and not in p.grad.
+        """After forward passes in its block, backward passes only sum gradients on this rank, outside of p.grad.
 
         with model.no_sync():
             for x, y in micro_batches[:-1]:
@@ -137,7 +137,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def full_parameters(self) -> Iterator[None]:
-        """Makes all parameters whole in its block, for reading, such as by generate() or an export. Collective.
+        """Makes all parameters whole in its block, for reading only, as by generate() or an export. Collective.
 
         Passes inside compute no gradients. If the block writes to parameters, an error is raised at its end, because
         the values would be lost.
@@ -156,7 +156,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("clip_grad_norm_")
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Clips the 2-norm of the gradients of all ranks together, and returns it. Collective.
+        """Clips the 2-norm of the gradients of all ranks together, and returns the norm. Collective.
 
         If the norm is not finite, no gradient is changed on any rank: skip the step.
         """
@@ -168,7 +168,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("state_dict")
     def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
-        """Returns the module's own state_dict(), with whole parameters in separate memory. Collective."""
+        """Returns the state_dict() of the wrapped module, with copies of whole parameters. Collective."""
         if keep_vars:
             raise ValueError("keep_vars is True; expected False, because state_dict() returns copies of the whole parameters")
         found = module_state.of(self._passes, self.module, prefix)
@@ -179,7 +179,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("load_state_dict")
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Loads a state_dict() of the module alone; each rank takes its parts from the given tensors. Collective.
+        """Loads a state_dict() of the unwrapped module; each rank takes its parts from the given tensors. Collective.
 
         All ranks must pass the same state. If one cannot load it, no parameter is changed on any rank.
         """
@@ -209,12 +209,17 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("load")
     def load(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
-        """Reads what save() has written, with any number of ranks and any stage; each rank reads only what it needs.
-        Collective."""
+        """Reads a checkpoint of save(), which any number of ranks in any stage may have written. Collective.
+
+        Each rank reads only what it needs.
+        """
         checkpoint.load(self._comm, self._passes, self.module, folder, optimizer)
 
     def close(self) -> None:
-        """Ends this rank's part, and removes the hooks from the module, which keeps its parts. May be called twice."""
+        """Closes this object on this rank, and removes its hooks from the module. May be called twice.
+
+        The module keeps this rank's parts as its parameters.
+        """
         self._end()
 
     def join(self, *_: Any, **__: Any) -> NoReturn:
@@ -226,7 +231,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         raise NotImplementedError(arguments.NO_HOOK)
 
     def extra_repr(self) -> str:
-        """What print() shows of the module."""
+        """Returns what print() shows of the module."""
         return f"stage={self.stage}, {len(self._parts.params)} parameters in {len(self._passes.gathered.members)} units"
 
     def _load_from_state_dict(
@@ -249,7 +254,7 @@ def _end(passes: Passes, hooks: list[Any]) -> None:
 
 
 def _register(own: Callable[[], Optional[Passes]], module: Any, modules: list[Any], root: Optional[int], parts: Parts) -> list[Any]:
-    """Hooks that keep nothing alive."""
+    """Registers hooks that hold only weak references to the Passes."""
     hooks = _around(own, module, Passes.forward_begins, Passes.forward_ends)
     for unit, each in enumerate(modules):
         if unit != root:
@@ -266,9 +271,10 @@ def _register(own: Callable[[], Optional[Passes]], module: Any, modules: list[An
 def _expect_whole(
     own: Callable[[], Optional[Passes]], of: Callable[[], Any], module: Any, _prefix: str, keep_vars: bool
 ) -> None:
-    """Raises where the state of the module alone is asked for and would be parts.
+    """Raises StateError if state_dict() of the unwrapped module is called while it shows parts.
 
-    With keep_vars parts are seen as what they are. A copy of the module has copies of the hooks.
+    With keep_vars the caller gets the parameters themselves, so parts are allowed. Copies of the module, which also have
+    this hook, are ignored.
     """
     passes = own()
     if passes is None or keep_vars or module is not of():
@@ -278,7 +284,7 @@ def _expect_whole(
 
 
 def _copy_whole(own: Callable[[], Optional[Passes]], of: Callable[[], Any], module: Any, state: Any, prefix: str, _: Any) -> None:
-    """In a full_parameters() block gives the state its own memory, because that of the parameters is released."""
+    """In a full_parameters() block, copies the parameters in the state, because their memory is released later."""
     passes = own()
     if passes is not None and passes.reads and module is of():
         for name in module._parameters:
@@ -295,7 +301,7 @@ def _unit_ends(unit: int, passes: Passes, output: Any) -> None:
 
 
 def _around(own: Callable[[], Optional[Passes]], module: Any, begins: Any, ends: Any) -> list[Any]:
-    of = weakref.ref(module)  # a copy of the module has copies of the hooks
+    of = weakref.ref(module)  # to ignore copies of the module, which have copies of the hooks
 
     def before(called: Any, _inputs: Any) -> None:
         passes = own()
@@ -310,7 +316,7 @@ def _around(own: Callable[[], Optional[Passes]], module: Any, begins: Any, ends:
             ends(passes, output)
         except Exception:
             if why is None or output is not None:
-                raise  # else the module has raised, and what it raised is told
+                raise  # otherwise the exception of the module itself is reported
 
     return [
         module.register_forward_pre_hook(torch.compiler.disable(before), prepend=True),

@@ -1,4 +1,4 @@
-"""The state of a module with whole parameters, as the module alone would have it."""
+"""The state of a module with whole parameters, as the unwrapped module would have it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from libdsc.torch._sharded.passes import Passes
 
 
 def of(passes: Passes, module: Any, prefix: str) -> dict[str, Any]:
-    """Returns state_dict() of the module, in separate memory. Collective."""
+    """Returns state_dict() of the module with copies of its values. Collective."""
     passes.refresh("state_dict")
     state: dict[str, Any]
     with _copies(passes.gathered) as copies:
@@ -28,7 +28,7 @@ def of(passes: Passes, module: Any, prefix: str) -> dict[str, Any]:
 
 
 def load(comm: Communicator, passes: Passes, module: Any, state: Mapping[str, Any], strict: bool) -> Any:
-    """Takes this rank's parts from whole parameters. Nothing is taken if a rank cannot. Collective."""
+    """Takes this rank's parts from whole parameters. If one rank cannot, no rank changes anything. Collective."""
     passes.refresh("load_state_dict")
     expect_reduced(passes, "load_state_dict")
     parts = passes.gathered.parts
@@ -41,14 +41,14 @@ def load(comm: Communicator, passes: Passes, module: Any, state: Mapping[str, An
 
 
 def expect_reduced(passes: Passes, op: str) -> None:
-    """Raises between micro-batches, where new parameters would not be gathered."""
+    """Raises StateError between micro-batches, because new parameters would not be gathered before the next one."""
     if passes.gradients.is_open:
         raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; run a backward pass outside no_sync() first")
 
 
 @contextlib.contextmanager
 def _copies(gathered: Gathered) -> Iterator[list[Any]]:
-    """Makes parameters whole in separate memory, gathered unit by unit. Collective."""
+    """Replaces all parameters by copies of the whole parameters, gathered unit by unit. Collective."""
     parts = gathered.parts
     copies: list[Any] = [None] * len(parts.params)
     try:

@@ -1,4 +1,4 @@
-"""The state of optimizers: parts of parameters here, whole in the state_dict() of an unsharded one."""
+"""The state of optimizers: here of parts of parameters; in a state_dict() without sharding, of whole parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = (bool, int, float, complex, str, type(None))
 
 
 def whole(comm: Communicator, parts: Parts, optimizer: Any) -> dict[str, Any]:
-    """Returns what optimizer.state_dict() is without sharding. Collective."""
+    """Returns the optimizer.state_dict() that it would have without sharding. Collective."""
     op = "optimizer_state_dict"
     state: dict[str, Any] = on_all(comm, op, lambda: checked(parts, optimizer))
     owners = indices(parts, optimizer)
@@ -32,13 +32,13 @@ def whole(comm: Communicator, parts: Parts, optimizer: Any) -> dict[str, Any]:
 
 
 def load(comm: Communicator, parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> None:
-    """Loads this rank's parts of what optimizer.state_dict() is without sharding. Collective."""
+    """Loads this rank's parts of an optimizer.state_dict() without sharding. Collective."""
     cut = on_all(comm, "load_optimizer_state_dict", lambda: _cut(parts, optimizer, state))
     optimizer.load_state_dict(cut)
 
 
 def indices(parts: Parts, optimizer: Any) -> list[int]:
-    """The parameters by their numbers in the optimizer's state_dict()."""
+    """Returns the index of each parameter, in the order of the numbers in the optimizer's state_dict()."""
     known = {param: i for i, param in enumerate(parts.params)}
     found: list[int] = []
     for number, group in enumerate(optimizer.param_groups):
@@ -50,18 +50,18 @@ def indices(parts: Parts, optimizer: Any) -> list[int]:
 
 
 def is_part(key: str, value: Any) -> bool:
-    """Whether a value of the state has the elements of a part; "step" is a number, as in torch."""
+    """Whether a value of the state has an element for each element of a part. "step" is a number, as in torch."""
     return isinstance(value, torch.Tensor) and value.dim() == 1 and key != "step"
 
 
 def keys(state: Mapping[str, Any]) -> list[str]:
-    """The names of the values that have the elements of parts."""
+    """Returns the names of the values that have the elements of parts."""
     found = {key: None for values in state["state"].values() for key, value in values.items() if is_part(key, value)}
     return sorted(found)
 
 
 def kinds(state: Mapping[str, Any]) -> Any:
-    """What must be the same on all ranks for their parts to fit."""
+    """Returns a description of the state that must be equal on all ranks, so that their parts fit together."""
     return {
         number: {key: str(value.dtype) if is_part(key, value) else None for key, value in values.items()}
         for number, values in state["state"].items()
@@ -69,7 +69,7 @@ def kinds(state: Mapping[str, Any]) -> Any:
 
 
 def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
-    """The optimizer's own state_dict(), of which every value is a number or has the elements of a part."""
+    """Returns the optimizer's state_dict(), after a check that each value is a number or has the elements of a part."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer is a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
     owners, state = indices(parts, optimizer), optimizer.state_dict()
@@ -92,12 +92,12 @@ def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
 
 
 def _own(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers in separate memory, which an optimizer that loads them would share."""
+    """Copies the numbers of a state, because an optimizer that loads it would otherwise share them."""
     return {key: value.clone() if isinstance(value, torch.Tensor) and not is_part(key, value) else value for key, value in values.items()}
 
 
 def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same state with this rank's parts of whole tensors."""
+    """Returns the state with this rank's parts in place of whole tensors."""
     owners = indices(parts, optimizer)
     result: dict[str, Any] = {**state, "state": {}}
     whole_keys = _whole_keys(parts, owners, state)
@@ -110,7 +110,10 @@ def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, An
 
 
 def _whole_keys(parts: Parts, owners: list[int], state: Mapping[str, Any]) -> set[str]:
-    """The names of values that have the shape of their parameter, which a scalar parameter does not say."""
+    """Returns the names of values that have the shape of their parameter.
+
+    Scalar parameters are ignored: they fit all.
+    """
     found = set()
     for number, values in state["state"].items():
         if 0 <= number < len(owners):

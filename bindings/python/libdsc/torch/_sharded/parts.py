@@ -1,4 +1,4 @@
-"""The parameters of a module, shown as this rank's parts of them or whole, over the memory of the library."""
+"""Switches the parameters of a module between whole parameters and this rank's parts, in the library's memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from libdsc.torch._sharded.units import UnitPlan
 
 
 class Parts:
-    """Sets p.data and p.grad. At rest p.data is this rank's part, in one dimension, and p.grad that of the average.
+    """Sets p.data and p.grad.
+
+    Between passes, p.data is this rank's part, in one dimension, and p.grad that of the average.
 
     Attributes:
-        sharded: what gathers parameters and reduces gradients.
-        params, names, units: of each parameter, and its unit.
-        orders: in which the elements of each lie in memory, parts too.
+        sharded: the object that gathers parameters and reduces gradients.
+        params, names, units: the parameters, their names and their units.
+        orders: the memory order of each parameter, which its part also has.
         trained: the indices of the parameters that get gradients.
-        data, grads: the parts, which may be empty.
-        starts: where the part begins in the elements of the parameter.
-        places: where it begins in which bucket's shard.
+        data, grads: the parts of parameters and gradients, which may be empty.
+        starts: the offset of each part in the elements of its parameter.
+        places: the bucket of each part, and the offset in that bucket's shard.
     """
 
     def __init__(self, comm: Communicator, plan: UnitPlan, stage: int, **options: Any) -> None:
@@ -41,9 +43,11 @@ class Parts:
         self.sharded = Sharded(comm, arrays, self.names, stage=stage, units=plan.starts, **options)  # type: ignore[arg-type]
         self._wholes: list[Optional[Any]] = [None] * len(arrays)
         self._is_whole = [False] * len(self.params)
-        self._versions: list[Optional[int]] = [None] * len(self.params)  # when they became whole
+        # the tensor versions at the time when parameters became whole
+        self._versions: list[Optional[int]] = [None] * len(self.params)
         self._written: list[str] = []
-        self._hidden: dict[int, Optional[Any]] = {}  # what p.grad is at rest, where it is hidden
+        # The values of p.grad between passes, while p.grad is None in a pass.
+        self._hidden: dict[int, Optional[Any]] = {}
         self.hides_grads = False
         self._read_parts()
         for param, data in zip(self.params, self.data):
@@ -66,7 +70,7 @@ class Parts:
             self.starts[each.param], self.places[each.param] = each.param_start, (each.bucket, each.shard_start)
 
     def show_part(self, i: int) -> None:
-        """Makes p.data this rank's part, and restores p.grad. A parameter that shows a part is left as it is."""
+        """Makes p.data this rank's part, if it is whole, and restores p.grad."""
         if self._is_whole[i]:
             if self._versions[i] not in (None, self.params[i]._version):
                 self._written.append(self.names[i])
@@ -77,25 +81,26 @@ class Parts:
 
     @property
     def are_shown(self) -> bool:
-        """Whether parts are shown, of any parameter."""
+        """Whether any parameter currently shows its part."""
         return not all(self._is_whole)
 
     def show_parts(self) -> None:
-        """Does so with all that are shown whole."""
+        """Makes p.data of all parameters this rank's parts."""
         for i, is_whole in enumerate(self._is_whole):
             if is_whole:
                 self.show_part(i)
 
     def show_whole(self, i: int, whole: Optional[Any] = None) -> None:
-        """Makes p.data the whole parameter of a gathered unit, or another tensor of its shape; p.grad is None then."""
+        """Makes p.data the whole parameter of a gathered unit, or another tensor of its shape. p.grad becomes None."""
         self._hide_grad(i)
         if not self._is_whole[i]:
-            self._versions[i] = self.params[i]._version if whole is None else None  # another tensor is there to be written
+            # Another tensor may be written by the program, so its version is not checked.
+            self._versions[i] = self.params[i]._version if whole is None else None
         self._is_whole[i] = True
         self.params[i].data = self.whole(i) if whole is None else whole
 
     def expect_unwritten(self, op: str) -> None:
-        """Raises if the program has written to parameters while they were whole, which would be lost."""
+        """Raises StateError if the program has written to whole parameters, because these changes are lost."""
         written, self._written = self._written, []
         if written:
             raise errors.StateError(
@@ -104,30 +109,33 @@ class Parts:
             )
 
     def whole(self, i: int) -> Any:
-        """The parameter in the library's buffer, at an address that it keeps. Its unit must be there the first time."""
+        """Returns the whole parameter in the library's buffer. At the first call its unit must be gathered.
+
+        The address never changes.
+        """
         found = self._wholes[i]
         if found is None:
             array = self.sharded.param_view(i)
-            with torch.inference_mode(False):  # a later pass may need gradients
+            with torch.inference_mode(False):  # because a later pass may need gradients
                 flat = torch.from_numpy(array.reshape(-1).view("u1")).view(self.data[i].dtype)
                 found = self._wholes[i] = layout.shaped(flat, self.shapes[i], self.orders[i])
         return found
 
     def storage(self, i: int) -> int:
-        """The address of the whole parameter's memory."""
+        """Returns the address of the whole parameter's memory."""
         return int(self.whole(i).untyped_storage().data_ptr())
 
     def in_order(self, i: int, tensor: Any) -> Any:
-        """A tensor of the parameter's shape as a contiguous one in the order of the parameter's memory."""
+        """Returns a tensor of the parameter's shape as a contiguous tensor in the parameter's memory order."""
         return layout.contiguous(tensor, self.orders[i])
 
     def part_of(self, i: int, tensor: Any) -> Any:
-        """This rank's part of a tensor of the parameter's shape, in separate memory."""
+        """Returns a copy of this rank's part of a tensor of the parameter's shape."""
         start = self.starts[i]
         return self.in_order(i, tensor).reshape(-1)[start : start + self.data[i].numel()].clone()
 
     def take_data(self) -> None:
-        """Copies tensors that the program has put in the place of parts. Raises for those of another type or shape."""
+        """Copies tensors that the program has assigned to p.data into the parts. Raises for another type or shape."""
         for name, param, own in zip(self.names, self.params, self.data):
             if param.data_ptr() == own.data_ptr() and param.dtype == own.dtype:
                 continue
@@ -140,7 +148,7 @@ class Parts:
             param.data = own
 
     def expect_undivided(self, op: str) -> None:
-        """Raises for parameters of libdsc.torch.layers, of which other ranks have other parts than the shards'."""
+        """Raises ValueError for parameters of libdsc.torch.layers: a norm would leave out the parts of other ranks."""
         for name, param in zip(self.names, self.params):
             if hasattr(param, "partition_rank"):
                 raise ValueError(f"{op}: {name} is also divided by libdsc.torch.layers; expected no such parameter, because the norm would lack its other parts")
@@ -155,35 +163,36 @@ class Parts:
             self.params[i].grad = self._hidden.pop(i)
 
     def hide_grads(self) -> None:
-        """Makes every p.grad None, for a backward pass to put gradients of whole parameters there."""
+        """Makes every p.grad None, so that a backward pass can store gradients of whole parameters there."""
         self.hides_grads = True
         for i in self.trained:
             self._hide_grad(i)
 
     def show_grads(self) -> None:
-        """Makes every p.grad what it is at rest, of parameters that are not shown whole."""
+        """Restores p.grad of all parameters that do not show the whole parameter."""
         self.hides_grads = False
         for i in list(self._hidden):
             if not self._is_whole[i]:
                 self._show_grad(i)
 
     def kept_grad(self, i: int) -> Optional[Any]:
-        """What p.grad is at rest."""
+        """Returns the value of p.grad between passes."""
         return self._hidden[i] if i in self._hidden else self.params[i].grad
 
     def keep_grad(self, i: int) -> None:
-        """Makes p.grad the part of the average, at rest."""
+        """Makes the part of the average the value of p.grad between passes."""
         if i in self._hidden:
             self._hidden[i] = self.grads[i]
         else:
             self.params[i].grad = self.grads[i]
 
     def has_grads(self) -> bool:
-        """Whether any p.grad is something at rest."""
+        """Whether any p.grad has a value between passes."""
         return any(self.kept_grad(i) is not None for i in self.trained)
 
     def write_grads(self) -> None:
-        """Copies p.grad at rest, which the program may have set, to the memory of the averages; zeros for None."""
+        """Copies the values of p.grad between passes, which the program may have set, to the averages; zeros for None.
+        """
         with torch.no_grad():
             for i in self.trained:
                 grad, own = self.kept_grad(i), self.grads[i]

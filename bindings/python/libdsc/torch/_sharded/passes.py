@@ -1,4 +1,4 @@
-"""What happens around forward and backward passes: units are gathered, and gradients are reduced."""
+"""Follows forward and backward passes: gathers units before they are used, and reduces gradients."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ class Passes:
     """Follows the passes of one module.
 
     Attributes:
-        syncs: backward passes of forward passes from now on reduce gradients.
-        reads: all parameters are whole for the program to read.
-        is_closed: nothing more is done.
+        syncs: whether backward passes of the following forward passes reduce gradients.
+        reads: whether all parameters are whole, in a full_parameters() block.
+        is_closed: whether close() was called; hooks then do nothing.
     """
 
     def __init__(self, comm: Communicator, gathered: Gathered, gradients: Gradients) -> None:
         self.gathered, self.gradients, self._comm = gathered, gradients, comm
         self.syncs, self.reads, self.is_closed = True, False, False
-        self._is_broken = False  # gradients of a pass that ended early are reduced in part
-        self._depth = 0  # of calls of the module in itself
+        # Whether a backward pass ended early, with only a part of its gradients reduced.
+        self._is_broken = False
+        # The number of calls of the module in progress: it may call itself.
+        self._depth = 0
         self._depths = [0] * len(gathered.members)
-        self._graph_task: Optional[int] = None  # the backward pass whose end we are told of
-        self._reduces = False  # that pass does
-        self._left: list[set[int]] = []  # the parameters of each unit that it has no gradients for yet
+        self._graph_task: Optional[int] = None  # the backward pass for whose end a callback was queued
+        self._reduces = False  # whether that pass reduces gradients
+        # For each unit, the parameters whose gradients are still missing in that pass.
+        self._left: list[set[int]] = []
         self._saved = SavedTensors(gathered.unit_at, lambda: self.syncs, self._needs)
 
     def expect_open(self, op: str) -> None:
-        """Raises after close()."""
+        """Raises StateError after close(), or after a backward pass that ended early."""
         if self.is_closed:
             raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
         if self._is_broken:
@@ -46,7 +49,7 @@ class Passes:
             )
 
     def rest(self, op: str) -> None:
-        """Brings everything to the state between passes, also after a pass that ended by an exception. Raises inside one."""
+        """Restores the state between passes, also after a pass that ended with an exception. Raises inside a pass."""
         self.expect_open(op)
         if self._depth or _in_backward():
             raise errors.StateError(f"{op}: a pass of this module is running; expected this call between passes")
@@ -60,22 +63,22 @@ class Passes:
         self.expect_open(op)
 
     def refresh(self, op: str) -> None:
-        """Makes the next gathers bring what the program has written to the parts. Collective."""
+        """Makes later gathers use what the program has written to the parts. Collective."""
         self.rest(op)
         self.gathered.parts.take_data()
-        if not self.gradients.is_open:  # else micro-batches of one step are between
+        if not self.gradients.is_open:  # otherwise this is between micro-batches of one step
             self.gathered.refresh()
             self.gradients.needs_step = False
 
     def _is_read(self) -> bool:
-        """Whether all parameters are whole, for a call without gradients."""
+        """Whether this call is in a full_parameters() block. Raises there if gradients are enabled."""
         self.expect_open("forward")
         if self.reads and torch.is_grad_enabled():
             raise errors.StateError("forward: gradients are enabled in a full_parameters() block; expected torch.no_grad() inside the block")
         return self.reads
 
     def forward_begins(self) -> None:
-        """The module is called."""
+        """Hook: the module is called."""
         if self._is_read():
             return
         if _in_backward():
@@ -89,7 +92,7 @@ class Passes:
         self._depth += 1
 
     def forward_ends(self, output: Any) -> None:
-        """The module returns, or raises."""
+        """Hook: the module returns, or raises."""
         if self.reads or self._depth == 0:
             return
         self._depth -= 1
@@ -109,15 +112,15 @@ class Passes:
         _expect_tensors(output)
 
     def interrupted(self) -> None:
-        """Forgets a forward pass that Ctrl-C has ended, after which torch calls no hooks."""
+        """Cleans up a forward pass that Ctrl-C has ended, because torch then calls no hooks."""
         self._saved.end()
         self._depth = 0
         self._depths = [0] * len(self._depths)
         if not _in_backward():
-            self.gathered.parts.show_parts()  # the next call between passes gives the units back
+            self.gathered.parts.show_parts()  # the units are released by the next call between passes
 
     def unit_begins(self, unit: int) -> None:
-        """The submodule of a unit is called."""
+        """Hook: the submodule of a unit is called."""
         if self._is_read():
             return
         if _in_backward():
@@ -132,7 +135,7 @@ class Passes:
         self._depths[unit] += 1
 
     def unit_ends(self, unit: int, output: Any) -> None:
-        """It returns, or raises."""
+        """Hook: the submodule of a unit returns, or raises."""
         if self.reads or self._depths[unit] == 0:
             return
         self._depths[unit] -= 1
@@ -149,13 +152,16 @@ class Passes:
         _expect_tensors(output)
 
     def _followed(self, unit: Optional[int], output: Any) -> list[Any]:
-        """The tensors through which a backward pass comes into a unit."""
+        """Returns the tensors through which a backward pass enters a unit."""
         if not torch.is_grad_enabled():
             return []
         return outputs.differentiable(output) + ([] if unit is None else self.gathered.kept(unit))
 
     def _arrived(self, syncs: bool, _grad: Any) -> None:
-        """A backward pass has reached an output of the module: first of all, and in the outermost pass."""
+        """Hook: a backward pass has reached an output of the module.
+
+        It runs before other hooks, in the outermost pass.
+        """
         self.expect_open("backward")
         _expect_first_order()
         if self._graph_task == torch._C._current_graph_task_id():
@@ -165,18 +171,18 @@ class Passes:
             self._follow(syncs)
 
     def _arrived_at(self, unit: int, _grad: Any) -> None:
-        """A backward pass has reached an output of a unit."""
+        """Hook: a backward pass has reached an output of a unit."""
         self.expect_open("backward")
         _expect_first_order()
         self._follow(self.syncs)
         for other in self.gathered.live() if self.gathered.releases else []:
-            # Not earlier, because a node of it might still have read a detached view of a weight.
+            # A unit is not released earlier, because a node of its graph might still read a detached view of a weight.
             if other not in (unit, self.gathered.root) and not self._left[other] and not self._depths[other]:
                 self.gathered.release(other)
         self.gathered.make_whole(unit)
 
     def _needs(self, unit: int, syncs: bool) -> None:
-        """A backward pass reads parameters of a unit that the graph has saved."""
+        """Hook: a backward pass reads parameters of a unit that the graph has saved."""
         self.expect_open("backward")
         if not _in_backward():
             raise errors.StateError("a saved parameter is read outside a backward pass, when its memory may be released")
@@ -188,7 +194,7 @@ class Passes:
         return [set(members) & set(self.gathered.parts.trained) for members in self.gathered.members]
 
     def _follow(self, syncs: bool) -> None:
-        """Asks to be told of the end of the running backward pass, if that is a new one."""
+        """Prepares for a backward pass, and queues a callback for its end, unless this was already done."""
         if self._graph_task is not None:
             return
         self._graph_task, self._reduces = torch._C._current_graph_task_id(), syncs
@@ -202,7 +208,7 @@ class Passes:
             self.gathered.make_all_whole()
 
     def gradient_ready(self, i: int) -> None:
-        """The gradient of a parameter is in p.grad."""
+        """Hook: the gradient of a parameter is in p.grad."""
         if self.is_closed:
             return
         parts = self.gathered.parts
@@ -232,7 +238,7 @@ class Passes:
             self.gathered.parts.show_grads()
 
     def close(self) -> None:
-        """Shows the parts, and ends this rank's part. Local."""
+        """Makes p.data this rank's parts, and closes the sharded object. Local."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -242,7 +248,7 @@ class Passes:
 
 
 def _expect_tensors(output: Any) -> None:
-    """Raises where a backward pass could come from tensors that are not found, and would use parameters that are not there."""
+    """Raises TypeError if the output may hide tensors: a backward pass from them would use released parameters."""
     if torch.is_grad_enabled() and outputs.is_opaque(output):
         raise TypeError(
             f"forward: a module returns a {type(output).__name__}; expected tensors, or lists, tuples, dicts or dataclasses of tensors"
@@ -250,7 +256,7 @@ def _expect_tensors(output: Any) -> None:
 
 
 def _expect_first_order() -> None:
-    """Raises in a backward pass whose own graph would be used when parameters are no longer gathered."""
+    """Raises StateError if the backward pass creates a graph, because that would be used after units are released."""
     if torch.is_grad_enabled():
         raise errors.StateError("backward: create_graph is True; expected False, because parameters are whole only during passes")
 

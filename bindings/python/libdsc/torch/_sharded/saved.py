@@ -1,8 +1,8 @@
-"""What the graph of a forward pass saves: whole parameters among it are gathered again when a backward pass reads them.
+"""Handles the tensors that the graph of a forward pass saves. Saved whole parameters are gathered again for backward.
 
-By then a unit and its memory may have been released. Examples are a frozen weight around another unit, or a second loss
-that the program has kept. torch's check for in-place changes does not see tensors that hooks have packed, so this
-module does the check.
+When a backward pass reads them, their unit may have been released. Examples are a frozen weight around another unit, or
+a second loss that the program has kept. torch's check for in-place changes does not see tensors that hooks have packed,
+so this module does the check.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import torch
 
 
 class Saved(NamedTuple):
-    """A tensor of the graph."""
+    """A tensor that the graph saves."""
 
     tensor: Any
     version: int
-    unit: Optional[int]  # whose memory it is; None: the program's
-    syncs: bool  # the pass reduces gradients
+    unit: Optional[int]  # the unit that owns its memory; None: the program owns it
+    syncs: bool  # whether the forward pass is one that reduces gradients
 
 
 class SavedTensors:
-    """The hooks of one module's passes.
+    """The hooks for saved tensors in the passes of one module.
 
     Args:
-        unit_of: the unit in whose memory a storage is, by its address; None: in none.
-        syncs: whether the pass that runs reduces gradients.
-        needs: has a unit gathered in a backward pass.
+        unit_of: returns the unit whose memory begins at an address; None: no unit.
+        syncs: returns whether the current pass reduces gradients.
+        needs: gathers a unit in a backward pass.
     """
 
     def __init__(self, unit_of: Callable[[int], Optional[int]], syncs: Callable[[], bool], needs: Callable[[int, bool], None]) -> None:
@@ -36,24 +36,24 @@ class SavedTensors:
         self._hooks: Any = None
 
     def begin(self) -> None:
-        """Takes what is saved from now on in this thread; what the program's own hooks would take goes on to them."""
+        """Starts to handle tensors that this thread saves. Tensors outside of units go to the program's own hooks."""
         self._outer = torch._C._autograd._top_saved_tensors_default_hooks(False)
         self._hooks = torch.autograd.graph.saved_tensors_hooks(*_pair(self, self._outer))
         self._hooks.__enter__()
 
     def end(self) -> None:
-        """Takes nothing from now on."""
+        """Stops handling saved tensors."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.__exit__()
 
     def pack(self, tensor: Any) -> Saved:
-        """What the graph keeps in the place of a tensor."""
+        """Returns the object that the graph keeps in place of a tensor."""
         unit = self._unit_of(tensor.untyped_storage().data_ptr()) if tensor.layout == torch.strided else None
         return Saved(tensor, tensor._version, unit, self._syncs())
 
     def unpack(self, saved: Saved) -> Any:
-        """The tensor, whose memory is there."""
+        """Returns the saved tensor, after its unit was gathered if necessary."""
         if saved.unit is not None:
             self._needs(saved.unit, saved.syncs)
         if saved.tensor._version != saved.version:
@@ -65,7 +65,7 @@ class SavedTensors:
 
 
 def _pair(own: SavedTensors, outer: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """The hooks, before those of the program."""
+    """Returns the two hooks. They call the program's own hooks for tensors that do not belong to units."""
     if outer is None:
         return own.pack, own.unpack
     pack_outer, unpack_outer = outer

@@ -1,4 +1,4 @@
-"""Which parameters of a module are gathered together: units, each with the submodule that uses it."""
+"""Divides the parameters of a module into units that are gathered together, each with the submodule that uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from libdsc.torch._modules.params import Named
 
 _NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
-# Of MultiheadAttention, which reads the weight of this Linear and does not call it.
+# MultiheadAttention has such a module. It reads the module's weight, but never calls it.
 _CALLED_BY_NOBODY = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
 
 Selection = Union[type, Iterable[type], Callable[[Any], bool]]
@@ -19,13 +19,13 @@ Selection = Union[type, Iterable[type], Callable[[Any], bool]]
 
 @dataclass(frozen=True)
 class UnitPlan:
-    """The parameters in the order of units, each once.
+    """The parameters in the order of their units, each once.
 
     Attributes:
         named: names and parameters.
-        starts: the first parameter of each unit.
+        starts: the index of the first parameter of each unit.
         modules: the submodule of each unit; the whole module for the root unit, which is the first one.
-        root: the number of the root unit; None if every parameter belongs to another one.
+        root: the number of the root unit; None if every parameter belongs to another unit.
     """
 
     named: list[Named]
@@ -34,7 +34,7 @@ class UnitPlan:
     root: Optional[int]
 
     def inside(self, unit: int) -> Iterator[Any]:
-        """The modules of a unit, without those of nested units."""
+        """Yields the modules of a unit, without those of nested units."""
         others = {each for each in self.modules if each is not self.modules[unit]}
         waiting = [self.modules[unit]]
         while waiting:
@@ -43,13 +43,13 @@ class UnitPlan:
             waiting.extend(each for each in module.children() if each not in others)
 
     def unit_of(self) -> list[int]:
-        """The unit of each parameter."""
+        """Returns the unit of each parameter."""
         ends = [*self.starts[1:], len(self.named)]
         return [unit for unit, (start, end) in enumerate(zip(self.starts, ends)) for _ in range(start, end)]
 
 
 def plan(module: Any, named: list[Named], selection: Selection) -> UnitPlan:
-    """Gives each parameter to the submodule that alone uses it, or to the root."""
+    """Assigns each parameter to the only unit that uses it, or to the root unit."""
     names = {param: name for name, param in named}
     owners: dict[Any, Any] = {}
     for owner, param in _uses(module, module, _predicate(module, selection)):
@@ -70,7 +70,10 @@ def plan(module: Any, named: list[Named], selection: Selection) -> UnitPlan:
 
 
 def _uses(module: Any, owner: Any, is_unit: Callable[[Any], bool]) -> Iterable[tuple[Any, Any]]:
-    """Yields units and the parameters that their modules use, those of nested units with the nested ones."""
+    """Yields pairs of a unit and a parameter that it uses.
+
+    Parameters of nested units are assigned to the nested unit.
+    """
     for param in module._parameters.values():
         if param is not None:
             yield owner, param
@@ -80,7 +83,7 @@ def _uses(module: Any, owner: Any, is_unit: Callable[[Any], bool]) -> Iterable[t
 
 
 def _is_called(child: Any, is_unit: Callable[[Any], bool]) -> bool:
-    """Whether a submodule is a unit, whose parameters are gathered when it is called."""
+    """Whether a submodule is a unit, which is gathered when the submodule is called."""
     if not is_unit(child) or isinstance(child, _CALLED_BY_NOBODY):
         return False
     if isinstance(child, _NEVER_CALLED):

@@ -1,4 +1,5 @@
-"""Whole tensors from the parts of all ranks, for data with the elements of the shards, such as optimizer state."""
+"""Gathers whole tensors from the parts of all ranks, for data with the layout of the shards, such as optimizer state.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _NAMES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", to
 
 
 class Wholes:
-    """Gathers tensors that belong to parameters, bucket by bucket."""
+    """Gathers tensors that have the shapes of parameters, bucket by bucket."""
 
     def __init__(self, comm: Communicator, parts: Parts) -> None:
         self._comm, self._parts = comm, parts
@@ -25,7 +26,7 @@ class Wholes:
         self._layout: ShardLayout = plan_shards(numels, dtypes, sharded.n_shards, **sharded._rules._asdict())
 
     def shard_of(self, bucket: int, of_params: dict[int, Any], dtype: torch.dtype) -> Any:
-        """This rank's shard of a bucket, with the parts of those parameters that are given; the rest is zeros."""
+        """Returns this rank's shard of a bucket. It contains the given parts of parameters, and zeros elsewhere."""
         shard = torch.zeros(self._layout.buckets[bucket].size // self._layout.shards, dtype=dtype)
         for i, part in of_params.items():
             own, start = self._parts.places[i]
@@ -39,11 +40,11 @@ class Wholes:
         return len(self._layout.buckets)
 
     def bucket_of(self, i: int) -> int:
-        """The bucket of a parameter."""
+        """Returns the bucket of a parameter."""
         return self._layout.places[i]
 
     def gather(self, of_params: dict[int, Any]) -> dict[int, Any]:
-        """Whole tensors from parts, of the same parameters and with the same types on all ranks. Collective."""
+        """Returns whole tensors from parts. All ranks must pass the same parameters and types. Collective."""
         found: dict[int, Any] = {}
         kinds = sorted({(self._layout.places[i], str(part.dtype)) for i, part in of_params.items()})
         for bucket, kind in kinds:
@@ -61,4 +62,4 @@ class Wholes:
         ranks = torch.empty(self._comm.size, shard.numel(), dtype=dtype)
         if shard.numel():
             self._comm.all_gather(ranks.view(torch.uint8).view(-1), shard.view(torch.uint8))
-        return ranks[: self._layout.shards].reshape(-1)  # with hybrid sharding every copy has all shards
+        return ranks[: self._layout.shards].reshape(-1)  # with hybrid sharding the shards of one copy are enough

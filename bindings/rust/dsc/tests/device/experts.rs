@@ -1,4 +1,4 @@
-//! The exchange of tokens of experts with memory of devices.
+//! Exchanges of tokens of experts in GPU memory.
 
 use dsc::{ErrorCode, MoeOptions, MoePayload};
 
@@ -6,7 +6,7 @@ use crate::{ranks, read, write};
 
 const HIDDEN: usize = 4;
 const TOKENS: usize = 6;
-const MOST: usize = 2 * TOKENS * HIDDEN; // elements of the rows that a rank may get
+const MOST: usize = 2 * TOKENS * HIDDEN; // the largest number of elements in the rows of a rank
 
 #[test]
 fn results_are_those_of_the_host() {

@@ -1,7 +1,7 @@
-//! Memory and streams of GPUs, with the fake driver: ranks are threads of one process, each with its device.
-//! Without FAKE_CUDA_DEVICES these tests are skipped; the suite gpu sets it.
+//! Memory and streams of GPUs, with a fake CUDA driver. Ranks are threads of one process, each with its own device.
+//! Without FAKE_CUDA_DEVICES these tests are skipped; the suite gpu sets this variable.
 
-#[rustfmt::skip] // it has the layout of the examples
+#[rustfmt::skip] // it has the formatting of the examples
 #[path = "../../../../../examples/rust/device/cuda.rs"]
 mod cuda;
 mod experts;
@@ -24,7 +24,8 @@ struct Rank<'c> {
     cuda: &'c Cuda,
 }
 
-/// Runs a body on that many ranks and returns their results; an empty list if there is no fake driver.
+/// Runs a function on the given number of ranks and returns their results. The list is empty if there is no fake
+/// driver.
 fn ranks<T: Send>(size: usize, body: impl Fn(&Rank<'_>) -> T + Sync) -> Vec<T> {
     static WORLDS: AtomicUsize = AtomicUsize::new(0);
     if env::var_os("FAKE_CUDA_DEVICES").is_none() {
@@ -53,20 +54,20 @@ fn load(device: usize) -> Cuda {
     cuda
 }
 
-/// A stream of the driver's as the crate knows it.
+/// Returns a stream of the driver as a stream of this crate.
 fn known<'s>(stream: &'s cuda::Stream<'_>) -> Stream<'s> {
-    // SAFETY: it is a stream of the rank's device, valid for 's.
+    // SAFETY: it is a stream of the rank's device, and valid for 's.
     unsafe { Stream::from_raw(stream.raw) }
 }
 
-/// Copies to the device and waits for that.
+/// Copies values to the device, and waits until the copy is complete.
 fn write<T: Element>(stream: &cuda::Stream<'_>, to: *mut T, values: &[T]) {
-    // SAFETY: the tests pass memory of as many elements, which stays valid.
+    // SAFETY: the tests pass memory for as many elements, which stays valid.
     unsafe { stream.copy(to as u64, values.as_ptr() as u64, std::mem::size_of_val(values)) };
     stream.synchronize();
 }
 
-/// The contents of device memory when the stream is done.
+/// Returns the contents of device memory after the work on the stream.
 fn read<T: Element + Default>(stream: &cuda::Stream<'_>, from: *const T, len: usize) -> Vec<T> {
     let mut values = vec![T::default(); len];
     // SAFETY: as in write().

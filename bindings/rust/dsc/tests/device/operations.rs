@@ -1,4 +1,4 @@
-//! Operations on memory of devices.
+//! Operations on GPU memory.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn every_way_to_run_an_operation() {
         let stream = known(&own);
         let mut x = rank.buffer(&own, &[world.rank() as f32 + 1.0; N]);
         assert_eq!((x.len(), x.is_empty(), x.device()), (N, false, world.rank() as u32));
-        world.all_reduce(&mut x, Op::Sum).unwrap(); // waits
+        world.all_reduce(&mut x, Op::Sum).unwrap(); // waits for the end of the operation
         assert_eq!(read(&own, x.as_ptr(), N), [3.0; N]);
 
         let scoped = world.scope(|scope| -> dsc::Result<bool> {
@@ -31,12 +31,12 @@ fn every_way_to_run_an_operation() {
         let work = world.start_on(all_reduce(x, Op::Max), stream).unwrap();
         work.wait_on(stream).unwrap();
         let mut x = work.wait().unwrap();
-        // SAFETY: the buffer lives longer than the stream is busy, which read() waits for.
+        // SAFETY: read() waits for the stream, and the buffer stays valid until then.
         unsafe { world.enqueue(all_reduce(&mut x, Op::Sum), stream) }.unwrap();
         assert_eq!(read(&own, x.as_ptr(), N), [12.0; N]);
 
         let dropped = world.start_on(all_reduce(x, Op::Sum), stream).unwrap();
-        drop(dropped); // the buffer is freed when the operation has ended
+        drop(dropped); // the buffer is freed after the operation has ended
         world.barrier().unwrap();
         world.start_on(barrier(), stream).unwrap().wait().unwrap();
         assert_eq!(world.failure().unwrap(), None);
@@ -74,7 +74,7 @@ fn parts_groups_and_other_types() {
         world.all_reduce(&mut Raw::new(&mut bytes, Dtype::Bf16).unwrap(), Op::Sum).unwrap();
         assert_eq!(read(&own, bytes.as_ptr(), 4), [0x4000u16.to_ne_bytes(), 0x4080u16.to_ne_bytes()].concat());
 
-        // SAFETY: the memory is x's, which is not used otherwise meanwhile.
+        // SAFETY: the memory is that of x, which is not used at the same time.
         let mut foreign = unsafe { DeviceSlice::from_raw(x.as_ptr(), 1, x.device()) };
         world.all_reduce(&mut foreign, Op::Min).unwrap();
         assert_eq!((foreign.len(), read(&own, foreign.as_ptr(), 1)), (1, vec![10]));
@@ -86,7 +86,7 @@ fn blocks_of_different_lengths() {
     ranks(2, |rank| {
         let (world, own, me) = (&rank.world, rank.stream(), rank.world.rank());
         let counts = [1, 2];
-        let mut parts = rank.buffer(&own, &[me as f32 + 1.0; 2]); // as many bytes on all ranks
+        let mut parts = rank.buffer(&own, &[me as f32 + 1.0; 2]); // the number of bytes is equal on all ranks
         let mut part = parts.slice(0..counts[me]).unwrap();
         let mut whole = rank.buffer(&own, &[0.0f32; 3]);
         world.all_gather_v(&part, &mut whole, &counts).unwrap();

@@ -1,4 +1,4 @@
-//! Blocks that go around on devices.
+//! Rings with blocks on GPUs.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn blocks_and_sums_go_around_on_a_stream() {
             let (block, mut sum) = (blocks.slice(0..counts[me]).unwrap(), sums.slice(0..counts[me]).unwrap());
             let added = rank.buffer(&own, &[1.0 + me as f64; 7]);
             let mut seen = Vec::new();
-            // SAFETY: block and sum live until synchronize() has waited.
+            // SAFETY: block and sum exist until synchronize() has waited.
             let mut pass = unsafe { ring.pass_on(&block, Some(&counts), stream) }.unwrap();
             while let Some(step) = pass.step().unwrap() {
                 assert!(step.grad.is_null() && step.len == counts[step.source]);
@@ -30,7 +30,7 @@ fn blocks_and_sums_go_around_on_a_stream() {
             // SAFETY: as above.
             let mut pass = unsafe { ring.backward_on(&block, &mut sum, Some(&counts), stream) }.unwrap();
             while let Some(step) = pass.step().unwrap() {
-                // SAFETY: the gradients have that many elements until the following step, and added stays valid.
+                // SAFETY: the gradients have step.len elements until the following step, and added stays valid.
                 unsafe { own.copy(step.grad as u64, added.as_ptr() as u64, step.len * 8) };
             }
             assert!(ring.synchronize(LONG).unwrap());
@@ -45,7 +45,7 @@ fn what_does_not_fit_is_refused_alone() {
         let own = rank.stream();
         let mut ring = Ring::new(&rank.world, 16, 16).unwrap();
         let (block, mut other) = (rank.buffer(&own, &[1.0f32; 4]), rank.buffer(&own, &[1.0f32; 3]));
-        // SAFETY: nothing is begun.
+        // SAFETY: the call is refused, so no pass begins.
         let refused = unsafe { ring.pass_on(&[1.0f32; 4], None, known(&own)) }.unwrap_err();
         assert!(refused.to_string().contains("block is in host memory; expected memory of a GPU"), "{}", refused);
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Reducers and pipelines on devices.
+//! Reducers and pipelines on GPUs.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn a_reducer_averages_where_gradients_lie() {
         let stream = known(&own);
         let mut params = [rank.buffer(&own, &[me; 5]), rank.buffer(&own, &[me + 1.0; 7])];
         let mut reducer = reducer(rank, &mut params);
-        assert_eq!(read(&own, params[1].as_ptr(), 7), [1.0; 7]); // rank 0's
+        assert_eq!(read(&own, params[1].as_ptr(), 7), [1.0; 7]); // copied from rank 0
 
         let mut grads = [rank.buffer(&own, &[me; 5]), rank.buffer(&own, &[2.0 * me; 7])];
         let ones = rank.buffer(&own, &[1.0f32; 5]);
@@ -36,7 +36,7 @@ fn a_reducer_averages_where_gradients_lie() {
             if step == 0 {
                 iteration.finish().unwrap();
             } else {
-                // SAFETY: the gradients live on until synchronize() has waited.
+                // SAFETY: the gradients stay valid until synchronize() has waited.
                 unsafe { iteration.finish_on(stream) }.unwrap();
                 assert!(reducer.synchronize(LONG).unwrap());
             }
@@ -122,16 +122,16 @@ fn tied_layers_add_up_on_a_stream() {
         let (mut weight, mut grad) = (rank.buffer(&own, &[me; 4]), rank.buffer(&own, &[me + 1.0; 4]));
         let keys = vec![TiedKey::new("embed", &[0, 1]).weights(vec![Tensor::new(&mut weight)])];
         let mut tied = TiedLayers::new(&rank.world, keys, &TiedOptions::new()).unwrap();
-        assert_eq!(read(&own, weight.as_ptr(), 4), [0.0; 4]); // the first stage's
+        assert_eq!(read(&own, weight.as_ptr(), 4), [0.0; 4]); // copied from the first stage
         let error = tied.reduce(&mut [Tensor::new(&mut grad)]).unwrap_err();
         assert!(error.message.contains("expected reduce_on"), "{}", error);
-        // SAFETY: read() waits for the stream, and the gradients live on.
+        // SAFETY: read() waits for the stream, and the gradients stay valid until then.
         unsafe { tied.reduce_on(&mut [Tensor::new(&mut grad)], known(&own)) }.unwrap();
         assert_eq!(read(&own, grad.as_ptr(), 4), [3.0; 4]);
     });
 }
 
-/// The first stage doubles, the second adds up; gradients come back as that many.
+/// The first stage doubles its inputs, the second one sums them. All gradients have the same value.
 struct Stage<'s, 'c> {
     stream: &'s cuda::Stream<'c>,
     first: bool,
@@ -181,7 +181,7 @@ fn a_pipeline_keeps_activations_on_the_device() {
         (loss, stage.grads)
     });
     if let [first, second] = &found[..] {
-        assert_eq!((first.0, second.0), (8.0, 8.0)); // the mean of 0, 8 and 16
+        assert_eq!((first.0, second.0), (8.0, 8.0)); // the mean of the losses 0, 8 and 16
         assert_eq!(first.1, [[2.0; 4], [3.0; 4], [4.0; 4]].concat());
     }
 }

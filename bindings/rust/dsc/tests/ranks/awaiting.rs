@@ -1,4 +1,4 @@
-//! Works are futures, in whatever runtime.
+//! Works are futures, for any runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use dsc::{request, Comm, ErrorCode, InitOptions, Op, Work};
 
 use crate::{ranks, ranks_with};
 
-/// The smallest runtime: the thread of one task sleeps until it is woken.
+/// The smallest runtime: the thread of its only task sleeps until it is woken.
 struct Sleeper {
     thread: Thread,
     wakes: AtomicUsize,
@@ -30,7 +30,7 @@ impl Sleeper {
         Arc::new(Sleeper { thread: thread::current(), wakes: AtomicUsize::new(0) })
     }
 
-    /// Returns when somebody has woken it.
+    /// Sleeps until it has been woken.
     fn sleep(&self) {
         while self.wakes.load(Ordering::Relaxed) == 0 {
             thread::park();
@@ -48,12 +48,12 @@ fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     }
 }
 
-/// Starts a sum of ones that rank 1 joins when rank 0 has asked for the result, and is told to wait.
+/// Starts a sum. Rank 1 joins only after rank 0 has polled the result, which was not ready.
 fn late_sum<W: Wake + Send + Sync + 'static>(world: &Comm, asked: &AtomicBool, waker: &Arc<W>) -> Work<Vec<f32>> {
     let start = || world.start(request::all_reduce(vec![world.rank() as f32; 1000], Op::Sum)).unwrap();
     if world.rank() == 1 {
         while !asked.load(Ordering::Acquire) {
-            thread::sleep(Duration::from_millis(1)); // rank 0 that panics ends this by the world's deadline
+            thread::sleep(Duration::from_millis(1)); // if rank 0 panics, the deadline of the world ends this loop
             assert!(world.failure().unwrap().is_none());
         }
         return start();
@@ -64,7 +64,7 @@ fn late_sum<W: Wake + Send + Sync + 'static>(world: &Comm, asked: &AtomicBool, w
     work
 }
 
-/// The sum is ready after one wake.
+/// Checks that the sum is ready after one wake.
 fn is_woken_once(options: InitOptions) {
     let asked = AtomicBool::new(false);
     ranks_with(options, 2, |world| {
@@ -139,12 +139,12 @@ fn the_last_waker_that_asked_is_woken() {
     let asked = AtomicBool::new(false);
     ranks(2, |world| {
         let work = late_sum(&world, &asked, &Sleeper::new());
-        assert_eq!(block_on(work).unwrap(), [1.0; 1000]); // by another waker
+        assert_eq!(block_on(work).unwrap(), [1.0; 1000]); // polls with another waker than before
         world.finalize().unwrap();
     });
 }
 
-/// A waker that ends the thread that wakes, if it is let.
+/// A waker that panics, which would end the thread that wakes it if the panic were not caught.
 struct Panicking(Arc<Sleeper>);
 
 impl Wake for Panicking {

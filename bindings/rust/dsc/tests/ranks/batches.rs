@@ -1,4 +1,4 @@
-//! Operations that start together.
+//! Batches: operations that start together.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn a_batch_of_a_scope_runs_beside_the_program() {
                 scope.batch(|batch| parts.iter_mut().try_for_each(|x| batch.add(all_reduce(x, Op::Sum)))).map(drop)
             })
             .unwrap();
-        assert_eq!(parts, vec![[2; 3]; 50]); // the scope has waited
+        assert_eq!(parts, vec![[2; 3]; 50]); // the end of the scope has waited
         world.finalize().unwrap();
     });
 }
@@ -69,13 +69,13 @@ fn what_fails_before_the_start_starts_nothing() {
         });
         assert_eq!((error.unwrap_err().code, x), (ErrorCode::InvalidArg, [1.0; 4]));
         let mut unsent = [0u8; 2];
-        // What the library refuses at the start is left out; the others run.
+        // An operation that the library refuses at the start is left out. The other operations run.
         let error = world.batch(|batch| {
             batch.add(broadcast(&mut unsent, 7))?;
             batch.add(all_reduce(&mut x, Op::Sum))
         });
         assert_eq!((error.unwrap_err().code, x), (ErrorCode::InvalidArg, [2.0; 4]));
-        world.barrier().unwrap(); // no batch is open
+        world.barrier().unwrap(); // works only if no batch is still open
         world.finalize().unwrap();
     });
 }

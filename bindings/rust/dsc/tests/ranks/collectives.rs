@@ -46,7 +46,7 @@ fn buffers_of_every_form() {
         assert_eq!(array, [[rank; 5], [1.0; 5]]);
         let slice: &mut [f64] = &mut vector;
         world.broadcast(slice, 1).unwrap();
-        world.broadcast(slice, 1).unwrap(); // a reference is lent, not given away
+        world.broadcast(slice, 1).unwrap(); // a mutable reference can be passed without losing it
         world.finalize().unwrap();
     });
 }
@@ -75,7 +75,7 @@ fn gather_and_scatter_in_place() {
         assert_eq!(all, [0, 0, 1, 1, 2, 2]);
         world.reduce_scatter_in_place(&mut all, Op::Sum).unwrap();
         let mut expected = [0, 0, 1, 1, 2, 2];
-        expected[2 * rank..2 * rank + 2].fill(3 * rank as i64); // the other parts are left as they were
+        expected[2 * rank..2 * rank + 2].fill(3 * rank as i64); // the other parts are unchanged
         assert_eq!(all, expected);
         world.finalize().unwrap();
     });
@@ -170,7 +170,7 @@ fn lengths_are_checked_before_anything_happens() {
         assert_eq!(error.message, "broadcast: root is 3, expected 0 to 2");
         let error = world.all_reduce(&mut 1, Op::Avg).unwrap_err();
         assert_eq!((error.code, error.group.as_deref()), (ErrorCode::Unsupported, Some("world")));
-        world.barrier().unwrap(); // nothing of that has touched the other ranks
+        world.barrier().unwrap(); // the refused calls had no effect on other ranks
         world.finalize().unwrap();
     });
 }

@@ -1,10 +1,10 @@
-//! Sequence and heads, the ring of blocks, and orders of a sequence.
+//! The exchange of sequence and heads, the ring of blocks, and orders of a sequence.
 
 use dsc::{ErrorCode, Ring, SequenceHeads, SequenceOrder};
 
 use crate::ranks;
 
-/// What element (token, head) of a sequence of a batch holds.
+/// Returns the value of the element (token, head) in a sequence of a batch.
 fn element(batch: usize, token: usize, head: usize) -> f32 {
     (batch * 1000 + token * 10 + head) as f32
 }
@@ -52,7 +52,7 @@ fn blocks_come_by_and_their_gradients_come_home() {
             }
             assert_eq!(pass.into_sum().unwrap(), vec![(30 * rank + 3) as f64; counts[rank]]);
         }
-        // A pass that is left after the same step everywhere.
+        // All ranks drop this pass after the same step.
         let mut left = ring.pass(&[1i64, 2], None).unwrap();
         assert_eq!(left.step().unwrap().unwrap().data, [1, 2]);
         let early = ring.backward::<i32, i32>(&[7], None).unwrap();

@@ -1,4 +1,4 @@
-//! Cross entropy over a split vocabulary.
+//! Cross entropy with a vocabulary that is divided among the ranks.
 
 use dsc::{Comm, CrossEntropyOptions, ErrorCode};
 
@@ -6,7 +6,7 @@ use crate::ranks;
 
 const TOKENS: usize = 3;
 
-/// The whole logits, and this rank's columns of them.
+/// Returns the complete logits, and this rank's columns of them.
 fn logits(world: &Comm, vocab: usize) -> (Vec<f64>, Vec<f64>) {
     let whole: Vec<f64> = (0..TOKENS * vocab).map(|i| ((i * 7) % 11) as f64 / 2.0 - 2.5).collect();
     let longer = vocab % world.size();
@@ -33,7 +33,7 @@ fn losses_are_those_of_the_whole_vocabulary() {
             }
             let mut gradients = vec![0f64; own.len()];
             entropy.backward(None::<&[f64]>, &own, &mut gradients).unwrap();
-            let mut total: f64 = gradients.iter().sum(); // those of a token add up to 0
+            let mut total: f64 = gradients.iter().sum(); // the gradients of each token add up to 0
             world.all_reduce(&mut total, dsc::Op::Sum).unwrap();
             assert!(total.abs() < 1e-12);
             entropy.backward_in_place(Some(&[1f64; TOKENS]), &mut own).unwrap();

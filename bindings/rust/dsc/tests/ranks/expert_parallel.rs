@@ -7,7 +7,8 @@ use crate::ranks;
 const HIDDEN: usize = 3;
 const EXPERTS: usize = 3;
 
-/// Tokens of a rank, the experts of each, and their weights. Small whole numbers and quarters, so that sums are exact.
+/// Returns the tokens of a rank, with their experts and weights. The values are small integers and quarters, so that
+/// sums are exact.
 fn layer(rank: usize) -> (Vec<f64>, Vec<i32>, Vec<f64>) {
     let count = rank + 2;
     let tokens = (0..count * HIDDEN).map(|i| ((i * 5 + rank) % 9) as f64 - 4.0).collect();
@@ -50,7 +51,7 @@ fn check_layer(world: &Comm, options: &MoeOptions) {
     }
     let mut grad_tokens = vec![0f64; tokens.len()];
     plan.dispatch_backward(&grad_rows, HIDDEN, &mut grad_tokens).unwrap();
-    assert_eq!(grad_tokens, out); // of the loss sum(out * tokens), of a layer that is linear
+    assert_eq!(grad_tokens, out); // the gradients of the loss sum(out * tokens), because the layer is linear
     for (slot, found) in grad_weights.iter().enumerate() {
         let token = &tokens[slot / 2 * HIDDEN..][..HIDDEN];
         assert_eq!(*found, token.iter().map(|x| x * x * scale(slot)).sum::<f64>());
@@ -90,7 +91,7 @@ fn capacity_drops_the_lightest() {
     });
 }
 
-/// The results of the exchanges of a layer, blocking or asynchronous.
+/// Returns the results of all exchanges of a layer, made with blocking or asynchronous calls.
 fn exchanged(world: &Comm, beside: bool) -> [Vec<f64>; 5] {
     let (tokens, experts, weights) = layer(world.rank());
     let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(EXPERTS, 2)).unwrap();

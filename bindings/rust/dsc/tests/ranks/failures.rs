@@ -1,4 +1,4 @@
-//! What ranks hear when something goes wrong.
+//! Errors on all ranks when one rank fails or leaves.
 
 use std::thread;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn ranks_that_disagree_hear_who_does() {
 fn a_rank_that_leaves_is_named() {
     ranks(2, |world| {
         if world.rank() == 1 {
-            return; // drops the world: local, and without waiting
+            return; // dropping the world is local and does not wait
         }
         let error = world.barrier().unwrap_err();
         assert_eq!((error.code, error.rank), (ErrorCode::PeerLeft, Some(1)));
@@ -47,7 +47,7 @@ fn a_time_out_names_the_missing_rank() {
     });
 }
 
-/// A world that misses rank 2, and a reducer of the same ranks that rank 1 leaves later.
+/// Rank 2 never sends, so rank 0 gets a time-out. Rank 1 then drops its reducer of the same ranks.
 #[test]
 fn errors_tell_of_the_failure_in_their_text() {
     ranks(3, |world| {
@@ -71,7 +71,8 @@ fn errors_tell_of_the_failure_in_their_text() {
         for _ in 0..2 {
             let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
             let number = error.message.split("collective ").nth(1).and_then(|rest| rest.split(' ').next());
-            assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error); // or the cause
+            // either the revocation or its cause
+            assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error);
             assert_eq!((&*error.ranks, error.group.as_deref()), (&[2][..], Some("world")), "{}", error);
             assert_eq!(number.map(str::parse), error.sequence.map(Ok), "{}", error);
         }
@@ -100,7 +101,7 @@ fn another_thread_can_end_a_blocked_call() {
             let watch = ending.join().unwrap();
             assert_eq!(watch.failure().unwrap().unwrap().code, ErrorCode::Revoked);
             drop(world);
-            watch.abort().unwrap(); // it has already ended
+            watch.abort().unwrap(); // the communicator has already ended
             assert_eq!(watch.failure().unwrap(), None);
         } else {
             assert_eq!(world.recv(&mut 0u8, 0).unwrap_err().code, ErrorCode::Revoked);

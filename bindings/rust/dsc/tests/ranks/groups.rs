@@ -1,4 +1,4 @@
-//! Parts of a communicator, queries and totals.
+//! Groups, queries and running totals.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ fn split_by_color_and_key() {
         let group = world.split(color, -(rank as i32)).unwrap();
         assert_eq!(group.is_none(), rank == 3);
         if let Some(group) = group {
-            let members = if rank % 2 == 0 { vec![2, 0] } else { vec![1] }; // the higher rank has the lower key
+            // the higher rank has the lower key, so it comes first
+            let members = if rank % 2 == 0 { vec![2, 0] } else { vec![1] };
             assert_eq!((group.size(), group.rank()), (members.len(), members.iter().position(|r| *r == rank).unwrap()));
             let found: Vec<usize> = (0..group.size()).map(|r| group.global_rank(r).unwrap()).collect();
             assert_eq!(found, members);
@@ -38,7 +39,8 @@ fn groups_by_list_have_names_and_time_outs() {
         if let Some(group) = group {
             assert_eq!((group.name(), group.rank()), ("ends", usize::from(world.rank() == 0)));
             if world.rank() == 0 {
-                let error = group.barrier().unwrap_err(); // rank 2 of the world, 0 of the group, never calls it
+                // rank 2 of the world, which is rank 0 of the group, never calls it
+                let error = group.barrier().unwrap_err();
                 assert_eq!((error.code, error.rank, &*error.ranks), (ErrorCode::Timeout, Some(0), &[0][..]));
                 assert_eq!((error.group.as_deref(), error.op.as_deref()), (Some("ends"), Some("barrier")));
                 assert_eq!(error.sequence, Some(1));

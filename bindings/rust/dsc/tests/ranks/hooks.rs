@@ -56,14 +56,14 @@ fn a_function_reduces_buckets() {
     });
 }
 
-/// Runs an iteration with a hook that fails on rank 1; returns what the ranks hear, and what they hear next.
+/// Runs an iteration with a hook that fails on rank 1. Returns the error of each rank, and the error of its next call.
 fn failures(fail: fn(&mut Bucket<'_>) -> HookResult) -> Vec<(dsc::Error, dsc::Error)> {
     ranks(2, |world| {
         let mut reducer = reducer(&world, 2, ReducerOptions::new());
         reducer.set_hook("frail", if world.rank() == 1 { fail } else { mean }).unwrap();
         let first = iterate(&mut reducer, &[1, 0], &[1.0, 2.0]).unwrap_err();
         let second = reducer.set_sync(true).and_then(|()| reducer.begin().map(drop)).unwrap_err();
-        world.barrier().unwrap(); // the world is not concerned
+        world.barrier().unwrap(); // the world still works
         drop(reducer);
         world.finalize().unwrap();
         (first, second)
@@ -108,7 +108,7 @@ fn finish_tells_after_a_mark_that_failed() {
         let mut grad = [1f32; 4];
         let iteration = reducer.begin().unwrap();
         assert_eq!(iteration.mark_ready(0, &mut grad).unwrap_err().code, ErrorCode::Callback);
-        assert!(iteration.grad_view::<f32>(0).is_err()); // the library has it
+        assert!(iteration.grad_view::<f32>(0).is_err()); // the library still uses the gradient's memory
         let error = iteration.finish().unwrap_err();
         assert!(error.message.contains("no more ink"), "{}", error);
         let error = reducer.begin().map(drop).unwrap_err();

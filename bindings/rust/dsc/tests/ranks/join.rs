@@ -27,7 +27,7 @@ fn ranks_without_batches_give_zeros() {
             let mut param = [me as f64; 3];
             assert_eq!(join.finish(&mut [&mut reducer], &mut [Tensor::new(&mut param)]).unwrap(), 2);
             assert_eq!(param, [2.0; 3]);
-            assert_eq!(reducer.view::<f32>(0).unwrap(), [alone; 4]); // of the last iteration of any
+            assert_eq!(reducer.view::<f32>(0).unwrap(), [alone; 4]); // the result of the last iteration of all ranks
             assert_eq!(iterate(&mut reducer, &[1, 0], &[3.0, 0.0]).unwrap(), [3.0, 0.0]);
             // it is over
         }
@@ -48,14 +48,15 @@ fn hooks_and_local_passes_go_on() {
             .unwrap();
         let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new()).unwrap();
         if world.rank() == 0 {
-            reducer.no_sync(|reducer| iterate(reducer, &[0], &[1.0])).unwrap(); // concerns nobody else
+            // this iteration does not involve other ranks
+            reducer.no_sync(|reducer| iterate(reducer, &[0], &[1.0])).unwrap();
             assert_eq!(iterate(&mut reducer, &[0], &[4.0]).unwrap(), [5.0]);
         } else {
             reducer.set_sync(false).unwrap();
         }
         join.finish(&mut [&mut reducer], &mut []).unwrap();
         if world.rank() == 1 {
-            assert_eq!(iterate(&mut reducer, &[0], &[4.0]).unwrap(), [4.0]); // still without sync
+            assert_eq!(iterate(&mut reducer, &[0], &[4.0]).unwrap(), [4.0]); // still without synchronization
         }
         world.barrier().unwrap();
         world.finalize().unwrap();
@@ -75,7 +76,7 @@ fn buffers_of_ranks_without_batches_are_written() {
         join.finish_with_buffers(&mut [&mut reducer], &mut [], &mut [&mut [Tensor::new(&mut means)]]).unwrap();
         assert_eq!(means, [2.0; 3]);
 
-        // The memory must be borrowed: nothing happens without it.
+        // If the memory of the parameters is not borrowed, the call is refused and has no effect.
         let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new()).unwrap();
         let error = join.finish(&mut [&mut reducer], &mut []).unwrap_err();
         assert!(

@@ -33,14 +33,15 @@ use std::time::Duration;
 
 use dsc::{Comm, InitOptions};
 
-/// Runs a body on that many ranks, each a thread with its own world, and returns their results in rank order.
+/// Runs a function on the given number of ranks, which are threads with their own world. Returns the results in rank
+/// order.
 ///
-/// A rank that panics leaves its world, so that the others fail too instead of waiting.
+/// A rank that panics leaves its world, so that the other ranks fail instead of waiting.
 fn ranks<T: Send>(size: usize, body: impl Fn(Comm) -> T + Sync) -> Vec<T> {
     ranks_with(InitOptions::new(), size, body)
 }
 
-/// As ranks(), with further options.
+/// Does the same as ranks(), with additional options.
 fn ranks_with<T: Send>(options: InitOptions, size: usize, body: impl Fn(Comm) -> T + Sync) -> Vec<T> {
     static WORLDS: AtomicUsize = AtomicUsize::new(0);
     let job_id = format!("rust-{}-{}", process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));

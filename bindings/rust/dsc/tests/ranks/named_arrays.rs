@@ -1,4 +1,4 @@
-//! Named arrays of one rank for all.
+//! Broadcast of named arrays from one rank.
 
 use dsc::{ErrorCode, NamedArray};
 
@@ -15,7 +15,7 @@ fn a_batch_reaches_all_ranks() {
             let root = size - 1;
             let batch = [array("text", &[3, 400], 7i64), array("mask", &[2, 0], 8), array("one", &[], 9)];
             let mut given = if world.rank() == root { batch.to_vec() } else { Vec::new() };
-            given.reverse(); // the keys say the order
+            given.reverse(); // the keys determine the order
             assert_eq!(world.broadcast_data(&["text", "mask", "one"], given, root).unwrap(), batch);
             assert_eq!(world.broadcast_data::<f32>(&[], Vec::new(), 0).unwrap(), []);
             world.finalize().unwrap();

@@ -1,4 +1,4 @@
-//! Pipeline schedules and their run.
+//! Pipeline schedules and runs.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -11,7 +11,7 @@ use crate::ranks;
 
 const MICRO_BATCHES: usize = 4;
 
-/// A stage y = 3 x.
+/// A stage that computes y = 3 x.
 #[derive(Default)]
 struct Stage {
     grad: f64,
@@ -93,7 +93,7 @@ fn shapes(world: &Comm) -> PipeShapes {
     }
 }
 
-/// At most 4 rows of 2, of which micro-batch m has m: row i is m + i.
+/// Shapes of at most 4 rows of 2 elements. Micro-batch m has m rows, of which row i is m + i.
 fn variable(world: &Comm) -> PipeShapes {
     let most = || vec![Tensor::described(Dtype::F32, 8).shape(&[4, 2])];
     PipeShapes {
@@ -115,7 +115,7 @@ fn forward_rows(_: &mut Stage, call: &mut PipeCall) -> PipeResult {
         {
             assert_eq!(call.outputs.resize(wrong, shape).unwrap_err().code, ErrorCode::InvalidArg);
         }
-        call.outputs.resize(0, &[1 << 62, 0])?; // empty, whatever its rows
+        call.outputs.resize(0, &[1 << 62, 0])?; // without elements, any number of rows is allowed
         assert!(call.outputs.shape(0)? == [1 << 62, 0] && call.outputs.get::<f32>(0)?.is_empty());
         call.outputs.resize(0, &[m, 2])?;
         call.outputs.get_mut(0)?.copy_from_slice(&rows(m));
@@ -221,7 +221,8 @@ fn what_cannot_run_is_refused() {
             error.message,
             "pipe_run: there is a callback for send_grad, but the library performs this operation itself"
         );
-        world.pipe_run(&mut schedule, &mut stage, &callbacks(), &shapes(&world)).unwrap(); // nothing has happened
+        // the refused runs had no effect
+        world.pipe_run(&mut schedule, &mut stage, &callbacks(), &shapes(&world)).unwrap();
         world.finalize().unwrap();
     });
 }

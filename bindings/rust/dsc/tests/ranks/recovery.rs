@@ -1,4 +1,4 @@
-//! Continuing after a failure: a rank that leaves simulates a death.
+//! Recovery after a failure. A rank that leaves simulates a crash.
 
 use std::time::Duration;
 

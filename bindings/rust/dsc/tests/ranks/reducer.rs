@@ -9,12 +9,12 @@ use crate::ranks;
 
 const COUNTS: [usize; 3] = [6, 4, 2];
 
-/// A reducer of three parameters, one bucket each.
+/// Makes a reducer of three parameters, with one bucket for each.
 fn reducer(world: &Comm, options: ReducerOptions) -> BucketReducer {
     let mut params = COUNTS.map(|count| vec![world.rank() as f32; count]);
     let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
     let made = BucketReducer::new(world, &mut tensors, &options.bucket_bytes(1).first_bucket_bytes(1)).unwrap();
-    assert_eq!(params.map(|param| param[0]), [0.0; 3]); // rank 0's
+    assert_eq!(params.map(|param| param[0]), [0.0; 3]); // copied from rank 0
     made
 }
 
@@ -67,7 +67,7 @@ fn views_accumulation_and_absence() {
         let iteration = reducer.begin().unwrap();
         let mut view = iteration.grad_view::<f32>(0).unwrap();
         view.fill(1.0);
-        let busy = iteration.mark_unused(0).unwrap_err(); // the view is out
+        let busy = iteration.mark_unused(0).unwrap_err(); // the view is still in use
         assert_eq!((busy.code, busy.message.contains("parameter 0 is in use")), (ErrorCode::State, true));
         view.mark_ready().unwrap();
         assert!(iteration.grad_view::<f32>(0).unwrap_err().message.contains("has already been marked"));
@@ -84,7 +84,7 @@ fn views_accumulation_and_absence() {
     });
 }
 
-/// Marks every gradient, which the callback makes and drops.
+/// Marks every gradient. The callback creates and drops each of them.
 fn backward(iteration: &Iteration, factor: f32) -> dsc::Result<()> {
     for (index, count) in COUNTS.iter().enumerate().rev() {
         let gradient = vec![factor * (index + 1) as f32; *count];
@@ -167,12 +167,13 @@ fn wrong_gradients_are_refused() {
         let error = iteration.mark_unused(3).unwrap_err();
         assert_eq!(error.message, "there is no parameter 3; the number of parameters is 3");
         iteration.mark_ready(0, &mut good).unwrap();
-        mem::forget(iteration.grad_view::<f32>(1).unwrap()); // a view that is forgotten counts as no gradient
+        // a gradient in a forgotten view is not marked, so it is missing
+        mem::forget(iteration.grad_view::<f32>(1).unwrap());
         let error = iteration.finish().unwrap_err();
         assert_eq!(error.code, ErrorCode::State);
         assert!(error.message.contains("parameter 1") && error.message.contains("parameter 2"), "{}", error);
         assert_eq!(reducer.view::<f32>(0).unwrap_err().code, ErrorCode::State);
-        let iteration = reducer.begin().unwrap(); // the next iteration starts afresh
+        let iteration = reducer.begin().unwrap(); // the next iteration is not affected
         for index in 0..3 {
             iteration.mark_unused(index).unwrap();
         }
@@ -204,7 +205,7 @@ fn a_dropped_iteration_ends_the_reducer_everywhere() {
             }
             assert!(iteration.finish().is_err());
         }
-        world.barrier().unwrap(); // the world is not concerned
+        world.barrier().unwrap(); // the world still works
         world.finalize().unwrap();
     });
 }
@@ -219,7 +220,7 @@ fn explicit_buckets_and_one_bucket() {
         let mut params = [vec![world.rank() as f64]];
         let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
         BucketReducer::new(&world, &mut tensors, &ReducerOptions::new().sync(false)).unwrap();
-        assert_eq!(params[0], [world.rank() as f64]); // kept
+        assert_eq!(params[0], [world.rank() as f64]); // not overwritten
         world.finalize().unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! Further features of a reducer: sums of several passes, unused parameters, rebuilt buckets, buffers, clipping.
+//! Other features of a reducer: sums of several passes, unused parameters, rebuilt buckets, buffers and clipping.
 
 use dsc::{Average, BucketReducer, BufferSync, ClipOptions, Comm, Dtype, ErrorCode, Norm, Raw, Rebuild};
 use dsc::{ReducerOptions, Tensor};
@@ -7,14 +7,14 @@ use crate::ranks;
 
 const N: usize = 4;
 
-/// A reducer of that many parameters of N floats, one bucket each.
+/// Makes a reducer of the given number of parameters, each with N floats and its own bucket.
 pub(crate) fn reducer(world: &Comm, params: usize, options: ReducerOptions) -> BucketReducer {
     let mut params = vec![[0f32; N]; params];
     let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
     BucketReducer::new(world, &mut tensors, &options.bucket_bytes(1).first_bucket_bytes(1)).unwrap()
 }
 
-/// Runs an iteration with gradients of one value each, marked in this order; returns the results by parameter.
+/// Runs an iteration with gradients of one value each, marked in the given order. Returns the results by parameter.
 pub(crate) fn iterate(reducer: &mut BucketReducer, order: &[usize], values: &[f32]) -> dsc::Result<Vec<f32>> {
     let mut grads: Vec<[f32; N]> = values.iter().map(|value| [*value; N]).collect();
     let mut places: Vec<Option<&mut [f32; N]>> = grads.iter_mut().map(Some).collect();
@@ -33,14 +33,14 @@ fn passes_without_communication_add_up() {
         let me = world.rank() as f32;
         let mut reducer = reducer(&world, 2, ReducerOptions::new());
         let passed = reducer.no_sync(|reducer| {
-            assert_eq!(iterate(reducer, &[1, 0], &[me, 1.0])?, [me, 1.0]); // not changed
+            assert_eq!(iterate(reducer, &[1, 0], &[me, 1.0])?, [me, 1.0]); // the gradients are unchanged
             iterate(reducer, &[0, 1], &[me, 1.0])
         });
         assert_eq!(passed.unwrap(), [me, 1.0]);
-        assert_eq!(reducer.read_grad::<f32>(0).unwrap(), [2.0 * me; N]); // what it has collected
+        assert_eq!(reducer.read_grad::<f32>(0).unwrap(), [2.0 * me; N]); // the sum that this rank has accumulated
         assert_eq!(iterate(&mut reducer, &[1, 0], &[me, 3.0]).unwrap(), [1.5, 5.0]);
 
-        // The state is set back after an error too, to what it was.
+        // The previous setting is restored, even after an error.
         let error = reducer.no_sync(|reducer| reducer.read_grad::<f64>(0)).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidArg);
         assert_eq!(iterate(&mut reducer, &[1, 0], &[me, 3.0]).unwrap(), [0.5, 3.0]);
@@ -62,7 +62,7 @@ fn unused_parameters_are_found() {
         let mut reducer = reducer(&world, 4, ReducerOptions::new().find_unused(true).average(Average::None));
         let results = iterate(&mut reducer, &[3, me], &[1.0, 2.0, 4.0, 8.0]).unwrap();
         assert_eq!(results[3], 16.0);
-        assert_eq!(results[me], [1.0, 2.0][me]); // the other rank has none
+        assert_eq!(results[me], [1.0, 2.0][me]); // the other rank has no gradient
         assert_eq!(reducer.unused().unwrap(), [2]);
         assert_eq!(reducer.rebuilds().unwrap(), 0);
         world.finalize().unwrap();
@@ -74,7 +74,7 @@ fn a_static_graph_counts_marks() {
     ranks(2, |world| {
         let options = ReducerOptions::new().static_graph(true).average(Average::None);
         let mut reducer = reducer(&world, 3, options);
-        let passed = reducer.no_sync(|reducer| iterate(reducer, &[2], &[0.0; 3])); // which counts for nothing
+        let passed = reducer.no_sync(|reducer| iterate(reducer, &[2], &[0.0; 3])); // this iteration is not counted
         passed.unwrap();
         for step in 0..3 {
             let mut other = [1f32; N];
@@ -82,11 +82,11 @@ fn a_static_graph_counts_marks() {
             for _use in 0..2 {
                 iteration.accumulate(0, &[world.rank() as f32 + 1.0; N]).unwrap();
                 iteration.mark_accumulated(0).unwrap();
-                assert!(iteration.grad_view::<f32>(0).is_err()); // it may belong to the library
+                assert!(iteration.grad_view::<f32>(0).is_err()); // the library may already use its memory
             }
             iteration.mark_ready(2, &mut other).unwrap();
             if step > 0 {
-                // The library has taken zeros for it.
+                // The library has already reduced zeros for this parameter.
                 for error in [
                     iteration.grad_view::<f32>(1).map(drop).unwrap_err(),
                     iteration.accumulate(1, &[1f32; N]).unwrap_err(),
@@ -127,7 +127,7 @@ fn buckets_are_rebuilt_unless_there_are_views() {
         }
         assert_eq!(rebuilt.buckets().unwrap(), [[1], [2], [0]]);
         assert_eq!(viewed.buckets().unwrap(), [[2], [1], [0]]);
-        assert_eq!(rebuilt.view::<f32>(1).unwrap(), [2.0; N]); // its current place
+        assert_eq!(rebuilt.view::<f32>(1).unwrap(), [2.0; N]); // its address after the rebuild
         assert_eq!(rebuilt.read_grad::<f32>(3).unwrap_err().code, ErrorCode::InvalidArg);
         world.finalize().unwrap();
     });
@@ -151,7 +151,7 @@ fn views_may_have_another_type() {
         iteration.accumulate(0, &Raw::new(&bf16(0x3b80), Dtype::Bf16).unwrap()).unwrap(); // 1 / 256
         iteration.mark_ready(0, &mut raw).unwrap();
         iteration.finish().unwrap();
-        assert_eq!(reducer.view::<f32>(0).unwrap(), [2.0 + 2.0 / 256.0; 2]); // bfloat16 has no such number
+        assert_eq!(reducer.view::<f32>(0).unwrap(), [2.0 + 2.0 / 256.0; 2]); // bfloat16 cannot represent this number
         assert_eq!(grad, bf16(0x4000));
         assert!(reducer
             .read_grad::<u8>(0)
@@ -208,7 +208,8 @@ fn gradients_are_clipped_where_they_lie() {
             Ok((norm, own[0], reducer.view::<f32>(1).unwrap()[0]))
         };
         let options = ClipOptions::new();
-        assert_eq!(clip(&mut reducer, 2.0, &options).unwrap(), (f64::from(32f32).sqrt(), 2.0, 2.0)); // only computed
+        // the norm is only computed
+        assert_eq!(clip(&mut reducer, 2.0, &options).unwrap(), (f64::from(32f32).sqrt(), 2.0, 2.0));
         let max = ClipOptions::new().norm(Norm::Max).max_norm(4.0).scale(2.0);
         let (norm, own, view) = clip(&mut reducer, 6.0, &max).unwrap();
         assert_eq!((norm, (own - 4.0).abs() < 1e-4, (view - 4.0 / 3.0).abs() < 1e-4), (12.0, true, true));
@@ -218,7 +219,7 @@ fn gradients_are_clipped_where_they_lie() {
         assert_eq!(clip(&mut reducer, 6.0, &max.clone().shards(&shards)).unwrap().0, 12.0);
         let (norm, own, _) = clip(&mut reducer, f32::NAN, &max).unwrap();
         assert!(norm.is_nan() && own.is_nan());
-        assert_eq!(reducer.view::<f32>(1).unwrap()[0], 2.0); // nothing was changed
+        assert_eq!(reducer.view::<f32>(1).unwrap()[0], 2.0); // the gradients are unchanged
 
         let wrong = |reducer: &mut BucketReducer, options: ClipOptions<'_>| {
             let error: dsc::Error = clip(reducer, 1.0, &options).unwrap_err();
@@ -236,7 +237,7 @@ fn gradients_are_clipped_where_they_lie() {
     });
 }
 
-/// A reducer of a list and of a table of 10 rows of 3, whose gradients are sparse.
+/// Makes a reducer of a dense parameter, and of a table of 10 rows of 3 elements with sparse gradients.
 fn sparse_reducer(world: &Comm, options: &ReducerOptions) -> BucketReducer {
     let (mut list, mut table) = ([0f32; N], [0f32; 30]);
     let mut tensors = [Tensor::new(&mut list), Tensor::new(&mut table).shape(&[10, 3]).expect_sparse()];
@@ -284,7 +285,7 @@ fn sparse_gradients_are_gathered() {
 fn it_tells_about_itself() {
     ranks(2, |world| {
         let mut reducer = reducer(&world, 2, ReducerOptions::new().rebuild(Rebuild::Never));
-        assert_eq!(reducer.draw().unwrap_err().code, ErrorCode::State); // nothing yet
+        assert_eq!(reducer.draw().unwrap_err().code, ErrorCode::State); // no iteration has finished yet
         iterate(&mut reducer, &[1, 0], &[1.0, 2.0]).unwrap();
         let stats = reducer.stats().unwrap();
         assert!(stats.starts_with('{') && stats.contains("\"bucket_sizes\""), "{}", stats);

@@ -1,4 +1,4 @@
-//! An all-reduce with a residual and RMSNorm.
+//! An all-reduce, followed by the addition of a residual and by RMSNorm.
 
 use dsc::{Comm, ErrorCode};
 
@@ -6,7 +6,7 @@ use crate::ranks;
 
 const HIDDEN: usize = 5;
 
-/// The input of a rank, and the residual of all.
+/// Returns the input of a rank, and the residual, which is equal on all ranks.
 fn rows(rank: usize) -> (Vec<f64>, Vec<f64>) {
     let number = |i: usize| ((i * 7 + rank * 3) % 11) as f64 / 2.0 - 2.0;
     ((0..3 * HIDDEN).map(number).collect(), (0..3 * HIDDEN).map(|i| i as f64 / 4.0).collect())

@@ -1,4 +1,4 @@
-//! Operations with borrowed buffers.
+//! Operations on borrowed buffers.
 
 use std::mem;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -18,7 +18,7 @@ fn the_end_of_a_scope_waits_even_for_forgotten_works() {
             mem::forget(scope.start(request::all_reduce(left, Op::Sum)).unwrap());
             drop(scope.start(request::all_reduce(right, Op::Max)).unwrap());
             if world.rank() == 1 {
-                thread::sleep(Duration::from_millis(20)); // the other rank cannot be complete before
+                thread::sleep(Duration::from_millis(20)); // the operation cannot complete before this rank joins
             }
             Ok(())
         });
@@ -44,7 +44,7 @@ fn a_wait_gives_the_buffer_back_inside_the_scope() {
                 let x = sum.wait()?;
                 x[0] += 1;
                 assert_eq!(*x, [2, 1, 1, 1, 1, 1, 1, 1]);
-                assert_eq!(send, [1; 4]); // what is only read may be read by all
+                assert_eq!(send, [1; 4]); // a buffer that is only read may also be read by this rank
                 assert_eq!(all.wait()?.1[7], 1);
                 assert!(came.wait_for(Duration::from_secs(20))? && came.test()?);
                 Ok(())
@@ -84,7 +84,7 @@ fn a_panic_ends_the_operations_on_all_ranks() {
                 })
             }));
             assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"not my day"));
-            assert_eq!(x, [0.0; 4]); // nobody joined, and the buffer is this rank's again
+            assert_eq!(x, [0.0; 4]); // no other rank joined, and the buffer may be used again
         } else {
             assert_eq!(world.recv(&mut 0u8, 0).unwrap_err().code, ErrorCode::Revoked);
         }
@@ -96,7 +96,7 @@ fn a_failure_that_nobody_waited_for_is_the_scopes() {
     ranks(2, |world| {
         let (mut x, mut y) = (vec![0f32; 4 + world.rank()], [0f32; 4]);
         let outcome = world.scope(|scope| {
-            scope.all_reduce(&mut x[..], Op::Sum)?; // ranks give different lengths
+            scope.all_reduce(&mut x[..], Op::Sum)?; // the lengths differ between ranks
             scope.all_reduce(&mut y, Op::Sum).map(drop).or(Ok(()))
         });
         assert_eq!(outcome.unwrap_err().code, ErrorCode::Mismatch);

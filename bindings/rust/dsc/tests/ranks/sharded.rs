@@ -17,7 +17,8 @@ fn units() -> ShardedOptions {
     ShardedOptions::new().rules(ShardRules::new().units(&[0, 2]))
 }
 
-/// One step by the rule p -= g, where the sum of gradients of a parameter is 1 + 2 + ... times its number plus one.
+/// Runs one step with the update p -= g. The sum of the gradients over the ranks is 1 + 2 + ..., multiplied by the
+/// parameter's number plus one.
 fn step(world: &Comm, sharded: &mut Sharded) {
     sharded.begin(false).unwrap();
     for (index, count) in COUNTS.iter().enumerate().rev() {

@@ -1,4 +1,4 @@
-//! One communicator, several threads.
+//! Several threads that use one communicator.
 
 use std::thread;
 use std::time::Duration;
@@ -18,14 +18,14 @@ fn communicators_can_be_shared() {
                 let mut x = [1u32; 4];
                 world.all_reduce(&mut x, Op::Sum).map(|()| x[3])
             });
-            assert_eq!((world.size(), world.name()), (2, "world")); // a query needs no turn
+            assert_eq!((world.size(), world.name()), (2, "world")); // queries do not need the lock
             assert_eq!(worker.join().unwrap().unwrap(), 2);
         });
         world.finalize().unwrap();
     });
 }
 
-/// Receives, once the other thread is not inside a call.
+/// Receives a message as soon as no other thread is in a call.
 fn received_in_turn(world: &Comm) -> dsc::Result<()> {
     loop {
         match world.recv(&mut 0u8, 1) {
@@ -42,9 +42,9 @@ fn a_second_thread_is_refused_and_nothing_happens() {
             thread::scope(|scope| {
                 let worker = scope.spawn(|| received_in_turn(&world));
                 while world.send(&0u8, 7).unwrap_err().code != ErrorCode::Busy {
-                    thread::sleep(Duration::from_millis(1)); // the worker is not there yet
+                    thread::sleep(Duration::from_millis(1)); // the worker has not started its call yet
                 }
-                world.abort().unwrap(); // any thread may
+                world.abort().unwrap(); // any thread may call abort()
                 assert_eq!(worker.join().unwrap().unwrap_err().code, ErrorCode::Revoked);
             });
         } else {

@@ -1,4 +1,4 @@
-//! Mappings of a tensor that ranks divide: forward, backward, unequal parts, and buffers that do not fit.
+//! Mappings of a divided tensor: forward, backward, unequal parts, and buffers of wrong sizes.
 
 use dsc::{ErrorCode, Mapping, TensorMap};
 
@@ -48,7 +48,7 @@ fn chunks_add_up_to_the_whole() {
         map.forward(&world, &part, &mut whole).unwrap();
         for number in 0..2 {
             map.clone().chunk(number, 2).forward(&world, &part, &mut chunks).unwrap();
-            assert_eq!(chunks[4] != 0.0, number == 1); // the second chunk has the last elements of each part
+            assert_eq!(chunks[4] != 0.0, number == 1); // only the second chunk has the last elements of each part
         }
         assert_eq!(chunks, whole);
         world.finalize().unwrap();

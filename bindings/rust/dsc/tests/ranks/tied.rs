@@ -4,7 +4,7 @@ use dsc::{Comm, ErrorCode, Tensor, TiedKey, TiedLayers, TiedOptions};
 
 use crate::ranks;
 
-/// On a rank that is this stage of its pipeline.
+/// Makes tied layers on a rank that is the given stage of its pipeline.
 fn tie(
     world: &Comm,
     stage: usize,

@@ -1,4 +1,4 @@
-//! Errors for wrong arguments name what a program in Rust has written.
+//! Errors for wrong arguments use the names of the Rust program.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use dsc::{
 
 use crate::{join, ranks};
 
-/// Compares the message of an error; a text that ends with "..." is only its beginning.
+/// Compares the message of an error. If the expected text ends with "...", only its beginning is compared.
 fn refused<T>(result: dsc::Result<T>, expected: &str) {
     let message = result.err().expect("a wrong argument is refused").message;
     match expected.strip_suffix("...") {
@@ -45,7 +45,7 @@ fn of_operations_and_groups() {
         let described = &mut [Tensor::described(Dtype::F32, 3)];
         let memory = "all_reduce_coalesced: parameter 0: the tensor has no memory, expected Tensor::new";
         refused(world.all_reduce_coalesced(described, Op::Sum, 0), memory);
-        world.barrier().unwrap(); // nothing of that has touched the other rank
+        world.barrier().unwrap(); // the refused calls had no effect on the other rank
         world.finalize().unwrap();
     });
 }

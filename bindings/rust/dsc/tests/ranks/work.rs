@@ -22,7 +22,7 @@ fn buffers_come_back_in_any_order() {
         for (i, work) in works.into_iter().enumerate().rev() {
             let buffer = work.wait().unwrap();
             assert_eq!(buffer, vec![(3 + 3 * i) as f32; 1000]);
-            assert_eq!(buffer.as_ptr(), places[i]); // the very same memory
+            assert_eq!(buffer.as_ptr(), places[i]); // the memory is still the same
         }
         world.finalize().unwrap();
     });
@@ -65,7 +65,7 @@ fn asking_and_waiting_from_another_thread() {
             let work = world.start(request::all_reduce(vec![1i64; 10], Op::Sum)).unwrap();
             assert!(!work.test().unwrap());
             assert!(!work.wait_for(Duration::from_millis(10)).unwrap()); // the operation continues
-            world.send(&1u8, 1).unwrap(); // only now the other rank joins
+            world.send(&1u8, 1).unwrap(); // the other rank joins only now
             let sums = thread::spawn(move || {
                 assert!(work.wait_for(LONG).unwrap());
                 work.wait().unwrap()
@@ -114,7 +114,7 @@ fn a_failure_arrives_by_wait() {
     });
 }
 
-/// One entry of poll().
+/// One entry of the list for poll().
 #[repr(C)]
 struct PollFd {
     descriptor: c_int,
@@ -132,7 +132,7 @@ fn the_descriptor_tells_of_the_end() {
     ranks(2, |world| {
         let work = world.start(request::barrier()).unwrap();
         let mut entry = PollFd { descriptor: work.event_fd().unwrap().as_raw_fd(), wanted: POLLIN, found: 0 };
-        // SAFETY: one entry, which outlives the call.
+        // SAFETY: there is one entry, which outlives the call.
         assert_eq!(unsafe { poll(&mut entry, 1, 20_000) }, 1);
         assert_eq!(entry.found, POLLIN);
         assert!(work.test().unwrap());
@@ -145,7 +145,7 @@ fn the_descriptor_tells_of_the_end() {
 fn a_world_without_a_thread_is_driven_by_hand() {
     ranks_with(InitOptions::new().progress_thread(false), 2, |world| {
         assert!(!world.has_progress_thread());
-        assert!(world.progress(LONG).unwrap()); // nothing is left
+        assert!(world.progress(LONG).unwrap()); // no operation is left
         let work = world.start(request::all_reduce(vec![1i64; 100_000], Op::Sum)).unwrap();
         let watch = world.watch();
         while !watch.progress(Duration::from_millis(1)).unwrap() {}

@@ -1,6 +1,6 @@
 // Debian's libgloo-dev lacks this header, although gloo/transport/tcp/pair.h includes it. A pair uses these
-// types only in one weak pointer, so this definition has the same layout; the code that uses them is inside
-// Gloo.
+// types only in a single weak pointer, so this definition has the same layout. The code that uses the pointer
+// is inside Gloo.
 #pragma once
 
 #include <memory>

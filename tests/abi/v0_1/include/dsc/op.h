@@ -15,13 +15,23 @@
 extern "C" {
 #endif
 
+/** @brief Elements that a user-defined operation combines. Valid during the call. */
+typedef struct dsc_op_call {
+  size_t struct_size; /**< size of this struct as the library compiled it */
+  const void* input;  /**< count elements of the next rank, aligned for their type */
+  void* result;       /**< count elements, the result of all ranks before it, aligned for their type */
+  char* error;        /**< a function that fails may write the reason here, ended by a zero; the errors of all
+                         ranks contain it */
+  size_t count;       /**< 1 or more */
+  size_t error_capacity; /**< bytes at error, the final zero included */
+  dsc_dtype_t dtype;     /**< type of the elements */
+  int32_t reserved;      /**< 0 */
+} dsc_op_call_t;
+
 /**
- * @brief Combines elements: inout[i] = inout[i] op in[i].
- * @param[in] in count elements, aligned for their type
- * @param[in,out] inout count elements, aligned for their type, from the ranks before that of `in`
- * @param[in] count elements, 1 or more
- * @param[in] dtype their type
+ * @brief Combines elements: result[i] = result[i] op input[i].
  * @param[in] context as passed to dsc_op_create_user()
+ * @param[in] call the elements
  *
  * It runs on any rank and any thread that does a part of the work, and on several threads at once. So it must
  * not depend on where it runs, and must compute the same bits from the same inputs everywhere. It must not
@@ -31,7 +41,7 @@ extern "C" {
  * it ran, and the communicator is revoked with that cause on all ranks. A rank that already has its result
  * keeps it.
  */
-typedef int32_t (*dsc_op_fn)(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context);
+typedef int32_t (*dsc_op_fn)(void* context, const dsc_op_call_t* call);
 
 /**
  * @brief Creates an operation that multiplies every input by a number when it is read, and sums the products.
@@ -50,8 +60,8 @@ DSC_API dsc_result_t dsc_op_create_premul(double scale, dsc_op_t* op);
 
 /**
  * @brief Creates an operation from a user-defined function, for any element type.
- * @param[in] function combines elements, in rank order
- * @param[in] context passed to the function; must stay valid until the operation is destroyed and no longer
+ * @param[in] combine combines elements, in rank order
+ * @param[in] context passed to combine; must stay valid until the operation is destroyed and no longer
  * used
  * @param[in] id identifies what the function does: ranks with different ids get DSC_ERR_MISMATCH
  * @param[in] commutative 1 if the order of inputs does not matter; rank order is kept anyway
@@ -61,7 +71,7 @@ DSC_API dsc_result_t dsc_op_create_premul(double scale, dsc_op_t* op);
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_op_create_user(dsc_op_fn function, void* context, uint64_t id, int32_t commutative,
+DSC_API dsc_result_t dsc_op_create_user(dsc_op_fn combine, void* context, uint64_t id, int32_t commutative,
                                         dsc_op_t* op);
 
 /**

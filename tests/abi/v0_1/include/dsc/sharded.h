@@ -183,9 +183,9 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
  * @param[in] dtypes ::dsc_dtype of each parameter
  * @param[in] n number of parameters, 1 or more
  * @param[in] from_shards number of shards of the old layout
- * @param[in] from options of the old layout; NULL: defaults
+ * @param[in] from_options options of the old layout; NULL: defaults
  * @param[in] to_shards number of shards of the new layout
- * @param[in] to options of the new layout; NULL: defaults
+ * @param[in] to_options options of the new layout; NULL: defaults
  * @param[in] shard 0 to to_shards - 1
  * @param[out] copies in the order of the new shard; copies[0].struct_size must be set; may be NULL with
  * capacity 0
@@ -197,9 +197,10 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* dtypes, size_t n,
-                                      size_t from_shards, const dsc_shard_plan_options_t* from,
-                                      size_t to_shards, const dsc_shard_plan_options_t* to, size_t shard,
-                                      dsc_shard_copy_t* copies, size_t capacity, size_t* needed);
+                                      size_t from_shards, const dsc_shard_plan_options_t* from_options,
+                                      size_t to_shards, const dsc_shard_plan_options_t* to_options,
+                                      size_t shard, dsc_shard_copy_t* copies, size_t capacity,
+                                      size_t* needed);
 
 /**
  * @brief Fills options with their defaults.

@@ -155,14 +155,14 @@ DSC_API dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_
  * @param[in] count elements of the range
  * @param[in] parts 1 or more
  * @param[in] part 0 to parts - 1
- * @param[out] begin first element of the part
+ * @param[out] start first element of the part
  * @param[out] length elements of the part, may be 0
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin,
+DSC_API dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* start,
                                          size_t* length);
 
 #ifdef __cplusplus

@@ -134,8 +134,8 @@ DSC_API dsc_result_t dsc_tied_layers_reduce(dsc_tied_layers_t* tied, const dsc_t
  * @param[in] tied tied layers
  * @param[in] key any key, also one that this stage does not hold
  * @param[out] stage the first stage that holds it
- * @param[out] counts 1 on the ranks of that stage, otherwise 0; so a norm over all stages counts each weight
- * once; may be NULL
+ * @param[out] is_counted 1 on the ranks of that stage, otherwise 0; so a norm over all stages counts each
+ * weight once; may be NULL
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG for an unknown key (the error lists the known ones);
@@ -143,7 +143,7 @@ DSC_API dsc_result_t dsc_tied_layers_reduce(dsc_tied_layers_t* tied, const dsc_t
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_tied_layers_owner(const dsc_tied_layers_t* tied, const char* key, int32_t* stage,
-                                           int32_t* counts);
+                                           int32_t* is_counted);
 
 /**
  * @brief Releases tied layers.
