@@ -32,7 +32,8 @@ class GlooEngine : public bench::Engine {
   explicit GlooEngine(const bench::Job& job) : rank_(bench::rank_from_environment()) {
     const char* folder = std::getenv("BENCH_STORE");
     if (!folder)
-      throw std::invalid_argument("expected BENCH_STORE, a folder where the ranks find each other");
+      throw std::invalid_argument(
+          "expected BENCH_STORE in the environment, a folder through which the ranks meet");
     gloo::transport::tcp::attr own;
     // Address of this rank's host; not set: all ranks are on one host.
     const char* address = std::getenv("BENCH_ADDRESS");

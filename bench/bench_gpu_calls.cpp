@@ -249,9 +249,10 @@ void be_rank(int rank, const Arguments& arguments) {
   dsc_comm_t* const world = join(rank, arguments, gpu.device->number());
   const Direct direct = open_direct(world, rank, arguments.ranks);
   if (rank == 0 && gpu.is_fake)
-    std::fprintf(stderr,
-                 "bench_gpu_calls: FAKE driver and NCCL: not figures of a GPU, only libdsc's own host time "
-                 "(the difference) means anything\n");
+    std::fprintf(
+        stderr,
+        "bench_gpu_calls: FAKE driver and NCCL: these are not figures of a GPU; only the host time of libdsc "
+        "(the difference) is meaningful\n");
   Rank self{gpu, direct, world, arguments, {nullptr, nullptr, arguments.ranks}};
   allocate(gpu, self.buffers);
   for (const Operation& operation : operations())

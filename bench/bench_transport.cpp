@@ -21,7 +21,8 @@ class WireEngine : public bench::Engine {
   explicit WireEngine(const bench::Job& job) : rank_(bench::rank_from_environment()) {
     const char* folder = std::getenv("BENCH_STORE");
     if (!folder)
-      throw std::invalid_argument("expected BENCH_STORE, a folder where the ranks find each other");
+      throw std::invalid_argument(
+          "expected BENCH_STORE in the environment, a folder through which the ranks meet");
     std::vector<int32_t> members;
     for (int32_t rank = 0; rank < job.ranks; ++rank) members.push_back(rank);
     const dsc::TransportLibrary library = dsc::load_transport(dsc::process_environment());

@@ -58,7 +58,7 @@ def main() -> int:
     context["command"] = context["command"].replace("./dev bench", "./dev bench ddp", 1)
     context["torch"] = torch_version(python) if python else None
     if context["busy_cores_before"] > 0.2:
-        print(f"bench: others keep {context['busy_cores_before']} of the machine's cores busy: figures will be off", file=sys.stderr)
+        print(f"bench: other programs keep {context['busy_cores_before']} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
     bench, failed = Bench(options, python or sys.executable, ways), False
     try:
         bench.run()
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", type=listed("model", MODELS), default=None, help="of resnet50,gpt2,small; default: resnet50,gpt2")
     parser.add_argument("--hooks", type=listed("hook", HOOKS), default=list(HOOKS), help="of plain,fp16,powersgd; default: all")
     parser.add_argument("--ranks", type=numbers, default=None, help="default: 2,4")
-    parser.add_argument("--steps", type=positive, default=None, help="of each way in a run, fewer where they take long; default: 20")
+    parser.add_argument("--steps", type=positive, default=None, help="steps of each way in a run, fewer if steps are slow; default: 20")
     parser.add_argument("--rounds", type=positive, default=None, help="runs in new processes; default: 3")
     parser.add_argument("--peers", type=listed("peer", ["torch"]), default=None, help="torch, or none; default: torch where a Python has it")
     parser.add_argument("--python", metavar="PYTHON", help=f"one with {NEEDED}; default: $DSC_TORCH_PYTHON, or the first python3 in PATH that has them")
@@ -99,12 +99,12 @@ def parse() -> argparse.Namespace:
     options.steps = options.steps or (5 if options.quick else 20)
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: there is no folder {options.json.absolute().parent}")
+        parser.error(f"--json: the folder does not exist: {options.json.absolute().parent}")
     if not (options.build / "capi" / "libdsc.so").exists():
-        parser.error(f"--build: {options.build / 'capi' / 'libdsc.so'} is not there; ./dev build makes it")
+        parser.error(f"--build: {options.build / 'capi' / 'libdsc.so'} does not exist; run ./dev build first")
     if options.peers == []:
         if options.python:
-            parser.error("--python is for torch, which --peers none leaves out")
+            parser.error("--python selects a Python with torch, but --peers none leaves torch out")
         options.torch_python = None
     else:
         options.torch_python = find_torch(options, parser)
@@ -121,7 +121,7 @@ def listed(kind, known):
                 near = difflib.get_close_matches(name, known, 1)
                 guess = f"; did you mean '{near[0]}'?" if near else ""
                 raise argparse.ArgumentTypeError(
-                    f"there is no {kind} '{name}'{guess} (known: {', '.join(known)}{', none' * (kind == 'peer')})"
+                    f"unknown {kind} '{name}'{guess} (known: {', '.join(known)}{', none' * (kind == 'peer')})"
                 )
         return list(dict.fromkeys(found))
 
@@ -135,7 +135,7 @@ def find_torch(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     named = options.python or os.environ.get("DSC_TORCH_PYTHON")
     if named:
         python = shutil.which(named)
-        reason = lacks(python) if python else "there is no such program"
+        reason = lacks(python) if python else "this program does not exist"
         if reason:
             parser.error(f"{'--python' if options.python else 'DSC_TORCH_PYTHON'} {named}: {reason}; {ADVICE}")
         return python

@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="./dev bench instructions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--record", action="store_true", help=f"make these the figures to compare with: {RECORD.name}")
+    parser.add_argument("--record", action="store_true", help=f"record these figures for later comparisons, in {RECORD.name}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     parser.add_argument("--build", type=Path, default=ROOT / "build", metavar="FOLDER", help="default: build")
     options = parser.parse_args()

@@ -60,7 +60,7 @@ def join(world, processes):
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="64,256,1024,4096,10000", help="default: 64,256,1024,4096,10000")
-    parser.add_argument("--processes", type=int, default=8, help="that hold the ranks, besides rank 0's; default: 8")
+    parser.add_argument("--processes", type=int, default=8, help="number of processes that contain the ranks other than rank 0; default: 8")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -35,7 +35,7 @@ def main() -> int:
 
     context = machine.describe(options.build)
     if context["busy_cores_before"] > 0.2:
-        print(f"bench: others keep {context['busy_cores_before']} of the machine's cores busy: figures will be off", file=sys.stderr)
+        print(f"bench: other programs keep {context['busy_cores_before']} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
     options.python = None if options.peers == "none" else options.python or os.environ.get("DSC_TORCH_PYTHON") or torch_python()
     if options.python is None and options.peers != "none":
         print("bench: no python3 has the module torch", file=sys.stderr)

@@ -34,7 +34,7 @@ def main() -> int:
     context = machine.describe(options.build)
     busy = context["busy_cores_before"]
     if busy > 0.2:
-        print(f"bench: others keep {busy} of the machine's cores busy: figures will be off", file=sys.stderr)
+        print(f"bench: other programs keep {busy} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
     report: dict = {"rows": [], "machine": context, "runs": [], "missing": {}}
     good = [measure(options, op, report) for op in (MAPPINGS if options.op == "tensor_map" else (options.op,))]
     print(f"\n{context['cpu']}, {context['cores']} cores, {context['caches']}, {context['kernel']}; {context['build']}")
@@ -50,7 +50,7 @@ def measure(options: argparse.Namespace, op: str, report: dict) -> bool:
     """
     chosen, missing = choose(options, op)
     if not chosen:
-        print(f"bench: nothing can measure {op}", file=sys.stderr)
+        print(f"bench: no installed library can measure {op}", file=sys.stderr)
         return False
     bench = Bench(options, op, chosen)
     try:
@@ -73,22 +73,22 @@ def parse() -> argparse.Namespace:
     parser.add_argument("op", choices=(*ALL_OPS, *MAPPINGS, "tensor_map"), metavar="OP", help=", ".join((*ALL_OPS, *MAPPINGS)) + "; tensor_map: all mappings" + "; and ddp, context_parallel, expert_parallel, tensor_map_types, pipe_run, python_call, instructions, switches, see their --help")
     parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed")
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
-    parser.add_argument("--hosts", type=positive, default=1, help="spread the ranks over so many hosts, as network namespaces; default: 1")
+    parser.add_argument("--hosts", type=positive, default=1, help="number of hosts, as network namespaces, over which the ranks are distributed; default: 1")
     parser.add_argument("--sizes", type=sizes, default=None, help="such as 4,1KiB,25MiB; default: 4 B to 100 MiB")
     parser.add_argument("--rounds", type=positive, default=None, help="default: 3")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows, machine and every run to FILE")
     parser.add_argument("--quick", action="store_true", help="one round, two sizes, few repetitions: does it work?")
-    parser.add_argument("--bind", action="store_true", help="bind each rank to a processor, as Open MPI does by itself")
-    parser.add_argument("--install-peers", action="store_true", help="first install the packages of the chosen peers")
+    parser.add_argument("--bind", action="store_true", help="bind each rank to a processor, which Open MPI always does")
+    parser.add_argument("--install-peers", action="store_true", help="install the packages of the chosen peers first")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
     options = parser.parse_args()
     usual = QUICK_SIZES if options.quick else MAP_SIZES if options.op in ("tensor_map", *MAPPINGS) else SIZES
     options.sizes = [0] if options.op == "barrier" else options.sizes or usual
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.hosts > min(options.ranks):
-        parser.error(f"--hosts: expected at most as many as ranks, {min(options.ranks)}, got {options.hosts}")
+        parser.error(f"--hosts: expected at most {min(options.ranks)}, the number of ranks, got {options.hosts}")
     if options.op == "send_recv" and any(ranks % 2 for ranks in options.ranks):
-        parser.error("send_recv needs pairs: --ranks takes even numbers")
+        parser.error("send_recv runs between pairs of ranks: expected even numbers in --ranks")
     return options
 
 
@@ -96,7 +96,7 @@ def names(text: str) -> list[str]:
     found = [] if text == "none" else text.split(",")
     for name in found:
         if name not in PEERS:
-            raise argparse.ArgumentTypeError(f"there is no peer '{name}' (known: {', '.join(PEERS)}, none)")
+            raise argparse.ArgumentTypeError(f"unknown peer '{name}' (known: {', '.join(PEERS)}, none)")
     return found
 
 
@@ -141,7 +141,7 @@ def choose(options: argparse.Namespace, op: str) -> tuple[list, dict[str, str]]:
     packages = " ".join(ENGINES[name].packages for name in missing if ENGINES[name].is_peer)
     if packages:
         line = f"apt-get install --no-install-recommends {packages}"
-        print(f"bench: './dev bench {op} --install-peers' adds peers by: {line}", file=sys.stderr)
+        print(f"bench: './dev bench {op} --install-peers' adds more peers with: {line}", file=sys.stderr)
     return chosen, missing
 
 

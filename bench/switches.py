@@ -28,7 +28,7 @@ def main() -> int:
     cores = len(os.sched_getaffinity(0))
     busy = machine.busy_cores()
     if busy > 0.2:
-        print(f"bench: others keep {busy} of the machine's cores busy: figures will be off", file=sys.stderr)
+        print(f"bench: other programs keep {busy} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
     rows, failed = [], False
     for ranks in options.ranks:
         print(f"\n{ranks} ranks on {cores} processors: context switches per operation, all ranks together")
@@ -68,7 +68,7 @@ def operations(text: str) -> list[str]:
     found = text.split(",")
     for name in found:
         if name not in OPS:
-            raise argparse.ArgumentTypeError(f"there is no operation '{name}' here (known: {', '.join(OPS)})")
+            raise argparse.ArgumentTypeError(f"unknown operation '{name}' (known: {', '.join(OPS)})")
     return found
 
 

@@ -53,7 +53,7 @@ def enumerator_prefixes(api):
             continue
         for value in enum["values"]:
             if not value["name"].startswith(prefix_of(enum)):
-                yield f"{value['name']}: expected the prefix {prefix_of(enum)}, that of {enum['name']}"
+                yield f"{value['name']}: expected the prefix {prefix_of(enum)}, because it belongs to {enum['name']}"
 
 
 def shared_prefixes(api):
@@ -74,7 +74,7 @@ def options_names(api):
         subject = struct["name"].removesuffix("_options_t")
         takers = [f["name"] for f in api["functions"] if takes(f, struct["name"]) and not f["name"].endswith("_init")]
         if not {subject, *(f"{subject}_{verb}" for verb in VERBS)} & set(takers):
-            yield f"{struct['name']}: expected a name after a call that takes it: {', '.join(takers) or 'none'}"
+            yield f"{struct['name']}: expected a name derived from a function that takes it: {', '.join(takers) or 'none'}"
 
 
 def takes(function, struct):
@@ -104,9 +104,9 @@ def json_names(api):
         text = any(a["name"] == "text" and a["direction"] == "out" for a in function["arguments"])
         name = function["name"]
         if name.endswith("_json") != (text and "JSON" in function["brief"]):
-            yield f"{name}: a name ends with _json exactly if the call gives a text, which its brief calls JSON"
+            yield f"{name}: a name must end with _json if the function returns text that its brief calls JSON, and only then"
         if text and re.search(r"_(stats|report)$", name):
-            yield f"{name}: a text is JSON (_json) or prose (_summary); stats are structs, a report is an object"
+            yield f"{name}: a text is JSON (_json) or prose (_summary); expected one of these endings, because the function returns a text"
         if name.endswith("_stats") and not any(a["type"].endswith("_stats_t*") for a in function["arguments"]):
             yield f"{name}: expected a list of dsc_..._stats_t"
 
@@ -118,7 +118,7 @@ def needed_sizes(api):
         names = [a["name"] for a in function["arguments"]] + [""]
         for name, after in zip(names, names[1:]):
             if name.endswith("capacity") and after != "needed" and function["name"] not in exceptions:
-                yield f"{function['name']}: {after or 'nothing'} follows {name}; expected needed"
+                yield f"{function['name']}: {after or 'nothing'} comes after {name}; expected needed"
 
 
 def counts(api):
@@ -143,14 +143,14 @@ def argument_order(api):
             yield f"{function['name']}: expected {' and '.join(wanted)} at the end"
         names = [a["name"] for a in arguments]
         if {"send", "recv"} <= set(names) and names.index("recv") < names.index("send"):
-            yield f"{function['name']}: recv stands before send"
+            yield f"{function['name']}: recv comes before send; expected send first"
         rest = [a for a in arguments if a["name"] not in (*TAILS, "recv", "capacity", "root", "struct_size")]
         seen = ""
         for argument in rest:
             if argument["direction"] == "out":
                 seen = argument["name"]
             elif argument["direction"] == "in" and seen and not describes(function, argument["name"], seen):
-                yield f"{function['name']}: the input {argument['name']} follows the output {seen}"
+                yield f"{function['name']}: the input {argument['name']} comes after the output {seen}"
 
 
 def describes(function, name, output):
@@ -166,7 +166,7 @@ def root_position(api):
             behind = function["arguments"][names.index("root") + 1 :]
             late = [a["name"] for a in behind if a["direction"] != "out" and a["name"] not in ("stream", "buffer_bytes")]
             if late:
-                yield f"{function['name']}: root stands before {', '.join(late)}; expected after them"
+                yield f"{function['name']}: root comes before {', '.join(late)}; expected root after them"
 
 
 def argument_numbers(api):
@@ -174,7 +174,7 @@ def argument_numbers(api):
     for function in api["functions"]:
         n = len(function["arguments"])
         if n > MOST_ARGUMENTS and function["name"] not in MORE_ARGUMENTS:
-            yield f"{function['name']}: {n} arguments, expected at most {MOST_ARGUMENTS}, or options"
+            yield f"{function['name']}: {n} arguments, expected at most {MOST_ARGUMENTS}, or a struct of options"
 
 
 def error_rooms(api):
@@ -183,7 +183,7 @@ def error_rooms(api):
         fields = {f["name"]: f["type"] for f in struct["fields"]}
         rooms = [name for name, type_ in fields.items() if type_ == "char*"]
         if rooms and (rooms != ["error"] or "error_capacity" not in fields):
-            yield f"{struct['name']}: the room for a text is {', '.join(rooms)}; expected error and error_capacity"
+            yield f"{struct['name']}: the fields for a text are {', '.join(rooms)}; expected error and error_capacity"
 
 
 def reserved_words(api):
@@ -201,4 +201,4 @@ def subjects(api):
     for function in api["functions"]:
         is_operation = function["header"].removeprefix("dsc/") in OPERATIONS
         if not is_operation and not function["name"].removeprefix("dsc_").startswith(tuple(known)):
-            yield f"{function['name']}: expected a name that begins with what the call acts on"
+            yield f"{function['name']}: expected a name that begins with the object on which the function acts"

@@ -208,7 +208,7 @@ def incomplete(api):
             if not argument["direction"] or not argument["brief"]:
                 problems.append(f"  {entry['name']}: @param[in|out] {argument['name']} is missing")
         if not THREAD_RULE.match(entry["threads"]):
-            problems.append(f"  {entry['name']}: threads: '{entry['threads']}' is no rule: any, or one at a time per ...")
+            problems.append(f"  {entry['name']}: threads is '{entry['threads']}'; expected 'any' or 'one at a time per ...'")
     for entry in api["handles"]:
         if not HANDLE_RULE.match(entry["thread_safety"]):
             problems.append(f"  {entry['name']}: the brief must end with 'Thread-safety: any thread' or '... one thread at a time'")
@@ -235,7 +235,7 @@ def misplaced_in(struct, callbacks):
     rest = [field for field in fields if field["name"] != "struct_size"]
     for before, field in zip(rest, rest[1:]):
         if place(field, callbacks) < place(before, callbacks):
-            problems.append(f"  {name}: {field['name']} stands behind {before['name']}: expected {', '.join(PLACES)}")
+            problems.append(f"  {name}: {field['name']} comes after {before['name']}; expected the order: {', '.join(PLACES)}")
     ends = [field["offset"] + field["size"] for field in fields]
     for end, offset in zip(ends, [field["offset"] for field in fields[1:]] + [struct["size"]]):
         if end != offset:

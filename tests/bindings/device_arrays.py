@@ -24,7 +24,7 @@ def driver():
 
 
 def check(result):
-    assert result == 0, f"CUDA's driver gave {result}"
+    assert result == 0, f"the CUDA driver returned error {result}"
 
 
 def work_on(number):

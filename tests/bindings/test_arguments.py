@@ -42,7 +42,7 @@ def in_group(world, between):
 
 def test_a_mismatch_names_the_call_that_was_refused_on_one_rank_alone():
     first, second = ranks(2, in_group, False)
-    assert "; before it, this rank refused a call that others may have made: all_reduce raised ValueError: x is read-only" in second
+    assert "; before that, this rank rejected a call that other ranks may have made: all_reduce raised ValueError: x is read-only" in second
     assert "refused" not in first
     assert not any("refused" in text for text in ranks(2, in_group, True))
 
@@ -73,7 +73,7 @@ WRONG_TYPES = [
     (lambda w, x: w.split(0, key=1.5), "key is 1.5; expected an integer"),
     (lambda w, x: w.split(0, name=3), "name is 3; expected a string"),
     (lambda w, x: w.split(0, timeout="a"), "timeout is 'a'; expected a number"),
-    (lambda w, x: w.create_group(3), "ranks is 3; expected a list of ranks"),
+    (lambda w, x: w.create_group(3), "ranks is 3; expected a list of integers"),
     (lambda w, x: w.create_group([0, "1"]), r"ranks\[1\] is '1'; expected an integer"),
     (lambda w, x: w.shrink(name=b"a"), "name is b'a'; expected a string"),
     (lambda w, x: w.agree(1.5), "flags is 1.5; expected an integer"),
@@ -85,7 +85,7 @@ WRONG_TYPES = [
     (lambda w, x: dsc.verify_params([x], w), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.all_gather_object([None], 3), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.average_gradients([x], w), "comm is a list; expected a Communicator"),
-    (lambda w, x: dsc.spawn(print, 2, args=3), r"args is 3; expected a tuple of further arguments, such as \(3,\)"),
+    (lambda w, x: dsc.spawn(print, 2, args=3), r"args is 3; expected a tuple of the arguments of fn, such as \(x,\)"),
     (lambda w, x: dsc.PipeSchedule("1f1b", 2, 0), r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=M\)"),
     (lambda w, x: w.global_rank("0"), "group_rank is '0'; expected an integer"),
     (lambda w, x: w.group_rank(0.0), "global_rank is 0.0; expected an integer"),
@@ -106,9 +106,9 @@ WRONG_TYPES = [
     (lambda w, x: dsc.shard_indices(10, 2, 0.5), "shard is 0.5; expected an integer"),
     (lambda w, x: dsc.plan_buckets([1.5], ["f32"], [9]), r"numels\[0\] is 1.5; expected an integer"),
     (lambda w, x: w.all_gather(x, [x, x]), r"^x is a list; expected .*; the order of arguments is all_gather\(out, x\)$"),
-    (lambda w, x: w.all_reduce(x, x), r"^op is array.*; the order of arguments is all_reduce\(x, op, out\)$"),
-    (lambda w, x: w.broadcast(0, x), r"^root is array.*; the order of arguments is broadcast\(x, root\)$"),
-    (lambda w, x: w.send(1, x), r"^peer is array.*; the order of arguments is send\(x, peer\)$"),
+    (lambda w, x: w.all_reduce(x, x), r"^op is a ndarray of shape .*; the order of arguments is all_reduce\(x, op, out\)$"),
+    (lambda w, x: w.broadcast(0, x), r"^root is a ndarray of shape .*; the order of arguments is broadcast\(x, root\)$"),
+    (lambda w, x: w.send(1, x), r"^peer is a ndarray of shape .*; the order of arguments is send\(x, peer\)$"),
     (lambda w, x: w.reduce_scatter("sum", x, x), r"^out is a str; .*; the order of arguments is reduce_scatter\(out, x, op\)$"),
     (lambda w, x: w.gather(x, 1), r"^x is a int; .*; the order of arguments is gather\(out, x, root\)$"),
     (lambda w, x: setattr(w, "nonfinite_check", True), "nonfinite_check is a bool; expected a name or a number"),
@@ -128,7 +128,7 @@ OUT_OF_RANGE = [
     (lambda w, x: w.agree(2**65), r"flags is 36893488147419103232; expected -2\*\*31 to 2\*\*31 - 1"),
     (lambda w, x: w.global_rank(2**32), "group_rank is 4294967296; expected 0 to 1"),
     (lambda w, x: w.empty(-1), r"shape is -1; expected 0 to 2\*\*63 - 1"),
-    (lambda w, x: w.empty((2**62, 2**62)), r"bytes of shape is \d+; expected 0 to 2\*\*64 - 1"),
+    (lambda w, x: w.empty((2**62, 2**62)), r"the size in bytes of shape is \d+; expected 0 to 2\*\*64 - 1"),
     (lambda w, x: w.all_gather(x, x, counts=[2**64, 0]), r"counts\[0\] is 18446744073709551616; expected 0 to"),
     (lambda w, x: dsc.BucketReducer(w, [x], bucket_bytes=-1), "bucket_bytes is -1; expected 0 to"),
     (lambda w, x: dsc.init_distributed(port=2**40), "port is 1099511627776; expected"),

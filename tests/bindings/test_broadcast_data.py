@@ -130,10 +130,10 @@ def test_different_keys_are_named():
 def test_wrong_arguments():
     with dsc.init_distributed() as world:
         for keys, dtype, root, error, text in (
-            ("text", "f32", 0, TypeError, "keys is 'text'; expected a list of strings"),
+            ("text", "f32", 0, TypeError, "keys is one string, 'text'; expected a list of strings"),
             ([1], "f32", 0, TypeError, r"keys\[0\] is 1; expected a string"),
-            (["a", "a"], "f32", 0, ValueError, "keys has 'a' twice; expected each key once"),
-            (["a"], "f31", 0, TypeError, "^dtype is 'f31'; accepted are bool"),
+            (["a", "a"], "f32", 0, ValueError, "keys contains 'a' twice; expected each key once"),
+            (["a"], "f31", 0, TypeError, "^dtype is 'f31'; expected one of bool"),
             (["a"], "f32", 1, ValueError, "root is 1"),
         ):
             with pytest.raises(error, match=text):

@@ -264,7 +264,7 @@ def arrays_of_a_ring(world):
     for source, _ in ring(own):  # every rank leaves this loop after the same step
         if source != rank or n == 1:
             break
-    with pytest.raises(ValueError, match="another pass of this ring has begun"):
+    with pytest.raises(ValueError, match="another pass of this ring has started"):
         next(first)
     blocks = [block for _, block in ring(own.copy())]
     ring.close()
@@ -334,7 +334,7 @@ def wrong_arguments(world):
         (ValueError, "expected 5, the part of rank", lambda: world.sequence_to_heads(x, sequence_parts=[5, 5])),
         (ValueError, "did you mean 'forward'", lambda: world.sequence_to_heads(x, direction="foward")),
         (ValueError, "out is None", lambda: world.sequence_to_heads(x, async_op=True)),
-        (ValueError, r"out has the shape \(1, 4, 3, 2\)", lambda: world.sequence_to_heads(x, out=np.zeros((1, 4, 3, 2), "f4"))),
+        (ValueError, r"out has shape \(1, 4, 3, 2\)", lambda: world.sequence_to_heads(x, out=np.zeros((1, 4, 3, 2), "f4"))),
         (ValueError, r"^block_bytes is 0; expected 1 to 2\*\*60 - 1$", lambda: dsc.Ring(world, 0)),
         (ValueError, r"^block_bytes is 4611686018427387904; expected 1 to", lambda: dsc.Ring(world, 2**62)),
         (ValueError, r"^grad_bytes is -1; expected 0 to 2\*\*60 - 1$", lambda: dsc.Ring(world, 8, -1)),

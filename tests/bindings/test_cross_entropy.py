@@ -109,11 +109,11 @@ def refuses(world):
     start = world.vocab_cross_entropy
     refused(ValueError, r"targets has shape \(2,\); expected \(3,\)", start, logits, targets[:2])
     refused(TypeError, r"^targets has .* int32; expected int64 \(use targets.astype\(numpy.int64\)\)$", start, logits, targets.astype(np.int32))
-    held = "0 to 9" if world.rank == 0 else "10 to 18"
-    wrong = f"logits has 4 columns; expected {10 - world.rank}, because rank {world.rank} of 2 holds {held} of 19"
+    held = "entries 0 to 9" if world.rank == 0 else "entries 10 to 18"
+    wrong = f"logits has 4 columns; expected {10 - world.rank}, because rank {world.rank} of 2 holds {held} of a vocabulary of 19"
     refused(ValueError, wrong, start, logits, targets, 19)
     refused(ValueError, "logits is not contiguous", start, logits.T, np.array([0, 0, 0, 0]))
-    refused(ValueError, "logits has no dimension", start, np.zeros(()), np.array(1))
+    refused(ValueError, "logits has no dimensions", start, np.zeros(()), np.array(1))
     refused(dsc.UnsupportedError, "dtype is i32, expected f32, f64, bf16 or f16", start, logits.view(np.int32), targets)
     refused(dsc.InvalidArgError, r"targets\[2\] is 8, expected 0 to 7", start, logits, np.array([0, 1, 8]))
     refused(dsc.InvalidArgError, r"targets\[2\] is -9223372036854775808, expected 0 to 7", start, logits, np.array([0, 1, -(2**63)]))

@@ -448,8 +448,8 @@ def refuses(world):
     refused(ValueError, "^x has a mask", world.all_reduce, Interface(values(0), mask=x))
     refused(TypeError, "^x has element type", world.all_reduce, Interface(np.zeros(2, np.complex64)))
     plain = Interface(np.zeros(2, np.uint16))
-    refused(TypeError, "^x has element type uint16; .* dtype= names", world.all_reduce, plain)
-    refused(ValueError, "^x is on a device of DLPack's type 10", world.all_reduce, DLPack(values(0), kind=10))
+    refused(TypeError, "^x has element type uint16; .* pass dtype=$", world.all_reduce, plain)
+    refused(ValueError, "^x is on a device of DLPack's device type 10", world.all_reduce, DLPack(values(0), kind=10))
     said = rf"^x is on device {peer}; expected device {world.rank}, which"
     refused(ValueError, said, world.all_reduce, DLPack(values(0), device=peer))
     work_on(peer)
@@ -457,8 +457,8 @@ def refuses(world):
     check(driver().cuCtxPopCurrent_v2(None))
     refused(ValueError, rf"send is in memory of device {peer}", world.all_reduce, elsewhere)
     refused(ValueError, "recv is in host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
-    refused(ValueError, r"^x\[0\] is on a GPU, where lists", world.reduce_scatter, x, [x, x])
-    refused(ValueError, r"^out\[0\] is on a GPU, where lists", world.all_gather, [x, x], x)
+    refused(ValueError, r"^x\[0\] is on a GPU, where a list", world.reduce_scatter, x, [x, x])
+    refused(ValueError, r"^out\[0\] is on a GPU, where a list", world.all_gather, [x, x], x)
     refused(TypeError, "^stream is 'left'; expected an integer, or", world.all_reduce, x, stream="left")
     refused(ValueError, "^stream is -1", world.all_reduce, x, stream=-1)
     other = types.SimpleNamespace(__cuda_stream__=lambda: (7, 1))
@@ -483,8 +483,8 @@ def test_refusals_name_the_argument_and_end_nothing():
 
 def has_none(world):
     x = Interface(values(0))
-    advice = r'expected host memory, or init_distributed\(backend="device"\) or device='
-    said = rf"^x is on a GPU, and this communicator is not bound to a GPU; {advice}$"
+    advice = r'expected host memory, or a world from init_distributed\(\) with backend="device" or device='
+    said = rf"^x is on a GPU, but this communicator is not bound to a GPU; {advice}$"
     refused(ValueError, said, world.all_reduce, x)
     refused(ValueError, said, world.all_reduce, x, async_op=True)
     refused(ValueError, "^out is on a GPU", world.all_gather, Interface(np.zeros(12, np.float32)), values(0))

@@ -139,7 +139,7 @@ def unbound(rank):
     class OnGpu:
         __cuda_array_interface__ = {"shape": (3, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3}
 
-    with pytest.raises(ValueError, match="is on a GPU, and this communicator is not bound to a GPU"):
+    with pytest.raises(ValueError, match="is on a GPU, but this communicator is not bound to a GPU"):
         plan.dispatch(OnGpu(), OnGpu())
     plan.close()
     dsc.finalize()

@@ -205,7 +205,7 @@ def ties(world):
         stream.synchronize()
         for grad in (*grads["embed"], *grads["norm"]):
             assert grad.read().tolist() == (values(0, grad.shape[0]) + values(1, grad.shape[0])).tolist()
-        with pytest.raises(ValueError, match="grads has {.*expected as many arrays as weights"):
+        with pytest.raises(ValueError, match="grads has {.*expected {.*}, like weights"):
             tied.reduce({**grads, "embed": values(0, 3)})
         world.barrier()
     with dsc.TiedLayers(world, {"host": [0, 1]}, {"host": values(world.rank, 2)}) as tied:

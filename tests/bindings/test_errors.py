@@ -108,7 +108,7 @@ def test_the_library_is_named_when_it_is_missing(tmp_path):
     done = subprocess.run([sys.executable, "-c", "import libdsc"], env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert "ImportError: libdsc.so could not be loaded; tried" in done.stderr
-    assert f"DSC_LIBRARY: {missing}: " in done.stderr and "Set DSC_LIBRARY" in done.stderr
+    assert f"DSC_LIBRARY: {missing}: " in done.stderr and "set DSC_LIBRARY" in done.stderr
 
 
 def test_another_library_is_refused():
@@ -145,6 +145,6 @@ for _ in range(2):
     except MemoryError as error:
         print(error)
 """
-    said = "the thread that keeps Ctrl-C working did not start within 0.5 s; expected memory for it"
+    said = "the thread that handles Ctrl-C did not start within 0.5 s; there may be too little memory for it"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
     assert result.stdout.splitlines() == [said] * 2, result.stderr

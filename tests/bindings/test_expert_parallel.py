@@ -282,19 +282,19 @@ def refuses(world):
     refused(ValueError, r"tokens has shape \(3,\); expected \(3, hidden\)", plan.dispatch, np.zeros(3))
     refused(ValueError, r"out has shape \(1, 4\); expected", plan.dispatch, tokens, np.zeros((1, 4), np.float32))
     refused(TypeError, "out has element type float64; expected float32", plan.dispatch, tokens, np.zeros((plan.rows, 4)))
-    refused(ValueError, "out is None; expected an array with async_op", plan.dispatch, tokens, async_op=True)
+    refused(ValueError, "out is None; expected an array, because with async_op", plan.dispatch, tokens, async_op=True)
     refused(dsc.UnsupportedError, "dtype is i32", plan.dispatch, tokens.view(np.int32))
     rows = plan.dispatch(tokens)
     refused(TypeError, "weights has element type float64; expected float32", plan.combine, rows, np.ones((3, 2)))
-    refused(ValueError, "returned is None; expected what", plan.combine_backward, tokens, grad_weights=np.ones((3, 2), np.float32))
-    refused(ValueError, "grad_weights is None; expected an array with async_op", plan.combine_backward, tokens,
+    refused(ValueError, "returned is None; expected the array that combine.. wrote", plan.combine_backward, tokens, grad_weights=np.ones((3, 2), np.float32))
+    refused(ValueError, "grad_weights is None; expected an array, because returned is given", plan.combine_backward, tokens,
             returned=np.ones((3, 2, 4), np.float32), out=np.empty((plan.rows, 4), np.float32), async_op=True)
     # rank 1 gets no rows, so its empty array may have any address
     to_first = world.moe_plan(np.zeros((3, 1), np.int32), 2)
     out = tokens[1:1] if world.rank == 1 else np.empty((to_first.rows, 4), np.float32)
     assert to_first.dispatch(tokens, out).shape == (0 if world.rank == 1 else 6, 4)
     with world.batch():
-        refused(dsc.StateError, "moe_combine: it is called inside batch", plan.combine, rows)
+        refused(dsc.StateError, "moe_combine: called inside batch", plan.combine, rows)
     group = world.split(0)
     refused(dsc.MismatchError, f"experts {2 + world.rank}, top_k 2", group.moe_plan, ids, 2 + world.rank)
     assert (plan.combine(rows) == tokens).all()

@@ -142,11 +142,11 @@ WRONG = [
     (dict(word_embeddings=[np.zeros(3)]), ValueError, "word_embeddings has arrays, but embedding is None; expected the group"),
     (dict(tensor=3), TypeError, "tensor is a int; expected a Communicator"),
     (dict(data="dp"), TypeError, "data is a str; expected a Communicator"),
-    (dict(expert_biases=[np.zeros(3)]), ValueError, "expert_biases has 1 arrays; expected 0, as expert_tokens"),
+    (dict(expert_biases=[np.zeros(3)]), ValueError, "expert_biases has 1 arrays; expected 0, like expert_tokens"),
     (dict(num_tokens=-1), ValueError, "num_tokens is -1; expected 0 to"),
     (dict(num_tokens=1.5), TypeError, "num_tokens is 1.5; expected an integer"),
     (dict(bias_update_rate="x"), TypeError, "bias_update_rate is 'x'; expected a number"),
-    (dict(grads=[np.zeros(3, np.int32)], num_tokens=1), TypeError, r"grads\[0\] has element type int32; expected floating"),
+    (dict(grads=[np.zeros(3, np.int32)], num_tokens=1), TypeError, r"grads\[0\] has element type int32; expected a floating-point type"),
     (dict(grads=[b"abcd"], num_tokens=1), ValueError, r"grads\[0\] is read-only"),
 ]
 
@@ -162,8 +162,8 @@ def test_wrong_arguments_are_told_before_anything_happens(arguments, kind, text)
 def test_biases_must_fit_their_tokens():
     with dsc.init_distributed() as world:
         for bias, tokens, text in (
-            (np.zeros(3), np.zeros(4), r"expert_biases\[0\] has 3 elements; expected 4, as expert_tokens\[0\]"),
-            (np.zeros(4, np.int32), np.zeros(4), "expected floating point"),
+            (np.zeros(3), np.zeros(4), r"expert_biases\[0\] has 3 elements; expected 4, like expert_tokens\[0\]"),
+            (np.zeros(4, np.int32), np.zeros(4), "expected a floating-point type"),
         ):
             with pytest.raises((ValueError, TypeError), match=text):
                 dsc.finalize_grads(experts=world, expert_biases=[bias], expert_tokens=[tokens])

@@ -72,7 +72,7 @@ def test_functions_of_other_libraries(name, text):
         (lambda world, x: world.isend(x, dst=0), "isend() has no argument 'dst': it is peer= here"),
         (lambda world, x: world.irecv(x, source=0), "irecv() has no argument 'source': it is peer= here"),
         (lambda world, x: world.recv(x, 0, tag=3), "recv() has no argument 'tag'; there are no tags"),
-        (lambda world, x: world.broadcast(x, group=world), "has no argument 'group'; call the method of that group's"),
+        (lambda world, x: world.broadcast(x, group=world), "has no argument 'group'; call the method on the communicator of that group"),
         (lambda world, x: world.broadcast(x, xyzzy=1), "broadcast() has no argument 'xyzzy'"),
     ],
 )

@@ -44,14 +44,14 @@ def check_changed(tmp_path, header, old, new):
 
 def test_check_finds_a_misplaced_field(tmp_path):
     done = check_changed(tmp_path, "tensor.h", "int32_t ndim;", "uint64_t ndim;")
-    assert "dsc_tensor_t: ndim stands behind dtype: expected pointers, 64 bits, 32 bits, texts" in done.stderr
+    assert "dsc_tensor_t: ndim comes after dtype; expected the order: pointers, 64 bits, 32 bits, texts" in done.stderr
     assert "dsc_tensor_t: a hole of 4 bytes before byte 48" in done.stderr
 
 
 @pytest.mark.parametrize(
     "header, old, new, said",
     [
-        ("types.h", "DSC_NORM_TWO", "DSC_TWO_NORM", "DSC_TWO_NORM: expected the prefix DSC_NORM_, that of dsc_norm"),
+        ("types.h", "DSC_NORM_TWO", "DSC_TWO_NORM", "DSC_TWO_NORM: expected the prefix DSC_NORM_, because it belongs to dsc_norm"),
         ("pipe.h", "DSC_PIPE_OP_FORWARD", "DSC_PIPE_FORWARD", "DSC_PIPE_FORWARD: expected the prefix DSC_PIPE_OP_"),
         (
             "types.h",
@@ -59,27 +59,27 @@ def test_check_finds_a_misplaced_field(tmp_path):
             "enum dsc_pipe {\n  DSC_PIPE_OP_TWO",
             "DSC_PIPE_OP_TWO of dsc_pipe looks like a value of dsc_pipe_op",
         ),
-        ("expert_parallel.h", "dsc_moe_plan_options", "dsc_moe_options", "dsc_moe_options_t: expected a name after a call"),
+        ("expert_parallel.h", "dsc_moe_plan_options", "dsc_moe_options", "dsc_moe_options_t: expected a name derived from a function"),
         ("comm.h", "dsc_comm_nonfinite_info(", "dsc_comm_nonfinite(", "dsc_comm_nonfinite fills in dsc_nonfinite_info_t"),
         ("comm.h", "dsc_comm_size(", "dsc_comm_size_info(", "dsc_comm_size_info: a name ends with _info only if"),
         ("sharded.h", "dsc_sharded_memory_info(", "dsc_sharded_memory(", "dsc_sharded_memory fills in dsc_sharded_memory_info_t"),
-        ("trace.h", "dsc_trace_json(", "dsc_trace_text(", "dsc_trace_text: a name ends with _json exactly if"),
-        ("rng.h", "dsc_rng_layer_seed(", "dsc_seed_layer(", "dsc_seed_layer: expected a name that begins with what"),
-        ("work.h", "dsc_comm_progress(", "dsc_progress(", "dsc_progress: expected a name that begins with what"),
+        ("trace.h", "dsc_trace_json(", "dsc_trace_text(", "dsc_trace_text: a name must end with _json if"),
+        ("rng.h", "dsc_rng_layer_seed(", "dsc_seed_layer(", "dsc_seed_layer: expected a name that begins with the object"),
+        ("work.h", "dsc_comm_progress(", "dsc_progress(", "dsc_progress: expected a name that begins with the object"),
         ("version.h", "dsc_engines_json(", "dsc_engines_report(", "dsc_engines_report: a text is JSON (_json) or prose"),
-        ("comm.h", "dsc_comm_size(", "dsc_comm_size_json(", "dsc_comm_size_json: a name ends with _json exactly if"),
+        ("comm.h", "dsc_comm_size(", "dsc_comm_size_json(", "dsc_comm_size_json: a name must end with _json if"),
         ("collectives.h", "void* stream, dsc_work_t** work", "dsc_work_t** work, void* stream", "expected stream and work at the end"),
         (
             "collectives.h",
             "dsc_all_reduce(dsc_comm_t* comm, const void* send, void* recv",
             "dsc_all_reduce(dsc_comm_t* comm, void* recv, const void* send",
-            "dsc_all_reduce: recv stands before send",
+            "dsc_all_reduce: recv comes before send",
         ),
         ("op.h", "void* result;", "void* end;", "dsc_op_call_t: end is a reserved word of Python, Rust or Julia"),
         ("op.h", "uint64_t id,", "uint64_t from,", "dsc_op_create_user: from is a reserved word"),
-        ("op.h", "uint64_t id,", "size_t capacity, uint64_t id,", "dsc_op_create_user: id follows capacity; expected needed"),
+        ("op.h", "uint64_t id,", "size_t capacity, uint64_t id,", "dsc_op_create_user: id comes after capacity; expected needed"),
         ("comm.h", "dsc_comm_size(", "dsc_comm_size_stats(", "dsc_comm_size_stats: expected a list of dsc_..._stats_t"),
-        ("recovery.h", "needed", "n_ranks", "dsc_comm_missing: n_ranks follows capacity; expected needed"),
+        ("recovery.h", "needed", "n_ranks", "dsc_comm_missing: n_ranks comes after capacity; expected needed"),
         ("mesh.h", "size_t n_axes", "int32_t n_axes", "dsc_mesh_create: n_axes is int32_t, expected size_t"),
         ("tied.h", "size_t n_stages", "uint64_t n_stages", "dsc_tied_key_t: n_stages is uint64_t, expected size_t"),
         (
@@ -92,21 +92,21 @@ def test_check_finds_a_misplaced_field(tmp_path):
             "rng.h",
             "int32_t expert_rank, int32_t expert_tensor_rank,\n                                         uint64_t* region_seed",
             "int32_t expert_rank, uint64_t* region_seed,\n                                         int32_t expert_tensor_rank",
-            "dsc_rng_region_seed: the input expert_tensor_rank follows the output region_seed",
+            "dsc_rng_region_seed: the input expert_tensor_rank comes after the output region_seed",
         ),
         (
             "collectives.h",
             "dsc_dtype_t dtype, int32_t root",
             "int32_t root, dsc_dtype_t dtype",
-            "dsc_broadcast: root stands before dtype; expected after them",
+            "dsc_broadcast: root comes before dtype; expected root after them",
         ),
         (
             "tensor_map.h",
             "void* recv, dsc_dtype_t dtype, void* stream",
             "void* recv, size_t a, size_t b, size_t c, size_t d, dsc_dtype_t dtype, void* stream",
-            "dsc_tensor_map_forward: 11 arguments, expected at most 10, or options",
+            "dsc_tensor_map_forward: 11 arguments, expected at most 10, or a struct of options",
         ),
-        ("pipe_run.h", "char* error;", "char* problem;", "dsc_pipe_call_t: the room for a text is problem"),
+        ("pipe_run.h", "char* error;", "char* problem;", "dsc_pipe_call_t: the fields for a text are problem"),
     ],
 )
 def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said):

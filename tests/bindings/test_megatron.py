@@ -196,7 +196,7 @@ def has_experts(world):
         members(world, mpu.get_expert_data_parallel_group(partial_expert_data_parallel=True)),
         members(world, mpu.get_inter_distributed_optimizer_instance_group()),
     ]
-    with pytest.raises(dsc.StateError, match="rank . is in no group 'hcp'"):
+    with pytest.raises(dsc.StateError, match="rank . belongs to no group 'hcp'"):
         mpu._group("hcp")
     return levels, found  # finalizing the world also ends the groups
 
@@ -221,7 +221,7 @@ def has_stages(world):
     with pytest.raises(ValueError, match="rank is 2; expected 0 to 1"):
         mpu.set_virtual_pipeline_model_parallel_rank(2)
     if world.rank in (1, 2):
-        with pytest.raises(dsc.StateError, match=f"rank {world.rank} is in no group 'embd'"):
+        with pytest.raises(dsc.StateError, match=f"rank {world.rank} belongs to no group 'embd'"):
             mpu.get_embedding_group()
     has = mpu.is_rank_in_embedding_group(), mpu.is_rank_in_position_embedding_group()
     mpu.destroy_model_parallel()

@@ -150,9 +150,9 @@ def uses_wrong_arguments(world):
     x = np.ones((2, 3), np.float32)
     with pytest.raises(dsc.StateError, match="not initialized; expected initialize_model_parallel"):
         mpu.copy_to_tensor_model_parallel_region(x)
-    with pytest.raises(ValueError, match="input_split_sizes is None; expected both split sizes or neither"):
+    with pytest.raises(ValueError, match="input_split_sizes is None; expected both output_split_sizes_ and input_split_sizes"):
         mpu.all_to_all(world, x, [1, 1])
-    with pytest.raises(ValueError, match="output_split_sizes_ is None; expected both split sizes or neither"):
+    with pytest.raises(ValueError, match="output_split_sizes_ is None; expected both output_split_sizes_ and input_split_sizes"):
         mpu.all_to_all(world, x, input_split_sizes=[1, 1])
     with pytest.raises(ValueError, match="3 elements along dimension 1; expected a multiple of 2"):
         mpu.scatter_to_tensor_model_parallel_region(x, world)

@@ -51,7 +51,7 @@ def test_parts_of_groups():
     assert it.hybrid_groups("dp") == {2: [[0, 1], [2, 3], [4, 5], [6, 7]], 4: [[0, 1, 2, 3], [4, 5, 6, 7]]}
     assert [list(dsc.Mesh({"dp": n}).hybrid_groups("dp")) for n in (1, 2, 6, 12)] == [[], [], [2], [2, 4]]
     for n, size in ((3, 2), (10, 4)):
-        with pytest.raises(dsc.InvalidArgError, match=f"^the groups have {n} ranks; expected a multiple of {size}"):
+        with pytest.raises(dsc.InvalidArgError, match=f"^a group of axes .* has {n} ranks; expected a multiple of {size}"):
             dsc.Mesh({"dp": n}).hybrid_groups("dp")
     assert mesh().embedding_groups() == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert mesh().position_embedding_groups() == [[0], [1], [2], [3]]
@@ -84,7 +84,7 @@ def test_refusals():
     refused(dsc.OverflowError, "is too large", dsc.Mesh, {"tp": 2**30, "pp": 2**30})
     refused(dsc.InvalidArgError, "expected 1 to 32", dsc.Mesh, {})
     refused(dsc.InvalidArgError, "expected below the number of levels", it.levels, "dp", ())
-    refused(ValueError, "no coordinate for cp, ep, dp, pp", it.rank, tp=0)
+    refused(ValueError, "the coordinate of cp, ep, dp, pp is missing", it.rank, tp=0)
     refused(ValueError, "dp is 2; expected 0 to 1", it.filter, dp=2)
     refused(TypeError, "axes is 3; expected a string", it.groups, 3)
     refused(ValueError, "position is 'middle'; expected 'first', 'last' or a number", it.broadcast_from, "pp", "middle", 0)

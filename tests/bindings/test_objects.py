@@ -65,7 +65,7 @@ def reduces(world):
         world.all_reduce_object(own, "mean")
     with pytest.raises(TypeError, match="op is a int; expected a name"):
         world.reduce_object(own, 3)
-    with pytest.raises(dsc.MismatchError, match="ranks gave different operations: rank 0: max; rank 1: sum") as caught:
+    with pytest.raises(dsc.MismatchError, match="ranks gave different values of op: rank 0: max; rank 1: sum") as caught:
         world.all_reduce_object(own, "sum" if world.rank else "max")
     assert caught.value.rank == 1 and world.error() is None
     return every, on_root

@@ -97,11 +97,11 @@ def test_operations(world):
     "call, text",
     [
         (lambda w, x: w.all_reduce(x, out=np.empty(3)), "out has 3 elements; expected 4"),
-        (lambda w, x: w.all_reduce(x, out=np.empty((2, 2))), r"out has shape \(2, 2\); expected \(4,\) as x"),
-        (lambda w, x: w.reduce(x, out=np.empty((4, 1))), r"out has shape \(4, 1\); expected \(4,\) as x"),
+        (lambda w, x: w.all_reduce(x, out=np.empty((2, 2))), r"out has shape \(2, 2\); expected \(4,\), like x"),
+        (lambda w, x: w.reduce(x, out=np.empty((4, 1))), r"out has shape \(4, 1\); expected \(4,\), like x"),
         (lambda w, x: w.all_reduce(x, out=np.empty(4, "f4")), "out has element type f32; expected f64"),
         (lambda w, x: w.all_gather(np.empty(8), x), "out has 8 elements; expected 4"),
-        (lambda w, x: w.all_gather([x, x], x), "out has 2 arrays; expected one per rank, 1"),
+        (lambda w, x: w.all_gather([x, x], x), "out has 2 arrays; expected 1, one per rank"),
         (lambda w, x: w.all_gather([np.empty(3)], x), r"out\[0\] has 3 elements; expected 4"),
         (lambda w, x: w.reduce_scatter(np.empty(3), x), "x has 4 elements; expected 3"),
         (lambda w, x: w.all_reduce(x, op="mean"), 'op is "mean"; expected one of "sum", "prod"'),
@@ -283,7 +283,7 @@ def test_reducer_refusals(world):
         reducer.begin()
         with pytest.raises(ValueError, match="grad has 4 elements of f64; parameter 0 has 3 of f64"):
             reducer.mark_ready(0, np.zeros(4))
-        with pytest.raises(IndexError, match="there is no parameter 1; this reducer has 1"):
+        with pytest.raises(IndexError, match="there is no parameter 1; the number of parameters is 1"):
             reducer.mark_ready(1, np.zeros(3))
         with pytest.raises(ValueError, match="grad is not contiguous"):
             reducer.mark_ready(0, np.zeros(6)[::2])

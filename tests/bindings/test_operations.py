@@ -53,7 +53,7 @@ def by_counts(world):
         assert (back == rank).all()
     for call, text in (
         (lambda: world.gather(None, np.zeros(1), counts=[2] * n), rf"x has 1 elements; expected 2, counts\[{rank}\]"),
-        (lambda: world.scatter(np.zeros(1), counts=[1] * (n + 1)), f"counts has {n + 1} numbers; expected one per rank, {n}"),
+        (lambda: world.scatter(np.zeros(1), counts=[1] * (n + 1)), f"counts has {n + 1} numbers; expected {n}, one per rank"),
         (lambda: world.scatter(np.zeros(1), None, rank, counts=[1] * n), "x is None; expected an array or a list of arrays"),
         (lambda: world.gather(np.zeros(1), np.zeros(2), rank, counts=[2] * n), f"out has 1 elements; expected {2 * n}, the sum"),
     ):
@@ -133,19 +133,19 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
         (lambda w, x: w.gather([np.empty(5)], x), r"out\[0\] has 5 elements; expected 4"),
         (lambda w, x: w.gather([np.empty(4, "f4")], x), "out has element type f32; expected f64"),
         (lambda w, x: w.scatter(x), "x is None; expected"),
-        (lambda w, x: w.scatter(x, [x, x]), "x has 2 arrays; expected one per rank, 1"),
+        (lambda w, x: w.scatter(x, [x, x]), "x has 2 arrays; expected 1, one per rank"),
         (lambda w, x: w.gather(np.empty(4), x, root=1), "root"),
         (lambda w, x: w.all_gather(np.empty(4), x, counts=[3]), r"out has 4 elements; expected 3, the sum of counts"),
         (lambda w, x: w.all_to_all(x, x, send_counts=[4], recv_counts=[3]), "out has 4 elements; expected 3, the sum of recv_counts"),
         (lambda w, x: w.all_to_all([x], [x], send_counts=[3], recv_counts=[4]), r"x\[0\] has 4 elements; expected 3, send_counts\[0\]"),
         (lambda w, x: dsc.broadcast_coalesced(0, [x]), "comm is a int; expected a Communicator"),
         (lambda w, x: w.all_gather(np.empty(3), x, counts=[3]), r"x has 4 elements; expected 3, counts\[0\]"),
-        (lambda w, x: w.all_gather(x, x, counts=[2, 2]), "counts has 2 numbers; expected one per rank, 1"),
+        (lambda w, x: w.all_gather(x, x, counts=[2, 2]), "counts has 2 numbers; expected 1, one per rank"),
         (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 to"),
-        (lambda w, x: w.reduce_scatter(x, [np.empty(3)]), r"x\[0\] has 3 elements; expected 4, as out"),
+        (lambda w, x: w.reduce_scatter(x, [np.empty(3)]), r"x\[0\] has 3 elements; expected 4, like out"),
         (lambda w, x: w.all_to_all(np.empty(3), x), "x has 4 elements; expected 3"),
-        (lambda w, x: w.all_to_all([x]), "x is None; expected it with lists"),
-        (lambda w, x: w.all_to_all(x, np.empty(4), send_counts=[4]), "recv_counts is None; expected it with out"),
+        (lambda w, x: w.all_to_all([x]), "x is None; expected x when out is a list"),
+        (lambda w, x: w.all_to_all(x, np.empty(4), send_counts=[4]), "recv_counts is None; expected one count per rank, because out is one array"),
         (lambda w, x: w.monitored_barrier(0), "timeout is 0; expected a number of seconds above 0"),
         (lambda w, x: w.all_reduce(x, dsc.premul(float("nan"))), "scale"),
         (lambda w, x: dsc.user_op(min, -1), r"id is -1; expected 0 to 2\*\*64 - 1"),
@@ -266,7 +266,7 @@ def test_the_end_of_an_op(world):
 
     op, alive = dsc.user_op(function, 3), weakref.ref(function)
     assert "user_op(" in repr(op) and op.close() is None and op.close() is None
-    with pytest.raises(ValueError, match="closed>; expected one that is open"):
+    with pytest.raises(ValueError, match="closed>; expected an operation that is not closed"):
         world.all_reduce(np.ones(3), op)
     with dsc.user_op(function, 3) as op:
         pass

@@ -103,7 +103,7 @@ def test_import_error_says_how_to_get_the_library(tmp_path):
     raw.write_text(re.sub(r"^SOVERSION = .+", "SOVERSION = 'none'", raw.read_text(), flags=re.MULTILINE))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 1
-    for part in ("ImportError", "in the package: ", "of the system: ", "pip install .", "./dev wheel", "Set DSC_LIBRARY"):
+    for part in ("ImportError", "in the package: ", "in the system: ", "pip install .", "./dev wheel", "set DSC_LIBRARY"):
         assert part in done.stderr, done.stderr
 
 
@@ -139,7 +139,7 @@ assert x.tolist() == [1, 2, 3]
 try:
     world.empty(3)
 except ImportError as error:
-    assert "numpy is needed" in str(error)
+    assert "needs numpy" in str(error)
 else:
     raise AssertionError
 dsc.finalize()

@@ -63,7 +63,7 @@ def test_two_iterations_at_once():
     first, second = iter(it), iter(it)
     assert next(second).step == 0
     next(first)
-    with pytest.raises(RuntimeError, match="another iteration"):
+    with pytest.raises(RuntimeError, match="a second loop"):
         next(first)
 
 

@@ -133,7 +133,7 @@ def test_gradients_are_reduced_beside_the_backward_pass():
         (("1f1b", 2, 4), {"forward": "1"}, TypeError, "forward is '1'; expected a number"),
         (("1f1b", 2, 4), {"comm": -1}, dsc.InvalidArgError, "latency is -1"),
         (("1f1b", 2, 4), {"backward_weight": float("nan")}, dsc.InvalidArgError, "is nan"),
-        (("1f1b",), {}, TypeError, "stages and micro_batches are missing"),
+        (("1f1b",), {}, TypeError, "stages or micro_batches is missing"),
         (("1f1b", 2, 4), {"latency": 2}, TypeError, "unknown argument 'latency'; expected a cost such as forward or comm"),
         (("zbv", 2, 4), {}, dsc.InvalidArgError, 'did you mean "zb_v"'),
     ],
@@ -158,7 +158,7 @@ def test_what_a_schedule_says_of_itself():
     it = dsc.PipeSchedule("interleaved_1f1b", stages=2, micro_batches=6, micro_batch_group=3, messages="at_once")
     assert (it.micro_batch_group, it.messages, it.placement, it.chunks) == (3, "at_once", "loop", 2)
     assert (dsc.PipeSchedule("1f1b", 2, 0, 4).micro_batch_group, it.at_stage(1).messages) == (None, "at_once")
-    with pytest.raises(TypeError, match="expected it by name, or fourth after name, stages and stage"):
+    with pytest.raises(TypeError, match="expected micro_batches=M, or M as the fourth argument"):
         dsc.PipeSchedule("1f1b", 4, 8)
     assert dsc.PipeSchedule("auto", stages=2, micro_batches=3).name
     with pytest.raises(dsc.InvalidArgError, match="no order satisfies"):

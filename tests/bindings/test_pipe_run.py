@@ -297,7 +297,7 @@ def misuses(world):
         messages.append(str(caught.value))
     with pytest.raises(TypeError, match="forward is a int; expected a function"):
         stage.run(forward=3)
-    with pytest.raises(TypeError, match=r"inputs\[0\] is 5; expected \(shape, dtype\)"):
+    with pytest.raises(TypeError, match=r"inputs\[0\] is 5; expected a pair \(shape, dtype\)"):
         stage.run(inputs=[5])
     with pytest.raises(TypeError, match=r"^the dtype of inputs\[0\] is 'complex64'"):
         stage.run(inputs=[((3,), "complex64")])
@@ -325,7 +325,7 @@ def forgets_the_loss(rank):
 
 
 def test_a_forgotten_loss():
-    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; expected the loss")
+    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; expected a number, the loss")
 
 
 def is_interrupted(rank, where, left):
@@ -451,14 +451,14 @@ def returns_instead_of_writing(world, what, where):
 def test_a_result_that_is_returned_instead_of_written(what):
     kind = type(RETURNED[what]).__name__
     (text, calls, _), (other, received, _) = ranks(2, returns_instead_of_writing, what, "forward")
-    said = f"forward returned a {kind}; expected None on this stage, where it writes: outputs[0][...] = y"
+    said = f"forward returned a {kind}; expected None on this stage; write the result into the array instead: outputs[0][...] = y"
     assert text == said and said in other
     assert calls == 1 and received == 0  # nothing was sent to the next stage
 
 
 def test_gradients_that_are_returned_instead_of_written():
     (_, _, received), (text, _, _) = ranks(2, returns_instead_of_writing, "an array", "backward")
-    assert text == "backward returned a ndarray; expected None on this stage, where it writes: input_grads[0][...] = g"
+    assert text == "backward returned a ndarray; expected None on this stage; write the result into the array instead: input_grads[0][...] = g"
     assert received == 0
 
 
@@ -475,6 +475,6 @@ def returns_no_loss(rank, what):
 @pytest.mark.parametrize("what", LOSSES)
 def test_a_loss_is_a_number(what):
     kind = type(LOSSES[what]).__name__
-    said = f"forward returned a {kind}; expected the loss of the micro-batch, a number, on the last stage"
+    said = f"forward returned a {kind}; expected a number, the loss of the micro-batch, on the last stage"
     first, last = dsc.spawn(returns_no_loss, 2, (what,), timeout=SECONDS)
     assert last == said and said in first

@@ -119,13 +119,13 @@ def attempts(world):
 
 def test_outputs_say_what_does_not_fit():
     assert ranks(2, attempts)[0] == [
-        "ValueError: shape is (5, 3); expected at most the 12 elements of (4, 3)",
-        "ValueError: outputs[0] has 2 dimensions, and shape is (2, 2, 2)",
+        "ValueError: shape is (5, 3); expected at most 12 elements, those of (4, 3)",
+        "ValueError: shape is (2, 2, 2); expected 2 dimensions, as outputs[0] has",
         "ValueError: shape[0] is -1; expected 0 to 2**63 - 1",
-        "IndexError: outputs[2] does not exist; there are 2",
+        "IndexError: outputs[2] does not exist; the number of outputs is 2",
         "TypeError: Cannot cast array data from dtype('float64') to dtype('int32') according to the rule 'same_kind'",
         [(1, 12), (2,)],
-        *["RuntimeError: these outputs are of a callback that has returned"] * 2,
+        *["RuntimeError: these outputs belong to a callback that has returned; they can be used only inside that callback"] * 2,
     ]
 
 
@@ -180,7 +180,7 @@ def test_every_rank_is_told_what_was_raised():
 
 def test_a_pair_is_no_list_of_pairs():
     schedule = dsc.PipeSchedule("1f1b", stages=2, stage=0, micro_batches=2)
-    with pytest.raises(TypeError, match="expected a list of such pairs"):
+    with pytest.raises(TypeError, match="expected a list of pairs"):
         schedule.run_bytes(outputs=((10, 4), "float32"))
     assert schedule.run_bytes(outputs=(((10, 4), "float32"),)) == schedule.run_bytes(outputs=[((10, 4), "float32")])
 

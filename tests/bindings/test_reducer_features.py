@@ -273,7 +273,7 @@ def clips_by_the_norm_of_all(world):
         close(grads, [g * (0.5 / (norm / 2 + 1e-6)) for g in expected])
         close([reducer.grad_view(0)], [grads[0]])
         iterate(reducer, gradients(world.rank, 0))
-        with pytest.raises(dsc.StateError, match="no longer exist"):
+        with pytest.raises(dsc.StateError, match="no longer exists"):
             reducer.clip(1.0)
         iterate(reducer, grads := gradients(world.rank, 0))
         assert reducer.clip(1e9, norm="max") == np.abs(flat).max()
@@ -335,10 +335,10 @@ def wrong_arguments_can_be_put_right(world):
             (lambda: reducer.clip(0), 'max_norm is 0, expected more than 0'),
             (lambda: reducer.clip(1.0, norm="tow"), 'norm is "tow"; expected one of "two", "max"'),
             (lambda: reducer.clip("1"), "max_norm is '1'; expected a number"),
-            (lambda: reducer.clip(norm=7), 'norm is 7, expected "two" or 2, or "max"'),
+            (lambda: reducer.clip(norm=7), 'norm is 7; expected "two" or 2, or "max"'),
             (lambda: reducer.sync_buffers("avg"), 'how is "avg"; expected one of "broadcast", "mean"'),
             (lambda: reducer.set_hook(3), "hook is a int"),
-            (lambda: dsc.Join([reducer, None]), "expected one or more"),
+            (lambda: dsc.Join([reducer, None]), "expected at least one"),
             (lambda: dsc.Join(reducer, throw_on_early_termination="no"), "throw_on_early_termination is 'no'; expected True or False"),
             (lambda: reducer_of(world, find_unused="no"), "find_unused is 'no'; expected True or False"),
         )

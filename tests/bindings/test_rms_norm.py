@@ -82,7 +82,7 @@ def refuses(world):
     locked.flags.writeable = False
     with pytest.raises(ValueError, match=r"^residual_out is read-only; .*\(such as numpy.empty\(\), or None for a new one\)$"):
         world.all_reduce_rms_norm(x, residual, residual_out=locked)
-    with pytest.raises(ValueError, match="x has no dimension"):
+    with pytest.raises(ValueError, match="x has no dimensions"):
         world.all_reduce_rms_norm(np.array(1.0))
     with pytest.raises(TypeError, match="epsilon is 'a'; expected a number"):
         world.all_reduce_rms_norm(x, epsilon="a")

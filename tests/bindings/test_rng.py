@@ -124,12 +124,12 @@ def test_refusals():
     tracker.add("a", 1)
     error = refuse(dsc.RngError, "state 'a' already exists; expected a new name", tracker.add, "a", 2)
     assert isinstance(error, KeyError) and (error.name, error.seed) == ("a", None)
-    error = refuse(dsc.RngError, "seed 1 of 'b' is already that of 'a'; expected another seed", tracker.add, "b", 1)
+    error = refuse(dsc.RngError, "seed 1 for 'b' is already used by 'a'; expected another seed", tracker.add, "b", 1)
     assert (error.name, error.seed) == ("b", 1)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     refuse(dsc.RngError, "unknown state 'model-parallel-rng'; expected one of: 'a'", forks, tracker, "model-parallel-rng")
     refuse(dsc.RngError, "expected one of: none", forks, dsc.RngTracker(), "x")
-    refuse(dsc.RngError, "the state 'a' is in use", forks, tracker, "a", "a")
+    refuse(dsc.RngError, "the state 'a' is already in use", forks, tracker, "a", "a")
     refuse(TypeError, "name is 3; expected a string", tracker.add, 3, 3)
     refuse(TypeError, "seed is 'x'; expected an integer", tracker.add, "b", "x")
     refuse(ValueError, "seed is -1; expected 0 to", tracker.add, "b", -1)
@@ -137,7 +137,7 @@ def test_refusals():
     refuse(ValueError, "states['a'] is not from get_states", tracker.set_states, {"a": {"bit_generator": "MT19937"}})
     refuse(TypeError, "set_state and seed is missing; expected all three", dsc.RngTracker, random.getstate)
     with tracker.fork("a"):
-        refuse(dsc.RngError, "the state 'a' is in use; expected no block of fork()", tracker.set_states, {})
+        refuse(dsc.RngError, "the state 'a' is in use by a fork() block; expected a call outside fork() blocks", tracker.set_states, {})
     assert tracker.names == ["a"]
     tracker.reset()
     tracker.add("a", 1)
@@ -146,4 +146,4 @@ def test_refusals():
 def test_ranks_whose_seeds_meet():
     """Megatron-LM's numbers repeat where 1694 + tp_rank equals 100 * ep_rank + etp_rank."""
     tracker = dsc.RngTracker()
-    refuse(dsc.RngError, "seed 2724 of 'expert-parallel-rng' is already that of 'model-parallel-rng'", tracker.add_regions, 0, 6, 17)
+    refuse(dsc.RngError, "seed 2724 for 'expert-parallel-rng' is already used by 'model-parallel-rng'", tracker.add_regions, 0, 6, 17)

@@ -68,36 +68,36 @@ def of_rules(**changes):
 
 
 HEADERS = {
-    "bytes before the data": (entry(data_offsets=[-400, 0]), "expected an array NAME.BUCKET"),
-    "offsets that are no integers": (entry(data_offsets=[0.5, 448.5]), "expected an array NAME.BUCKET"),
-    "one offset": (entry(data_offsets=[0]), "expected an array NAME.BUCKET"),
-    "an end before the begin": (entry(data_offsets=[448, 0]), "expected as many as its elements need"),
-    "an unknown type": (entry(dtype="F4"), "expected an array NAME.BUCKET"),
+    "bytes before the data": (entry(data_offsets=[-400, 0]), "expected an array named NAME.BUCKET"),
+    "offsets that are no integers": (entry(data_offsets=[0.5, 448.5]), "expected an array named NAME.BUCKET"),
+    "one offset": (entry(data_offsets=[0]), "expected an array named NAME.BUCKET"),
+    "an end before the begin": (entry(data_offsets=[448, 0]), "expected as many bytes as its elements have"),
+    "an unknown type": (entry(dtype="F4"), "expected an array named NAME.BUCKET"),
     "another type of as many bytes": (entry(dtype="I32"), "has params.0 of I32; expected F32"),
-    "no object": (lambda header, layout: header.update({"params.0": []}), "expected an array NAME.BUCKET"),
+    "no object": (lambda header, layout: header.update({"params.0": []}), "expected an array named NAME.BUCKET"),
     "a name without a bucket": (
         lambda header, layout: header.update(zz={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
-        "expected an array NAME.BUCKET",
+        "expected an array named NAME.BUCKET",
     ),
     "a bucket that is not there": (
         lambda header, layout: header.update({"m.9": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}),
-        "has the array 'm.9'; expected 1 buckets",
+        "has an unexpected array 'm.9'; expected arrays for 1 buckets only",
     ),
-    "the array before missing": (lambda header, layout: header.pop("params.0"), "has m.0 at byte .*; expected 0"),
-    "the last array missing": (lambda header, layout: header.pop("m.0"), "holds arrays of .* bytes; expected"),
+    "the array before missing": (lambda header, layout: header.pop("params.0"), "has m.0 at byte .*; expected byte 0"),
+    "the last array missing": (lambda header, layout: header.pop("m.0"), "has .* bytes of data; expected"),
     "one array in the bytes of another": (
         lambda header, layout: header["m.0"].update(data_offsets=header["params.0"]["data_offsets"]),
         "has m.0 at byte 0 of its data",
     ),
-    "very many shards": (of_layout(shards=3_000_000_000), "has shard 0 of 3000000000, whose file is"),
-    "less than one shard": (of_layout(shards=-1), "has shard 0 of -1; expected two numbers"),
+    "very many shards": (of_layout(shards=3_000_000_000), "contains shard 0 of 3000000000; expected the file name"),
+    "less than one shard": (of_layout(shards=-1), "has shard 0 of -1; expected two integers"),
     "another format": (of_layout(format=99), "has format 99; expected"),
-    "no list of shapes": (of_layout(shapes="x"), "expected names, shapes, dtypes, rules and save"),
-    "no rules": (of_layout(rules=None), "expected names, shapes, dtypes, rules and save"),
-    "an unknown layout": (of_rules(layout="x"), "has rules"),
-    "an unknown rule": (of_rules(colour=1), "has rules"),
-    "units that are not there": (of_rules(units=[0, 10**18]), "has rules"),
-    "a huge alignment": (of_rules(alignment=2**62), "params.0 with .* elements; expected|has rules"),
+    "no list of shapes": (of_layout(shapes="x"), "expected the lists names, shapes and dtypes"),
+    "no rules": (of_layout(rules=None), "expected the lists names, shapes and dtypes"),
+    "an unknown layout": (of_rules(layout="x"), "has wrong rules"),
+    "an unknown rule": (of_rules(colour=1), "has wrong rules"),
+    "units that are not there": (of_rules(units=[0, 10**18]), "has wrong rules"),
+    "a huge alignment": (of_rules(alignment=2**62), "params.0 with .* elements; expected|has wrong rules"),
     "other buckets": (of_rules(bucket_elements=1), "has no array .*; expected one for each of 2 buckets"),
 }
 
@@ -148,13 +148,13 @@ def test_a_file_that_never_answers(saved):
     refused(*saved, "is not a regular file")
     os.unlink(saved[1])
     saved[1].write_bytes(b"")
-    refused(*saved, "has less than 8 bytes")
+    refused(*saved, "has fewer than 8 bytes")
 
 
 def test_names_without_a_number(saved):
     other = saved[1].with_name("shard-x-of-00001.safetensors")
     saved[1].rename(other)
-    refused(saved[0], other, "has shard 0 of 1, whose file is " + FILE)
+    refused(saved[0], other, "contains shard 0 of 1; expected the file name " + FILE)
 
 
 def save_in_another_order(world):
@@ -171,7 +171,7 @@ def save_in_another_order(world):
             (folder / "first").rename(files[1])
         world.barrier()
         if world.size > 1:
-            with pytest.raises(ValueError, match="has shard 1 of .*, whose file is shard-00001-of-"):
+            with pytest.raises(ValueError, match="contains shard 1 of .*; expected the file name shard-00001-of-"):
                 sharded.load(folder)
         world.barrier()
 
@@ -197,7 +197,7 @@ def save_without_room(world):
         limit_files(resource.RLIM_INFINITY)
         path = f"{folder}/shard-{last:05}-of-{world.size:05}.part"
         assert re.fullmatch(
-            rf"save: rank {last} cannot write the checkpoint, so no rank does: "
+            rf"save: rank {last} cannot write the checkpoint, so all ranks stop: "
             rf"\[Errno {errno.EFBIG}\] File too large; the file needs \d+ bytes: '{path}'",
             str(told.value),
         )

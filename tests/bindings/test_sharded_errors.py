@@ -195,9 +195,9 @@ def shards_are_written_in_place(world):
             shard.params -= 0.5 * shard.grads
             shard.grads *= 2
             assert (shard.params == before - 0.5).all() and (shard.grads == 2).all()
-            with pytest.raises(AttributeError, match=r"params of a shard is memory of the library; expected shard.params\[...\] = x"):
+            with pytest.raises(AttributeError, match=r"params of a shard cannot be replaced, .*; expected shard.params\[...\] = x"):
                 shard.params = before
-            with pytest.raises(AttributeError, match="count of a shard is memory of the library; expected no assignment"):
+            with pytest.raises(AttributeError, match="count of a shard cannot be replaced, .*; expected no assignment"):
                 shard.count = 3
         sharded.step_done()
         expected = [param - np.float32(0.5) for param in model.initial()]

@@ -92,7 +92,7 @@ def kills_itself(rank):
 
 @either_way
 def test_a_killed_process_is_reported(method):
-    with pytest.raises(dsc.SpawnError, match="rank 0 was ended by SIGKILL"):
+    with pytest.raises(dsc.SpawnError, match="rank 0 was killed by SIGKILL"):
         dsc.spawn(kills_itself, 1, timeout=SECONDS, start_method=method)
 
 
@@ -123,9 +123,9 @@ def touches_nothing(rank):
 
 
 def test_what_cannot_be_carried_back_and_a_signal_11(monkeypatch):
-    with pytest.raises(pickle.PicklingError, match="^what fn returned cannot be carried to the caller: .* package cloudpickle"):
+    with pytest.raises(pickle.PicklingError, match="^the result of fn cannot be sent to the caller: .* package cloudpickle"):
         dsc.spawn(returns_a_local_class, 2, timeout=SECONDS)
-    with pytest.raises(dsc.SpawnError, match="rank 0 was ended by SIGSEGV; PYTHONFAULTHANDLER=1 shows the line"):
+    with pytest.raises(dsc.SpawnError, match="rank 0 was killed by SIGSEGV; set PYTHONFAULTHANDLER=1 to see the line"):
         dsc.spawn(touches_nothing, 1, timeout=SECONDS)
 
 
@@ -170,7 +170,7 @@ def test_processes_of_multiprocessing_are_told_so_too(tmp_path):
     assert code == 1 and "RuntimeError: spawn() is called while a process of multiprocessing imports the script" in said
     script.write_text(script.read_text().replace("dsc.spawn(main, 3)", "dsc.init_distributed(rank=1, world_size=2, init_timeout=0.1)"))
     said, code = run(str(script))
-    assert code == 1 and 'put what the script does under `if __name__ == "__main__":`' in said
+    assert code == 1 and 'put the code of the script under `if __name__ == "__main__":`' in said
 
 
 NOTEBOOK = """
@@ -189,14 +189,14 @@ def local():
 @pytest.mark.parametrize("call", ["of_notebook, 2", "local(), 2", "print, 2, (OfNotebook(),)"])
 def test_cloudpickle_is_named_where_a_function_cannot_be_carried(call):
     said, code = run("-c", f"{NOTEBOOK}dsc.spawn({call})\n")
-    assert code == 1 and "PicklingError: fn and args cannot be carried to other processes: " in said, said
+    assert code == 1 and "PicklingError: fn and args cannot be sent to other processes: " in said, said
     assert "is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module" in said
 
 
 def test_a_program_from_standard_input_is_told_so():
     said, code = run(given=f"{NOTEBOOK}dsc.spawn(print, 2)\n")
     assert code == 1 and said.count("Traceback") == 1
-    assert "RuntimeError: spawn() is called in a program without a file (<stdin>), which other processes cannot run" in said
+    assert "RuntimeError: spawn() is called in a program without a file (<stdin>), so other processes cannot run this program" in said
 
 
 def test_cloudpickle_is_not_named_where_it_is_installed(tmp_path):
@@ -204,7 +204,7 @@ def test_cloudpickle_is_not_named_where_it_is_installed(tmp_path):
     (tmp_path / "cloudpickle.py").write_text("from pickle import dumps")
     program = NOTEBOOK.replace("sys.modules", "{}").replace("import sys", f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
     said, code = run("-c", f"{program}dsc.spawn(local(), 2)\n")
-    assert code == 1 and "PicklingError: fn and args cannot be carried" in said and "pip install" not in said
+    assert code == 1 and "PicklingError: fn and args cannot be sent" in said and "pip install" not in said
 
 
 def test_the_traceback_of_a_rank_begins_in_the_program():

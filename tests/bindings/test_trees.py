@@ -81,8 +81,8 @@ def test_errors_name_the_path(world):
     for call, kind, text in (
         (lambda: dsc.average_gradients(world, {"layer1": [3.0]}), TypeError, r"^grads\['layer1'\]\[0\] is a float"),
         (lambda: dsc.average_gradients(world, {"a": np.ones(2, int)}), TypeError, r"^grads\['a'\] has element type i64"),
-        (lambda: dsc.average_gradients(world, good["layer1"] * 2), ValueError, r"^grads\[1\] is the same memory as grads"),
-        (lambda: dsc.average_gradients(world, {1: good, "a": good}), TypeError, "^grads has keys that have no order"),
+        (lambda: dsc.average_gradients(world, good["layer1"] * 2), ValueError, r"^grads\[1\] has the same memory as grads"),
+        (lambda: dsc.average_gradients(world, {1: good, "a": good}), TypeError, "^grads has keys that cannot be sorted"),
         (lambda: dsc.BucketReducer(world, {"layer1": ["x"]}), TypeError, r"^params\['layer1'\]\[0\] is a str"),
     ):
         with pytest.raises(kind, match=text):
@@ -90,7 +90,7 @@ def test_errors_name_the_path(world):
     with dsc.BucketReducer(world, good) as reducer:
         for grads, text in (
             ({}, r"^grads\['layer1'\]\[0\] is missing"),
-            (good | {"b": np.ones(1)}, r"^params\['b'\] is missing, and grads has it"),
+            (good | {"b": np.ones(1)}, r"^grads\['b'\] has no counterpart in params"),
             ({"layer1": [np.ones(3)]}, r"^grads\['layer1'\]\[0\] has 3 elements of f64; parameter 0 has 2"),
         ):
             with pytest.raises(ValueError, match=text):
@@ -145,7 +145,7 @@ def test_deepspeeds_config_and_verbose(world, capfd):
         assert dsc.init_distributed(config=config, verbose=True) is world
     said = capfd.readouterr()
     assert said.out.count("libdsc: joined <libdsc.Communicator 'world', rank 0 of 1>, backend host") == 3 and said.err == ""
-    with pytest.raises(TypeError, match="config is a int; expected DeepSpeed's, as a dict or a path, or None"):
+    with pytest.raises(TypeError, match="config is a int; expected a configuration of DeepSpeed"):
         dsc.init_distributed(config=3)
 
 
@@ -158,7 +158,7 @@ def test_names_of_deepspeed(world, caplog):
         ({"dist_backend": "nccl", "backend": "gloo"}, "backend is 'gloo' and dist_backend is 'nccl'"),
         ({"distributed_port": 1, "port": 2}, "port is 2 and distributed_port is 1"),
         ({"dist_init_required": True, "require_existing": True}, "require_existing and dist_init_required"),
-        ({"auto_mpi_discovery": False, "sources": dsc.Source.PMIX}, "auto_mpi_discovery is False and sources"),
+        ({"auto_mpi_discovery": False, "sources": dsc.Source.PMIX}, "auto_mpi_discovery is False, but sources"),
         ({"dist_backend": "nccll"}, 'did you mean "device"'),
     ):
         with pytest.raises(ValueError, match=text):
@@ -207,7 +207,7 @@ def test_everything_says_what_it_is(world):
 def test_a_schedule_of_the_whole_pipeline():
     whole = dsc.PipeSchedule("1f1b", 2, micro_batches=4)
     assert not hasattr(whole, "steps") and not hasattr(whole, "buffers") and whole.at_stage(0).steps > 0
-    with pytest.raises(dsc.StateError, match=r"of the whole pipeline; expected at_stage\(i\)"):
+    with pytest.raises(dsc.StateError, match=r"covers the whole pipeline; call at_stage\(i\) first"):
         whole.steps
     with pytest.raises(TypeError, match=r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=4\)"):
         dsc.PipeSchedule("1f1b", 2, 4)

@@ -460,7 +460,7 @@ def test_wrong_arguments(world):
         (lambda: dj.broadcast(x, 1), ValueError, "root is 1, expected 0"),
         (lambda: dj.all_gather(x, 2), ValueError, "dim"),
         (lambda: dj.tensor_map(x, "gahter"), ValueError, "did you mean 'gather'"),
-        (lambda: dj.tensor_map(x, "sequence_to_hidden", 0), ValueError, "axis is 0, which is the sequence"),
+        (lambda: dj.tensor_map(x, "sequence_to_hidden", 0), ValueError, "axis is 0, the sequence dimension"),
         (lambda: dj.send(x, 0), ValueError, "dest is 0, this rank itself"),
         (lambda: dj.all_reduce(x, comm=3), TypeError, "comm is .*expected a"),
     ):

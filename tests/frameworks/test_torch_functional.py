@@ -324,7 +324,7 @@ def every_kind_of_group(rank):
     with pytest.raises(ValueError, match="device_mesh has 2 dimensions; expected 1"):
         dscf.all_reduce(x, group=mesh)
     gloo = dist.new_group(backend="gloo")
-    with pytest.raises(TypeError, match="without the backend dsc; expected one of"):
+    with pytest.raises(TypeError, match="without the backend dsc; expected a group from"):
         dscf.all_reduce(x, group=gloo)
     with pytest.raises(TypeError, match="group is a str; expected a communicator of libdsc"):
         dscf.all_reduce(x, group="tp")
@@ -337,7 +337,7 @@ def test_groups():
 
 
 def own_world(rank, n, job):
-    with pytest.raises(dsc.StateError, match="there are no ranks yet"):
+    with pytest.raises(dsc.StateError, match="no process group exists yet"):
         dscf.all_reduce(torch.ones(1))
     world = dsc.init_distributed(rank=rank, world_size=n, job_id=job, timeout=60)
     assert dscf.all_reduce(torch.ones(1)) == dscf.all_reduce(torch.ones(1), group=world) == n
@@ -403,12 +403,12 @@ def wrong_arguments(rank):
         (ValueError, "op is 'max'; expected 'sum' or 'avg'", lambda: dscf.reduce_scatter(x, "max")),
         (ValueError, 'op is "total"; expected one of "sum"', lambda: dscf.all_reduce(x, "total")),
         (dsc.InvalidArgError, "root is 2, expected 0 to 1", lambda: dscf.broadcast(x, 2)),
-        (ValueError, "dest is 0 and source 1, one of them this rank itself", lambda: dscf.send_recv(x, 0, 1)),
-        (ValueError, "x requires no gradient, so none would go back to rank 1", lambda: dscf.send_recv(x, None, 1)),
+        (ValueError, "dest is 0 and source is 1; expected both or neither to be 0, this rank itself", lambda: dscf.send_recv(x, 0, 1)),
+        (ValueError, "x requires no gradient, so no gradient would be sent back to rank 1", lambda: dscf.send_recv(x, None, 1)),
         (TypeError, "x is a FakeTensor", lambda: dscf.all_reduce(FakeTensorMode().from_tensor(x))),
         (ValueError, "recv_parts is None; expected both", lambda: dscf.all_to_all(x, send_parts=[1, 2])),
         (TypeError, "x has element type torch.float32 and weight torch.float64", lambda: linear(x, w.double())),
-        (ValueError, "expected 4 elements in the last dimension, as weight has shape", lambda: linear(torch.ones(3, 5), w)),
+        (ValueError, "expected 4 elements in the last dimension, because weight has shape", lambda: linear(torch.ones(3, 5), w)),
         (ValueError, "gather_output and sequence_parallel", lambda: linear(x, w, gather_output=True, sequence_parallel=True)),
         (ValueError, "sequence_dim is 1, the last dimension", lambda: linear(x, w, sequence_parallel=True, sequence_dim=1)),
         (ValueError, "bias has shape .1,.; expected .5,., as", lambda: linear(x, w, torch.ones(1))),
@@ -418,24 +418,24 @@ def wrong_arguments(rank):
         (ValueError, "weight has shape .4,.; expected two dimensions", lambda: linear(x, torch.ones(4))),
         (ValueError, "expected 8 elements in the last dimension", lambda: rows(x, w, input_is_parallel=False)),
         (ValueError, "expected a multiple of 2, the number of ranks", lambda: rows(x, w, sequence_parallel=True)),
-        (ValueError, "input_is_parallel False", lambda: rows(x, w, sequence_parallel=True, input_is_parallel=False)),
+        (ValueError, "input_is_parallel is False", lambda: rows(x, w, sequence_parallel=True, input_is_parallel=False)),
         (IndexError, "tokens has 99; expected 0 to 9", lambda: words(torch.tensor([99]), w)),
         (IndexError, "tokens has -1; expected 0 to 9", lambda: words(torch.tensor([-1]), w)),
         (ValueError, "padding_idx is 10; expected -10 to 9", lambda: words(torch.tensor([1]), w, padding_idx=10)),
         (ValueError, "padding_idx is -11; expected", lambda: words(torch.tensor([1]), w, padding_idx=-11)),
         (ValueError, "dim is -3; expected -2 to 1", lambda: words(one.view(3, 1), w, sequence_parallel=True, sequence_dim=-3)),
         (TypeError, "tokens has element type torch.float32", lambda: words(torch.ones(2), w)),
-        (ValueError, "expected 6 rows, which rank 0 of 2 has of 11", lambda: words(torch.tensor([0]), w, num_embeddings=11)),
+        (ValueError, "expected 6 rows, the part of rank 0 of 11 rows", lambda: words(torch.tensor([0]), w, num_embeddings=11)),
         (ValueError, "reduction is 'avg'", lambda: entropy(x, one, reduction="avg")),
         (ValueError, "label_smoothing is 2; expected a number from 0 to 1", lambda: entropy(x, one, label_smoothing=2)),
         (ValueError, "targets has shape .*expected", lambda: entropy(x, one[:2])),
         (dsc.InvalidArgError, "targets.0. is 99, expected 0 to 7", lambda: entropy(x, one + 98)),
         (ValueError, "logits has 4 columns; expected 5", lambda: entropy(x, one, vocab_size=9)),
         (ValueError, "q, k and v have shapes", lambda: ring(x, x, x)),
-        (ValueError, "k and v may have fewer heads", lambda: ring(*(torch.ones(1, 2, h, 4) for h in (3, 2, 2)))),
+        (ValueError, "the heads of q may be a multiple of the heads of k and v", lambda: ring(*(torch.ones(1, 2, h, 4) for h in (3, 2, 2)))),
         (ValueError, "q has 2 tokens; expected 3, which rank 0 has of 5", lambda: ring(*[torch.ones(1, 2, 1, 4)] * 3, tokens=5)),
         (ValueError, "x has shape .*expected .batch, sequence, heads, head_dim.", lambda: dscf.sequence_to_heads(x)),
-        (TypeError, "plan is a int; expected what moe_plan", lambda: dscf.moe_combine(x, 3)),
+        (TypeError, "plan is a int; expected a plan that moe_plan", lambda: dscf.moe_combine(x, 3)),
         (TypeError, "expert_ids has element type torch.float32", lambda: dscf.moe_plan(x, 4)),
         (ValueError, "the tensor is on meta", lambda: dscf.all_reduce(x.to("meta"))),
     ]

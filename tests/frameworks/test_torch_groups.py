@@ -189,9 +189,9 @@ def wrong_tags(rank):
         for work in works:
             work.wait()
     else:
-        with pytest.raises(libdsc.torch.Error, match="rank 0 sent a message with tag 1, and this rank receives one with tag 2"):
+        with pytest.raises(libdsc.torch.Error, match="rank 0 sent a message with tag 1, but this rank receives a message with tag 2"):
             dist.recv(x, 0, tag=2)
-        with pytest.raises(libdsc.torch.Error, match="tag 2, and this rank receives one with tag 1"):
+        with pytest.raises(libdsc.torch.Error, match="tag 2, but this rank receives a message with tag 1"):
             dist.recv(x, 0, tag=1)
     dist.barrier()  # the group still works
 

@@ -216,14 +216,14 @@ def wrong_states(rank):
     for text, make in (
         ("out_features is 5; expected a multiple of 2", lambda: layers.ColumnParallelLinear(3, 5)),
         ("in_features is 3; expected a multiple of 2", lambda: layers.RowParallelLinear.from_linear(nn.Linear(3, 4))),
-        ("linear has hooks; expected none", lambda: layers.ColumnParallelLinear.from_linear(hooked)),
+        ("linear has hooks; register hooks with the divided layer", lambda: layers.ColumnParallelLinear.from_linear(hooked)),
         ("linear is a ParametrizedLinear; expected", lambda: layers.RowParallelLinear.from_linear(weight_norm(nn.Linear(4, 4)))),
         ("weight of a Parametrized.* is not a parameter", lambda: layers.whole_state_dict(weight_norm(layers.ColumnParallelLinear(3, 4)))),
         ("linear is a Embedding; expected a torch.nn.Linear", lambda: layers.ColumnParallelLinear.from_linear(nn.Embedding(2, 2))),
         ("embedding is a Linear; expected", lambda: layers.VocabParallelEmbedding.from_embedding(nn.Linear(2, 2))),
         ("group is a int", lambda: layers.VocabParallelEmbedding(4, 2, group=3)),
         ("gather_output and sequence_parallel", lambda: layers.ColumnParallelLinear(2, 4, gather_output=True, sequence_parallel=True)),
-        ("input_is_parallel False", lambda: layers.RowParallelLinear(4, 2, input_is_parallel=False, sequence_parallel=True)),
+        ("input_is_parallel is False", lambda: layers.RowParallelLinear(4, 2, input_is_parallel=False, sequence_parallel=True)),
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             make()
@@ -269,7 +269,7 @@ def beside_replicas(rank):
     all ranks."""
     model = mlp(layers.ColumnParallelLinear, layers.RowParallelLinear)
     kept = model[0].weight.detach().clone()
-    with pytest.raises(ValueError, match=r"parameter 0.weight is divided, and these ranks have its parts \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"parameter 0.weight is divided among ranks, and the ranks of this group have parts \[0, 1\]"):
         DistributedDataParallel(model)
     assert torch.equal(model[0].weight, kept)
     alone = layers.ColumnParallelLinear(4, 4, group=communicator().split(rank))
@@ -291,7 +291,7 @@ def copies(rank):
         for other in (copy.deepcopy(model), torch.compile(model, backend="aot_eager")):
             assert torch.equal(other(x), model(x))
         if group is not None:
-            with pytest.raises(TypeError, match="a layer with group= cannot be pickled; expected its whole_state_dict"):
+            with pytest.raises(TypeError, match="a layer with group= cannot be pickled; use whole_state_dict"):
                 pickle.dumps(model)
     assert torch.equal(model(x), other(x))  # the group still exists after its copies were deleted
     model = mlp(layers.ColumnParallelLinear, layers.RowParallelLinear)
@@ -356,7 +356,7 @@ def fused(rank):
     assert made.weight.partition_stride == 3
     with pytest.raises(ValueError, match=f"out_features is {4 * n}; expected a multiple of {3 * n}, the number of ranks times 3 fused"):
         layers.ColumnParallelLinear(6, 4 * n, fused=3)
-    with pytest.raises(ValueError, match="fused is 2 and gather_output True"):
+    with pytest.raises(ValueError, match="fused is 2 and gather_output is True"):
         layers.ColumnParallelLinear(6, 4 * n, fused=2, gather_output=True)
     return True
 
@@ -390,7 +390,7 @@ def clipped(rank):
     # a group of this rank only
     sharded = ShardedDataParallel(model, [dist.new_group([each]) for each in range(n)][rank])
     sharded(x).sum().backward()
-    with pytest.raises(ValueError, match="clip_grad_norm_: 0.weight is divided among other ranks too"):
+    with pytest.raises(ValueError, match="clip_grad_norm_: 0.weight is also divided by libdsc.torch.layers"):
         sharded.clip_grad_norm_(1.0)
     return norm.item()
 

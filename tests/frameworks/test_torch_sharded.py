@@ -153,30 +153,30 @@ def test_parameters_outside_of_their_units_are_errors():
         assert "returns memory of its parameter 0.weight" in found["returns"] and "clone()" in found["returns"]
         assert "returns a Wrapped; expected tensors" in found["opaque"] and "create_graph is True" in found["second order"]
         assert "full_parameters" in found["unit alone"] and "blocks.0" in found["unit alone"]
-        assert "a gradient that does not come from outputs" in found["regularized"] or "shape" in found["regularized"], found
+        assert "a gradient that does not come from an output" in found["regularized"] or "shape" in found["regularized"], found
         assert found["after that"] == "no error"
 
 
 EXPECTED = {
     "no module": "module is a int; expected a torch.nn.Module",
     "sparse": "0.weight has sparse gradients; expected sparse=False",
-    "meta": "is on the meta device; expected memory",
-    "lazy": "is uninitialized; expected parameters with a shape",
+    "meta": "is on the meta device and has no memory",
+    "lazy": "is uninitialized and has no shape yet",
     "frozen": "no parameter of the module requires a gradient",
     "complex": "is of torch.complex64; expected one of torch.float16",
-    "units": "units has 3; expected subclasses of torch.nn.Module",
-    "absent": "units has LSTM; expected classes of which the module has submodules",
+    "units": "units contains 3; expected subclasses of torch.nn.Module",
+    "absent": "units contains LSTM, but the module has no submodule of this class",
     "list": "units selects a ModuleList, which is never called",
     "text": "units is 'Block'; expected classes",
     "number": "units is 3; expected classes",
     "instance": "units is a Gpt; expected classes",
-    "answer": "units gave 1 for a .*; expected a bool",
+    "answer": "units returned 1 for a .*; expected a bool",
     "stage": "stage is 4, expected 1, 2 or 3",
     "shard_size": "shard_size is 5, expected 0 or a divisor of the number of ranks",
     "group": "expected",
     "mixed_precision": "mixed_precision is a object; expected None",
     "init_sync": "init_sync is 3; expected",
-    "join": "expected as many batches on all ranks",
+    "join": "expected the same number of batches on all ranks",
     "hook": "register_comm_hook: .*expected none",
     "keep_vars": "keep_vars is True; expected False",
     "assign": "assign is True; expected False",
@@ -184,13 +184,13 @@ EXPECTED = {
     "factored": r"'factor' of norm.weight has the shape \(2, 3\)",
     "no optimizer": "optimizer is a int; expected a torch.optim.Optimizer",
     "folder": "/nowhere has no file module.pt",
-    "copy": "cannot be pickled or copied; expected its state_dict",
-    "full": "full_parameters: a full_parameters.. block runs",
-    "parts": "expected state_dict.. of its ShardedDataParallel",
+    "copy": "cannot be pickled or copied; use its state_dict",
+    "full": "full_parameters: called inside a full_parameters.. block",
+    "parts": "call state_dict.. of its ShardedDataParallel",
     "clip": "clip",
     "converted": "was given torch.float64 of shape .*; expected torch.float32",
     "trains": "no error",
-    "gradients": "gradients are on in a full_parameters.. block; expected torch.no_grad",
+    "gradients": "gradients are enabled in a full_parameters.. block; expected torch.no_grad",
     "backward after close": "backward: this ShardedDataParallel was closed",
     "closed": "forward: this ShardedDataParallel was closed",
 }

@@ -124,7 +124,7 @@ def hooks_by_name(world):
             expect_same_everywhere(world, [p.grad for p in model.parameters()])
         model.close()
     expect_error(TypeError, "is a int; expected a function", lambda: Ours(small()).register_comm_hook(None, 3))
-    expect_error(ValueError, "expected None with a hook by name", lambda: Ours(small()).register_comm_hook(3, "bf16"))
+    expect_error(ValueError, "expected None, because a hook that is given by name", lambda: Ours(small()).register_comm_hook(3, "bf16"))
     expect_error(dsc.DscError, "nothing_such", lambda: Ours(small()).register_comm_hook(None, "nothing_such"))
 
 
@@ -199,7 +199,7 @@ def joins(world):
 
     expect_error(dsc.StateError, "rank 0 has no more batches", uneven)
     static = Ours(small(), static_graph=True)
-    expect_error(dsc.StateError, "expected one before the join", lambda: static.join().__enter__())
+    expect_error(dsc.StateError, "expected one iteration on all ranks before join", lambda: static.join().__enter__())
 
 
 def joins_of_torch(world):
@@ -221,7 +221,7 @@ def joins_of_torch(world):
     expect_same_everywhere(world, list(modules[1].parameters()) + list(modules[1].buffers()))
     for a, b in zip(*(m.state_dict().values() for m in modules)):
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-7), (a, b)
-    expect_error(ValueError, "use model.join", lambda: TorchJoin([models[1]], divide_by_initial_world_size=False))
+    expect_error(ValueError, "call model.join", lambda: TorchJoin([models[1]], divide_by_initial_world_size=False))
     models[1].close()
 
 

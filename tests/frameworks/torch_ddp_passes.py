@@ -161,7 +161,7 @@ def missing_gradients_are_told(world):
         if both:
             call()
         else:
-            expect_error(dsc.StateError, r"unused\.weight \(index 2\).*need find_unused_parameters=True", call)
+            expect_error(dsc.StateError, r"unused\.weight \(index 2\).*set find_unused_parameters=True", call)
     model.close()
     model = Ours(Partly())
     kind = dsc.MismatchError if world.rank == 0 else dsc.StateError

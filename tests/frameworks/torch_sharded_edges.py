@@ -181,15 +181,15 @@ def write_whole(model):
 
 EXPECTED = {
     "in place": r"RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation",
-    "written": "StateError: forward: bias was written in place while it was whole",
+    "written": "StateError: forward: bias was written in place during a pass",
     "view": "StateError: forward: a Shown returns memory of its parameter weight",
-    "submodule": "StateError: state_dict: this module shows parts of parameters",
-    "inside": "ValueError: module has a ShardedDataParallel inside",
-    "outer": "(?s)RuntimeError: .*inner is a ShardedDataParallel; expected load_state_dict\\(\\) of that",
-    "early clip": "StateError: clip_grad_norm_: no backward pass has averaged gradients",
+    "submodule": "StateError: state_dict: the parameters of this module are this rank's parts",
+    "inside": "ValueError: module contains a ShardedDataParallel",
+    "outer": "(?s)RuntimeError: .*inner is a ShardedDataParallel; call its own load_state_dict\\(\\)",
+    "early clip": "StateError: clip_grad_norm_: there are no averaged gradients",
     "write whole": "StateError: full_parameters: 0.weight was written in place",
-    "own hook": "StateError: 0.weight has a register_post_accumulate_grad_hook",
-    "late": "StateError: 0.weight requires a gradient and did not when it was wrapped",
+    "own hook": "StateError: 0.weight has a hook from register_post_accumulate_grad_hook",
+    "late": "StateError: 0.weight requires a gradient now, but did not when the module was wrapped",
     "gradient": "ValueError: parameter 0.weight has a gradient",
     "unlike": "MismatchError: requires_grad of 2.bias is False on rank 1; expected True as on rank 0",
 }

@@ -94,7 +94,8 @@ void fuzz_hosts(Bytes bytes) {
     hosts = dscrun::parse_host_file(input.rest());
   } catch (const dscrun::HostError& error) {
     const std::string_view text = error.what();
-    FUZZ_REQUIRE(text.starts_with("line ") || text == "contains no host, expected lines NAME slots=NUMBER");
+    FUZZ_REQUIRE(text.starts_with("line ") ||
+                 text == "contains no host, expected lines of the form NAME slots=NUMBER");
     return;
   }
   check_hosts(hosts);

@@ -108,7 +108,7 @@ def test_wrong_usage():
         (("--tune", "all_reduce"), "OP excludes --tune"),
         (("--tune", "--settings", "stage_byte"), "unknown setting 'stage_byte'; did you mean 'stage_bytes'?"),
         (("all_reduce", "--settings", "stage_bytes"), "--settings requires --tune"),
-        (("send_recv", "--ranks", "2,3"), "send_recv needs pairs: --ranks takes even numbers, got 3"),
+        (("send_recv", "--ranks", "2,3"), "send_recv runs between pairs of ranks: expected even numbers in --ranks, got 3"),
     ):
         result = bench(*args)
         assert (result.returncode, result.stdout) == (2, "")

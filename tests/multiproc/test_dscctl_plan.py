@@ -96,7 +96,7 @@ def test_nothing_fits(two):
     assert answer["rows"] == [] and answer["least_bytes"] == 40 + 3
     assert answer_of(two, *asked, "40", "--kind", NAMED, code=1)["least_bytes"] == 40 + 2 * 3
     result = plan(two, *asked, "40", "--kind", NAMED)
-    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 40 B: the least found is 46 B, for ")
+    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 40 B: the smallest need found is 46 B, for ")
     assert answer_of(two, *asked, "46", "--kind", NAMED)["rows"][0]["peak_bytes"] == 46
     assert answer_of(two, *asked, "43")["rows"][0]["peak_bytes"] == 43
 
@@ -104,7 +104,7 @@ def test_nothing_fits(two):
 def test_no_page_without_plans(two, tmp_path):
     file = tmp_path / "page.html"
     result = plan(two, "--devices", "2", "--batch", "4", "--memory", "1", "--html", str(file))
-    assert result.returncode == 1 and result.stderr == f"dscctl: {file} was not written, as there is nothing to show\n"
+    assert result.returncode == 1 and result.stderr == f"dscctl: {file} was not written, because no candidate was found\n"
     assert not file.exists()
 
 
@@ -262,7 +262,7 @@ def test_layers_are_cut_for_the_whole_step(transformer):
     best = answer_of(transformer, *asked, "--memory", "1.8GB")["rows"][0]
     assert best["peak_bytes"] <= 1.8e9
     result = plan(transformer, *asked, "--memory", "1GB")
-    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the least found is 1.80 GB, for 1f1b")
+    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the smallest need found is 1.80 GB, for 1f1b")
 
 
 def test_an_order_that_is_looked_for_gets_a_cut_that_has_room(transformer):
@@ -313,7 +313,7 @@ def test_columns_in_any_order_json_and_stdin(two, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("output_bytes,backward_us,weight_bytes,forward_us,activation_bytes\r\n" + "5,2,10B,1,3\r\n" * 2 + "\r\n")
     answer = answer_of(other, "--devices", "2", "--batch", "4")
-    assert answer["rows"] == expected["rows"] and "each half of a backward pass is taken to be half" in answer["remarks"]
+    assert answer["rows"] == expected["rows"] and "each half of a backward pass is assumed to take half" in answer["remarks"]
     one = {"name": "a, b", "forward_us": 1, "backward_us": 2, "weight_bytes": "10B", "activation_bytes": 3, "output_bytes": 5}
     command = [launch.DSCCTL, "plan", "--layers", "-", "--devices", "2", "--batch", "4", "--network", "free", "--json"]
     result = subprocess.run(command, input=json.dumps([one] * 2), env=own_environment(), capture_output=True, text=True, timeout=30)
@@ -346,7 +346,7 @@ def test_no_network_is_taken_as_free(tmp_path, args, unknown):
 
 def test_one_device_needs_no_network(two):
     result = dscctl("plan", "--layers", str(two), "--devices", "1", "--batch", "4")
-    assert result.returncode == 0 and result.stdout.startswith("Assumed: one device, so no network; 4 bytes of weights")
+    assert result.returncode == 0 and result.stdout.startswith("Assumed: one device, so there is no network; 4 bytes of weights")
 
 
 def test_all_reduces_are_rings_of_links(two):
@@ -461,14 +461,14 @@ LINE = '[{"ranks": 2, "latency_us": 1, "bytes_per_s": null}]'
     [
         ("", "line 1, column 1: "),
         ("[]", "the file is [], expected an object"),
-        ('{"format": "other"}', 'format is "other", expected "libdsc network", as `dscctl bench --network` writes it'),
+        ('{"format": "other"}', 'format is "other", expected "libdsc network", the format that `dscctl bench --network` writes'),
         ('{"format": "libdsc network"}', 'the file has no "version"'),
         ('{"format": "libdsc network", "version": 2}', "version is 2, expected 1"),
-        ('{"format": "libdsc network", "version": 1, "messages": []}', "messages is [], expected a list with one entry or more"),
+        ('{"format": "libdsc network", "version": 1, "messages": []}', "messages is [], expected a list with at least one entry"),
         (f'{{"format": "libdsc network", "version": 1, "messages": {LINE}}}', 'the file has no "all_reduces"'),
         (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("2", "0")}}}', "messages[0], ranks, is 0, expected a whole number"),
         (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("1", "-1")}}}', "messages[0], latency_us, is -1, expected a number of 0 or more"),
-        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("null", "0")}}}', "messages[0], bytes_per_s, is 0, expected more than 0, or null"),
+        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("null", "0")}}}', "messages[0], bytes_per_s, is 0, expected a number above 0, or null"),
         (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("latency_us", "us")}}}', 'messages[0] has no "latency_us"'),
     ],
 )
@@ -484,7 +484,7 @@ def test_a_wrong_network(two, tmp_path, text, words):
 @pytest.mark.parametrize(
     "args, code, words",
     [
-        (["--ranks", "3"], 2, "--network measures messages between pairs: --ranks takes even numbers, got 3"),
+        (["--ranks", "3"], 2, "--network measures messages between pairs of ranks: expected even numbers in --ranks, got 3"),
         (["--sizes", "4"], 2, "--sizes: expected two or more different sizes for --network, got 4"),
         (["--sizes", "4KiB,4096"], 2, "--sizes: expected two or more different sizes for --network, got 4KiB,4096"),
         (["--sizes", "4,1.3KB,5"], 2, "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '5'"),
@@ -504,7 +504,7 @@ def test_a_network_file_that_cannot_be_written(tmp_path):
 
 def test_layers_in_a_folder(tmp_path):
     result = dscctl("plan", "--layers", str(tmp_path), "--devices", "2", "--batch", "4")
-    assert result.returncode == 2 and f"{tmp_path}: is a folder, expected a file" in result.stderr
+    assert result.returncode == 2 and f"{tmp_path}: is a directory, expected a file" in result.stderr
 
 
 FINE = HEADER + "a,1,1,1,10,3,5\n"
@@ -516,28 +516,28 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
         ("", "is empty, expected layers as CSV or JSON"),
         (HEADER, "has no layers"),
         (HEADER.replace("forward_us", "foward_us", 1), "line 1, column 6: unknown column 'foward_us'; did you mean 'forward_us'?"),
-        (HEADER.replace("name", "output_bytes"), "line 1, column 92: a second column 'output_bytes'"),
+        (HEADER.replace("name", "output_bytes"), "line 1, column 92: column 'output_bytes' occurs twice"),
         (HEADER.replace(",output_bytes", ""), "line 1: no output_bytes, expected one for every layer"),
-        (HEADER.replace("name", "backward_us"), "line 1: backward_us and its halves"),
-        ("name,forward_us\n", "line 1: no backward_us, expected backward_us, or backward_input_us"),
+        (HEADER.replace("name", "backward_us"), "line 1: backward_us is given together with its halves"),
+        ("name,forward_us\n", "line 1: backward_us is missing, expected backward_us, or both backward_input_us"),
         (FINE + "b,1,x,1,10,3,5\n", "line 3, column 5: backward_input_us is 'x', expected microseconds such as 120 or 0.5"),
         (FINE + "b,1,-1,1,10,3,5\n", "line 3, column 5: backward_input_us is '-1'"),
         (FINE + "b,1,nan,1,10,3,5\n", "line 3, column 5: backward_input_us is 'nan'"),
         (FINE + "b,1,1,1,10XB,3,5\n", "line 3, column 9: weight_bytes is '10XB', expected bytes such as 4096 or 12.5MB"),
         (FINE + "b,1,1,1,,3,5\n", "line 3, column 9: weight_bytes is ''"),
-        (FINE + "b,1,1,1,10,3\n", "line 3, column 13: 6 values, expected 7 as line 1 has"),
-        (FINE + "b,1,1,1,10,3,5,6\n", "line 3, column 16: 8 values, expected 7 as line 1 has"),
-        (HEADER + "\na,1,1,1,10,3,5\n", "line 2, column 1: an empty line, expected a layer"),
+        (FINE + "b,1,1,1,10,3\n", "line 3, column 13: 6 values, expected 7, like line 1"),
+        (FINE + "b,1,1,1,10,3,5,6\n", "line 3, column 16: 8 values, expected 7, like line 1"),
+        (HEADER + "\na,1,1,1,10,3,5\n", "line 2, column 1: the line is empty, expected a layer"),
         (FINE + '"b,1,1,1,10,3,5\n', "line 3, column 1: expected a closing quote"),
         ("[1]", "layer 0: expected an object"),
         ('[{"forward_us": 1, "forward_us": 2}]', "'forward_us' occurs twice in a layer"),
         ('[{"forward": 1}]', "layer 0: unknown column 'forward'"),
         ('[{"forward_us": 1, }]', "line 1, column 20: "),
         ("{}", "expected a list of layers"),
-        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0 (a): tied is 'w', expected a name that two or more layers have"),
+        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0 (a): tied is 'w', expected a name that at least two layers have"),
         (
             HEADER.replace("\n", ",tied\n") + "a,1,1,1,10,3,5,w\nb,1,1,1,11,3,5,w\n",
-            "layer 1 (b): weight_bytes is 11, expected 10 as for layer 0 (a), which has the same tied name 'w'; put other weights into a layer of their own",
+            "layer 1 (b): weight_bytes is 11, expected 10 as in layer 0 (a), which has the same tied name 'w'; put weights that are not shared into a separate layer",
         ),
         ('[{"name": "a", "tied": 1}]', "layer 0 (a): tied is 1, expected a string or null"),
         ('[{"tied": 1}]', "layer 0: tied is 1, expected a string or null"),
@@ -561,16 +561,16 @@ def test_a_wrong_file(tmp_path, text, words):
         (["--memory", "0"], "--memory: expected more than 0 bytes"),
         (["--bandwidth", "25GB"], "--bandwidth: expected bytes or bits per second such as 25GB/s, 400MiB/s or 100Gb/s, got '25GB'"),
         (["--devices", "100000000000"], "--devices: expected a whole number of at most 2147483647, got '100000000000'"),
-        (["--overlap", "5"], "--overlap: expected a part above 0 and up to 1"),
+        (["--overlap", "5"], "--overlap: expected a number above 0 and at most 1"),
         (["--html", ""], "--html"),
         (["--html", "-"], "--html: expected a file to write, got '-'"),
         (["--memory", "80G"], "--memory: expected bytes such as 80GB"),
         (["--latency-us", "-1"], "--latency-us: expected a number of 0 or more"),
         (["--stages", "2,x"], "--stages: expected a whole number of 1 or more, got 'x'"),
-        (["--stages", "3"], "there is nothing to compare: expected stages that divide the 2 devices"),
-        (["--devices", "17"], "1 x 17: the replicas do not divide the batch of 4; on 17 x 1: more stages than the 2 layers"),
-        (["--micro-batches", "5"], "none of the given --micro-batches divides the 2 samples of a replica"),
-        (["--chunks", "3"], "1f1b needs 1 chunk, which --chunks excludes"),
+        (["--stages", "3"], "no candidate to compare: expected a number of stages that divides 2 devices, one of: 1, 2"),
+        (["--devices", "17"], "1 x 17: the number of replicas does not divide the batch of 4; on 17 x 1: there are only 2 layers"),
+        (["--micro-batches", "5"], "no number in --micro-batches divides the 2 samples of a replica"),
+        (["--chunks", "3"], "1f1b needs 1 chunk, but --chunks excludes 1"),
         (["--kind", "zbv"], "--kind: unknown schedule 'zbv'; did you mean 'zb_v'?"),
         (["--top", "0"], "--top: expected a whole number of 1 or more"),
         (["--layers", "/nowhere"], "/nowhere: cannot be opened"),

@@ -69,7 +69,7 @@ def test_different_chunks_are_compared_by_whole_stages():
     """The schedules must do the same work, as documented. With chunks of cost 1 zb_v would take 51."""
     result = schedule("--kind", "1f1b", "--kind", "zb_v", "--activation-bytes", "1MB")
     *_, title, _, plain, v_shaped = result.stdout.splitlines()
-    assert title == "costs and activations are of a whole stage, and its chunks share them evenly"
+    assert title == "costs and activations are for a whole stage, and its chunks share them evenly"
     assert plain.split() == ["1f1b", "33", "27.3", "%", "9", "4", "4", "MB"]
     assert v_shaped.split() == ["zb_v", "x", "2", "chunks", "25.5", "5.9", "%", "0", "4", "4", "MB"]
 
@@ -109,7 +109,7 @@ def test_a_file_without_end_is_refused(tmp_path):
     for command in (["schedule", "--from"], ["plan", "--devices", "1", "--batch", "1", "--layers"], ["schedule", "--network"]):
         result = dscctl(*command, "/dev/zero")
         assert (result.returncode, result.stdout) == (1 if "--from" in command else 2, "")
-        assert "/dev/zero: has more than 256 MiB and is not a regular file, expected less" in result.stderr
+        assert "/dev/zero: has more than 256 MiB, expected less for input that is not a regular file" in result.stderr
 
 
 def test_units_of_rates():
@@ -276,18 +276,18 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--bandwidth", "fast"], 2, "--bandwidth: expected bytes per unit of time such as 25000, or 25GB/s"),
         (["--static-bytes", "1XB"], 2, "--static-bytes: expected bytes such as 80GB"),
         (["--forward", "999999999x1"], 2, "--forward: expected at most 262144 values"),
-        (["--activations", "2"], 2, "--activations is a limit for --kind auto, which is not given"),
-        (["--memory", "2GB"], 2, "--memory is a limit for --kind auto, which is not given"),
-        (["--write", "json", "--check"], 2, "expected one of them"),
+        (["--activations", "2"], 2, "--activations is a limit for --kind auto, but --kind auto is not given"),
+        (["--memory", "2GB"], 2, "--memory is a limit for --kind auto, but --kind auto is not given"),
+        (["--write", "json", "--check"], 2, "expected only one of them"),
         (["--activations", "0"], 2, "--activations: expected 1 or more, got 0"),
         (["--memory", "0", "--kind", "auto"], 2, "--memory: expected more than 0 bytes, got '0'"),
         (["--memory", "80G", "--kind", "auto"], 2, "--memory: expected bytes such as 80GB (1000 MB)"),
         (["--bandwidth", "80G/s"], 2, "--bandwidth: expected bytes per unit of time such as 25000, or 25GB/s or 100Gb/s"),
-        (["--overlap", "5"], 2, "--overlap: expected a part above 0 and up to 1, such as 0.8, got '5'"),
-        (["--overlap", "0"], 2, "--overlap: expected a part above 0"),
+        (["--overlap", "5"], 2, "--overlap: expected a number above 0 and at most 1, such as 0.8, got '5'"),
+        (["--overlap", "0"], 2, "--overlap: expected a number above 0"),
         (["--svg", ""], 2, "--svg"),
         (["--html", "-"], 2, "--html: expected a file to write, got '-'"),
-        (["--width", "80", "--check"], 2, "--width is for the picture"),
+        (["--width", "80", "--check"], 2, "--width applies to the picture"),
         (["--width", "0"], 2, "--width"),
         (["--forward", "-1"], 2, "--forward: expected a number of 0 or more such as 12 or 0.5, got '-1'"),
     ],

@@ -175,7 +175,7 @@ def test_reader_that_does_not_read_costs_little_and_stops_nothing():
         (["--grace", "-1", "true"], "--grace: expected seconds, 0 or more, got '-1'"),
         (["--port", "65536", "true"], "--port: expected a whole number from 1 to 65535, got '65536'"),
         (["--env", "A", "true"], "--env: expected NAME=VALUE, got 'A'"),
-        (["--env", "RANK=3", "true"], "RANK is set by dscrun itself"),
+        (["--env", "RANK=3", "true"], "RANK cannot be set, because dscrun sets it itself"),
     ],
 )
 def test_wrong_usage(args, text):

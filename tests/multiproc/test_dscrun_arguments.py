@@ -36,48 +36,48 @@ def plan(*args, **variables):
 @pytest.mark.parametrize(
     "args, text",
     [
-        (["--nnodes", "2"], "--nnodes: expected -n too, the number of ranks of each host"),
-        (["--nnodes", "2", "-n", "1"], "--nnodes 2: expected --node-rank (0 to 1, another one on each host), or --hostfile"),
+        (["--nnodes", "2"], "--nnodes: expected -n too, the number of ranks on each host"),
+        (["--nnodes", "2", "-n", "1"], "--nnodes 2: expected --node-rank (0 to 1, a different number on each host), or --hostfile"),
         (["--nnodes", "2", "-n", "1", "--node-rank", "1"], "--nnodes 2: expected --master-addr too"),
-        ([*HAND, "--node-rank", "2"], "--node-rank: expected 0 to 1, for there are 2 nodes, got '2'"),
+        ([*HAND, "--node-rank", "2"], "--node-rank: expected 0 to 1, because there are 2 nodes, got '2'"),
         ([*HAND, "--node-rank", "-1"], "--node-rank: expected a whole number, 0 or more, or 'auto', got '-1'"),
         ([*HAND, "--node-rank", "one"], "--node-rank: expected a whole number, 0 or more, or 'auto', got 'one'"),
         ([*HAND, "--node-rank", "auto"], "expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment"),
         ([*HAND, "-n", "1,2,3"], "-n: expected one number, or 2 for --nnodes 2, got 3"),
         ([*HAND, "-n", "1,x"], "-n: expected a whole number from 1 to 4096, got 'x'"),
         ([*HAND, "-n", "1,"], "-n: expected a whole number from 1 to 4096, got ''"),
-        ([*HAND, "--restarts", "1"], "--restarts: expected one dscrun that starts all hosts (--hostfile)"),
-        ([*HAND, "--allow-failures", "1"], "--allow-failures: expected one dscrun that sees the ranks of all hosts"),
-        ([*HAND, "--start-with", "srun"], "--start-with: with --node-rank this dscrun starts one node only"),
-        (HAND, "several hosts need one token. Make a file once, (umask 077; od"),
+        ([*HAND, "--restarts", "1"], "--restarts: cannot be given together with --node-rank"),
+        ([*HAND, "--allow-failures", "1"], "--allow-failures: expected --hostfile, with which one dscrun sees the ranks of all hosts"),
+        ([*HAND, "--start-with", "srun"], "--start-with: cannot be given together with --node-rank"),
+        (HAND, "several hosts need the same token. Create a file once: (umask 077; od"),
         (["-n", "1,2"], "-n: expected one number for one host, got 2"),
         (["--node-rank", "0"], "--node-rank: expected --nnodes or --hostfile too"),
         (["--nnodes", "0"], "--nnodes: expected a whole number from 1 to 65536, got '0'"),
-        (["--include", "a"], "--include: no host 'a', expected one of: localhost (without --hostfile the only host is localhost)"),
-        (["--exclude", "a:0"], "--exclude: no host 'a', expected one of: localhost"),
-        (["--exclude", "localhost"], "--exclude: leaves no slot of localhost"),
-        (["--include", "localhost:4096"], "--include: no slot '4096' on host 'localhost', which has 0 to 4095"),
-        (["--include", "localhost:0", "-n", "1"], "-n: expected no number, since --include says which slots get a rank each"),
-        (["--include", "localhost:0", "-e", "localhost:1"], "include and exclude cannot be given together"),
-        ([*HAND, "--include", "a"], "--include and --exclude: expected --hostfile too, which names the --nnodes hosts"),
+        (["--include", "a"], "--include: unknown host 'a', expected one of: localhost (without --hostfile, the only host is localhost)"),
+        (["--exclude", "a:0"], "--exclude: unknown host 'a', expected one of: localhost"),
+        (["--exclude", "localhost"], "--exclude: excludes all slots of localhost"),
+        (["--include", "localhost:4096"], "--include: unknown slot '4096' of host 'localhost', expected 0 to 4095"),
+        (["--include", "localhost:0", "-n", "1"], "-n: cannot be given together with --include, which selects the slots"),
+        (["--include", "localhost:0", "-e", "localhost:1"], "--include: cannot be given together with --exclude"),
+        ([*HAND, "--include", "a"], "--include and --exclude: with --nnodes, expected --hostfile too"),
         (["--start-with", "ssh"], "--start-with ssh: expected --hostfile too"),
         (["--start-with", "srun"], "--start-with srun: expected --hostfile or --nnodes too"),
         (["--start-with", "mpirum"], "--start-with: expected one of ssh, mpirun, srun, got 'mpirum'; did you mean 'mpirun'?"),
-        (["--ssh-command", "ssh 'x"], "--ssh-command: a quote ' is not closed in 'ssh 'x'"),
+        (["--ssh-command", "ssh 'x"], "--ssh-command: the quote ' is not closed in 'ssh 'x'"),
         (["--ssh-command", " "], "--ssh-command: expected a command, got ''"),
-        (["--keep-going", "--restarts", "1"], "--restarts: with --keep-going no failure ends the run"),
+        (["--keep-going", "--restarts", "1"], "--restarts: cannot be given together with --keep-going"),
         (["--hostfile", "/nowhere"], "--hostfile: cannot read '/nowhere': No such file or directory"),
-        (["--hostfile", "FILE", "-n", "2"], "-n: expected no number: the host file gives the ranks of each host"),
-        (["--hostfile", "FILE", "--nnodes", "3"], "--nnodes: expected 2 hosts as in the host file, got '3'"),
-        (["--hostfile", "FILE", "--include", "c"], "--include: no host 'c', expected one of: a, b"),
-        (["--hostfile", "FILE", "--exclude", "a:9"], "--exclude: no slot '9' on host 'a', which has 0 to 3"),
-        (["--hostfile", "FILE", "--exclude", "a@b"], "--exclude: leaves no host of"),
-        (["--hostfile", "FILE", "-i", "a", "-e", "b"], "include and exclude cannot be given together"),
+        (["--hostfile", "FILE", "-n", "2"], "-n: cannot be given together with --hostfile: the slots in the host file"),
+        (["--hostfile", "FILE", "--nnodes", "3"], "--nnodes: expected 2, the number of hosts in the host file, got '3'"),
+        (["--hostfile", "FILE", "--include", "c"], "--include: unknown host 'c', expected one of: a, b"),
+        (["--hostfile", "FILE", "--exclude", "a:9"], "--exclude: unknown slot '9' of host 'a', expected 0 to 3"),
+        (["--hostfile", "FILE", "--exclude", "a@b"], "--exclude: excludes all hosts of"),
+        (["--hostfile", "FILE", "-i", "a", "-e", "b"], "--include: cannot be given together with --exclude"),
         (["--hostfile", "FILE", "-i", "a:1", "--start-with", "srun"], "cannot select single slots of a host"),
-        (["--hostfile", "FILE", "--keep-going", "--start-with", "mpirun"], "--keep-going: mpirun ends all hosts when one fails"),
+        (["--hostfile", "FILE", "--keep-going", "--start-with", "mpirun"], "--keep-going: cannot be given together with --start-with mpirun"),
         (["--export", "NOT_SET_ANYWHERE"], "--export: expected NAME=VALUE or the name of a variable that is set"),
-        (["--export", "RANK=1"], "RANK is set by dscrun itself"),
-        (["--env", "DSC_TOKEN=1"], "DSC_TOKEN is set by dscrun itself"),
+        (["--export", "RANK=1"], "RANK cannot be set, because dscrun sets it itself"),
+        (["--env", "DSC_TOKEN=1"], "DSC_TOKEN cannot be set, because dscrun sets it itself"),
         (["--restarts", "-1"], "--restarts: expected a whole number from 0"),
     ],
 )
@@ -90,8 +90,8 @@ def test_wrong_combinations(file, args, text):
 def test_host_files_that_are_wrong(tmp_path):
     for text, error in [
         ("a slots=2\nb", "line 2: expected NAME slots=NUMBER, got 'b'"),
-        ("", "contains no host, expected lines NAME slots=NUMBER"),
-        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which means a different host on every host"),
+        ("", "contains no host, expected lines of the form NAME slots=NUMBER"),
+        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which every host takes for itself"),
     ]:
         path = tmp_path / "hosts"
         path.write_text(text)
@@ -135,7 +135,7 @@ def test_node_rank_comes_from_the_launcher():
     names = [*auto, "--node-list", "x1,x10"]
     assert plan(*names, SLURM_NODEID="0", SLURMD_NODENAME="x10")["own_node"] == 1
     for variables, text in [
-        ({"SLURM_NODEID": "2"}, "SLURM_NODEID: expected 0 to 1, for there are 2 nodes, got '2'"),
+        ({"SLURM_NODEID": "2"}, "SLURM_NODEID: expected 0 to 1, because there are 2 nodes, got '2'"),
         ({"SLURMD_NODENAME": "x"}, "SLURMD_NODENAME is 'x', expected one of x1,x10"),
     ]:
         wrong = run(*names, "--dry-run", "--", "true", env=environment(**variables))
@@ -150,7 +150,7 @@ def explained(*args):
 
 def test_explanation_of_one_host():
     text = explained("-n", "2", "--env", "X=1 2", "--env", "KEY=secret")
-    assert text.startswith("# First set and export what --env and --export say: KEY X\n# Open MPI\n")
+    assert text.startswith("# First set and export the variables of --env and --export: KEY X\n# Open MPI\n")
     assert "secret" not in text and "1 2" not in text
     assert "mpirun -np 2 --tag-output -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 -x KEY -x X echo 'a  b'\n" in text
     assert "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --label --kill-on-bad-exit=1 --export=ALL echo 'a  b'\n" in text
@@ -239,7 +239,7 @@ def test_as_node_takes_no_strangers(tmp_path):
         ("", "standard input ended before the job was complete"),
         ("hello\n", "expected a job on standard input"),
         ("x" * 200, "expected a job on standard input"),
-        ("dscrun-job 99.0.0 3\nabc", "but the dscrun that starts it has 99.0.0"),
+        ("dscrun-job 99.0.0 3\nabc", "but the dscrun that starts it is version 99.0.0"),
         ("dscrun-job VERSION 3\nabc", "the job on standard input is damaged"),
         ("dscrun-job VERSION 4\n9:ab", "the job on standard input is damaged"),
         ("dscrun-job VERSION 99999999999\n", "the job on standard input is damaged"),

@@ -62,9 +62,9 @@ def test_rank_killed_by_a_signal():
 def test_a_signal_11_leads_to_pythons_traceback(monkeypatch):
     monkeypatch.delenv("PYTHONFAULTHANDLER", raising=False)
     result = run("-n", "1", "--", "sh", "-c", "kill -11 $$")
-    assert "(Segmentation fault" in result.stderr and "; in Python, PYTHONFAULTHANDLER=1 shows the line)" in result.stderr
+    assert "(Segmentation fault" in result.stderr and "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line)" in result.stderr
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
-    assert "shows the line" not in run("-n", "1", "--", "sh", "-c", "kill -11 $$").stderr
+    assert "to see the line" not in run("-n", "1", "--", "sh", "-c", "kill -11 $$").stderr
 
 
 def test_others_may_end_by_themselves_within_the_grace():
@@ -120,14 +120,14 @@ def test_keep_going():
     result = run("-n", "3", "--grace", "0", "--keep-going", "--", *script)
     assert result.returncode == 3
     assert sorted(result.stdout.splitlines()) == ["[0] done", "[2] done"]
-    assert "rank 1 (pid" in result.stderr and result.stderr.endswith("dscrun: failed after it: rank 2\n")
+    assert "rank 1 (pid" in result.stderr and result.stderr.endswith("dscrun: failed later: rank 2\n")
 
 
 def test_allowed_failures():
     script = only_rank(1, "kill -KILL $$", "sleep 0.5; echo done; exit $((RANK / 2 * 5))")
     one = run("-n", "2", "--grace", "0", "--allow-failures", "1", "--", *script)
     assert one.returncode == 0 and one.stdout == "[0] done\n"
-    assert "rank 1 died by signal 9 (Killed); failure 1 of 1 that are allowed" in one.stderr
+    assert "rank 1 died by signal 9 (Killed); failure 1 of 1 allowed failures" in one.stderr
     two = run("-n", "3", "--allow-failures", "1", "--", *script)  # rank 2 exits with 5, which is one failure too many
     assert two.returncode == 5 and "rank 2 (pid" in two.stderr
     assert run("-n", "3", "--allow-failures", "2", "--", *script).returncode == 0
@@ -168,7 +168,7 @@ def test_second_signal_kills_at_once(name):
     job = Started("-n", "2", "--grace", "60", "--", *sh(FAMILY + "trap '' INT TERM; echo ready; while :; do sleep 0.1; done"))
     job.read_lines(2)
     number = getattr(signal, name)
-    for text in (f"{name} passed on to ranks 0, 1; once more to kill", "SIGKILL to ranks 0, 1"):
+    for text in (f"{name} passed on to ranks 0, 1; send it again to kill them", "SIGKILL to ranks 0, 1"):
         assert job.process.poll() is None
         job.signal(number)
         assert text in job.process.stderr.readline().decode()

@@ -62,7 +62,7 @@ def test_man_page_has_every_option(program, path):
 @each_program
 def test_man_page_says_what_the_help_says(program):
     page = re.sub(r"\s+", " ", ask(program, "--help-as", "man").replace("\\-", "-"))
-    words = "124 after --timeout" if program == "dscrun" else "1 nothing fits in the memory"
+    words = "124: --timeout has passed" if program == "dscrun" else "1 no candidate fits in the memory"
     assert words in ask(program, *(["plan"] if program == "dscctl" else []), "--help")
     assert words in page and "Exit code" not in page
 

@@ -83,7 +83,7 @@ def test_only_the_absent_one_can_be_late(tmp_path):
     job.collective(at(time, (0, 1, 3)), ended=time + 2 * SECOND)
     _, report = merge(job.write(tmp_path, without=(2,)))
     assert texts(report, "LATE") == [
-        'rank 2, which left no dump, has not arrived at collective 4 (all_reduce) of group "world"; '
+        'rank 2, which wrote no dump, has not arrived at collective 4 (all_reduce) of group "world"; '
         "ranks 0, 1, 3 waited 2.00 s until the time-out"
     ]
 
@@ -349,7 +349,7 @@ def test_bad_files_are_named_and_the_others_used(tmp_path):
     problems = {item["file"]: item["text"] for item in report["unused_files"]}
     column = 2 + text.index('"world_size"') + len('"world_size"')
     expected = {
-        1: "line 1, column 201: the text ends too early; was the file truncated?",
+        1: "line 1, column 201: the JSON text ends too early; the file may be truncated",
         2: f"line 1, column {column}: not valid JSON",
         3: "the file is empty",
         4: 'entries[0].time_created_ns: expected a whole number, found "soon"',
@@ -371,7 +371,7 @@ def test_files_and_folders(tmp_path):
         code, report = merge(*sources, "-o", tmp_path / "out")
         assert report["missing_ranks"] == [] and report["world_size"] == job.world_size, sources
         unused = [problem["text"] for problem in report["unused_files"]]
-        assert unused == ([] if sources == named else ["rank: another dump of rank 0 is used"])
+        assert unused == ([] if sources == named else ["rank: a later dump of rank 0 is used instead"])
     assert tool.trace("merge", *named).returncode == FINE and (tmp_path / "timeline.html").exists()
     whole, part = (tool.trace("summary", *some, "--rank", "0").stdout for some in ([tmp_path / "node1"], named))
     assert whole == part and "broadcast" in whole
@@ -419,7 +419,7 @@ def test_dumps_of_an_older_run_are_left_out(tmp_path):
     new.write(tmp_path, without=(3,))
     code, report = merge(tmp_path)
     assert report["unused_files"] == [
-        {"file": "dsc_trace_rank_3.json", "text": "job: this is an older job 01d of 4 ranks; the latest is job 5eed of 4 ranks"}
+        {"file": "dsc_trace_rank_3.json", "text": "job: this dump is of an older job 01d of 4 ranks; the latest dump is of job 5eed of 4 ranks"}
     ]
     assert (code, report["missing_ranks"], len(report["findings"])) == (FINDINGS, [3], 1)
 
@@ -445,14 +445,14 @@ def test_wrong_usage(tmp_path):
         (("merge",), "PATH is required\nTry 'dscctl trace merge --help'.\n"),
         (("summary",), "PATH is required\nTry 'dscctl trace summary --help'.\n"),
         (("merge", tmp_path / "nowhere"), "No such file or directory"),
-        (("merge", tmp_path / "empty"), "no usable dsc_trace_rank_<rank>.json in this folder"),
-        (("merge", tmp_path / "bad"), "dsc_trace_rank_0.json: line 1, column 2: the text ends too early"),
+        (("merge", tmp_path / "empty"), "no usable dsc_trace_rank_<rank>.json in this directory"),
+        (("merge", tmp_path / "bad"), "dsc_trace_rank_0.json: line 1, column 2: the JSON text ends too early"),
         (("merge", tmp_path, "--late-after", "-1"), "--late-after: expected seconds from 0 to 1000000000, such as 0.5, got '-1'\n"),
         (("merge", tmp_path, "--late-after", "soon"), "such as 0.5, got 'soon'\n"),
         (("merge", tmp_path, "--late-after", "nan"), "such as 0.5, got 'nan'\n"),
         (("merge", tmp_path, "--late-after", "1e10"), "such as 0.5, got '1e10'\n"),
-        (("summary", tmp_path, "--rank", "-1"), "--rank: expected a rank, 0 or more, got '-1'\n"),
-        (("summary", tmp_path, "--rank", "x"), "--rank: expected a rank, 0 or more, got 'x'\n"),
+        (("summary", tmp_path, "--rank", "-1"), "--rank: expected a rank number, 0 or more, got '-1'\n"),
+        (("summary", tmp_path, "--rank", "x"), "--rank: expected a rank number, 0 or more, got 'x'\n"),
     ):
         result = tool.trace(*args)
         assert (result.returncode, result.stdout) == (USAGE, ""), args
@@ -463,7 +463,7 @@ def test_out_folder(tmp_path):
     job, _ = started_job()
     job.write(tmp_path / "dumps")
     result = tool.trace("merge", tmp_path / "dumps", "-o", tmp_path / "a" / "b")
-    assert result.returncode == FINE and "no rank holds the others up" in result.stdout
+    assert result.returncode == FINE and "no rank delays other ranks" in result.stdout
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["timeline.html", "trace.perfetto.json"]
     odd = tmp_path / os.fsdecode(b"odd \xff")
     assert tool.trace("merge", tmp_path / "dumps", "-o", odd, "--json", errors="replace").returncode == FINE

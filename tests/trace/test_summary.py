@@ -83,7 +83,7 @@ def test_text(tmp_path):
     job.collective({0: MS, 1: MS}, count=384, move_ns=MS)
     result = tool.trace("summary", job.write(tmp_path))
     title, head, row = result.stdout.splitlines()
-    assert title == "rank 0 of 2; 1 KB is 1,024 B; averages leave out a tenth at each end"
+    assert title == "rank 0 of 2; 1 KB is 1,024 B; averages leave out the highest and the lowest tenth"
     assert head.split() == "operation size group ranks count total ms avg ms algbw Gbit/s busbw Gbit/s straggler ms straggler avg ms".split()
     assert row.split() == "all_reduce 1.5 KB world 2 1 1.000 1.0000 0.02 0.01 0.000 0.0000".split()
 
@@ -96,7 +96,7 @@ def test_ranks_without_a_dump(tmp_path):
     file_of(tmp_path, 2).write_text("{")
     result = tool.trace("summary", tmp_path, "--rank", "2")
     assert result.returncode == USAGE
-    assert result.stderr == "dscctl: --rank 2: there is a usable dump of rank 1 only\n"
+    assert result.stderr == "dscctl: --rank 2: expected a rank with a usable dump: rank 1\n"
 
 
 if __name__ == "__main__":

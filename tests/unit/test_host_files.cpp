@@ -31,7 +31,7 @@ const std::map<std::string, std::string> kRefused = {
     {"worker-1   slots=2  extra=1", "line 1: expected NAME slots=NUMBER, got 'worker-1   slots=2  extra=1'"},
     {"host slots=2x", "line 1: expected NAME slots=NUMBER, got 'host slots=2x'"},
     {"host slots=0", "line 1: expected slots from 1 to 4096, got 'host slots=0'"},
-    {"a:7", "no slot '7' on host 'a', which has 0 to 3"},
+    {"a:7", "unknown slot '7' of host 'a', expected 0 to 3"},
 };
 
 // In libdsc a host without slots means the whole host. Upstream's two functions differ in this.
@@ -124,7 +124,7 @@ void errors_of_host_files(void**) {
       {"a slots=99999999999", "line 1: expected NAME slots=NUMBER, got 'a slots=99999999999'"},
       {"a slots=-1", "line 1: expected NAME slots=NUMBER, got 'a slots=-1'"},
       {"a slots=", "line 1: expected NAME slots=NUMBER, got 'a slots='"},
-      {"# nothing\n \n", "contains no host, expected lines NAME slots=NUMBER"},
+      {"# nothing\n \n", "contains no host, expected lines of the form NAME slots=NUMBER"},
   };
   for (const auto& [text, error] : cases) assert_string_equal(parse_error(text).c_str(), error.c_str());
   assert_string_equal(parse_error("a slots=1\r\nb\tslots=2 # two\r\n").c_str(), "");
@@ -145,9 +145,9 @@ void errors_of_selections(void**) {
     assert_string_not_equal(select_error(text, "").c_str(), "");
     assert_string_not_equal(select_error("", text).c_str(), "");
   }
-  assert_string_equal(select_error("c", "").c_str(), "no host 'c', expected one of: a, b");
-  assert_string_equal(select_error("a:2", "").c_str(), "no slot '2' on host 'a', which has 0 to 1");
-  assert_string_equal(select_error("a", "b").c_str(), "include and exclude cannot be given together");
+  assert_string_equal(select_error("c", "").c_str(), "unknown host 'c', expected one of: a, b");
+  assert_string_equal(select_error("a:2", "").c_str(), "unknown slot '2' of host 'a', expected 0 to 1");
+  assert_string_equal(select_error("a", "b").c_str(), "cannot be given together with --exclude");
   assert_string_equal(select_error("", "a:0@a:0,1@b").c_str(),
                       "");  // an empty selection is not an error here
 }

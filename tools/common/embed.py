@@ -28,7 +28,7 @@ def literal(name: str, text: str) -> str:
 def main(page: str, out: str, subcommand: str) -> None:
     head, data, tail = assemble(pathlib.Path(page)).partition("{{data}}")
     if not data:
-        sys.exit(f"embed.py: {page} has no place for the data")
+        sys.exit(f"embed.py: {page} has no placeholder for the data")
     body = literal("kPageHead", head) + literal("kPageTail", tail)
     space = f"dscctl::{subcommand}"
     text = f'#include "dscctl/{subcommand}/page.hpp"\n\nnamespace {space} {{\n{body}}}  // namespace {space}\n'

@@ -18,7 +18,7 @@ std::string text_of(std::istream& stream, size_t most) {
     text.append(piece, static_cast<size_t>(stream.gcount()));
     if (text.size() > most)
       throw std::invalid_argument("has more than " + std::to_string(most >> 20) +
-                                  " MiB and is not a regular file, expected less");
+                                  " MiB, expected less for input that is not a regular file");
   }
   if (stream.bad() || !stream.eof()) throw std::invalid_argument("cannot be read");
   return text;
@@ -30,7 +30,7 @@ std::string text_of_file(const std::string& path) {
   if (path == "-") return text_of(std::cin, kMostBytes);
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    throw std::invalid_argument("is a folder, expected a file");
+    throw std::invalid_argument("is a directory, expected a file");
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) throw std::invalid_argument("cannot be opened");
   return text_of(file, std::filesystem::is_regular_file(path, ignored) ? SIZE_MAX : kMostBytes);

@@ -119,7 +119,8 @@ int whole_of(const std::string& option, const std::string& text, int least) {
 
 double part_of(const std::string& option, const std::string& text) {
   const auto value = parse_number(text);
-  if (!value || *value <= 0 || *value > 1) refuse(option, "a part above 0 and up to 1, such as 0.8", text);
+  if (!value || *value <= 0 || *value > 1)
+    refuse(option, "a number above 0 and at most 1, such as 0.8", text);
   return *value;
 }
 

@@ -37,7 +37,7 @@ std::string format_source(const Json& source, const Json& chosen) {
 
 std::string format_local_rank(const Json& start) {
   const Json &rank = start["local_rank"], &size = start["local_world_size"];
-  if (rank.is_null()) return "known once the ranks have met";
+  if (rank.is_null()) return "known when all ranks have joined";
   return rank.dump() + (size.is_null() ? "" : " of " + size.dump());
 }
 
@@ -54,8 +54,9 @@ std::string format_start(const Json& start) {
          line("local rank", format_local_rank(start), nullptr) +
          line("address", start["master_addr"], start["master_addr_from"]) +
          line("port", start["master_port"].dump(), start["master_port_from"]) +
-         (start["agent_store"] ? line("", "torchrun's agent listens there, with its own store", nullptr)
-                               : "") +
+         (start["agent_store"]
+              ? line("", "the agent of torchrun listens on this port, with its own store", nullptr)
+              : "") +
          line("job id", text_or(start["job_id"], "none"), start["job_id_from"]) +
          line("meeting", text_or(start["meeting"], "unknown"), nullptr) +
          (start["advice"].is_null() ? "" : line("advice", start["advice"], nullptr));

@@ -15,10 +15,11 @@
 namespace {
 
 constexpr const char* kFooter =
-    "Environment: info --env shows the variables that start-up reads. info finds libraries by\n"
+    "Environment: info --env shows the variables that init reads. info finds libraries by\n"
     "DSC_NCCL_LIBRARY, DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench take\n"
-    "sizes from DSC_TUNING. NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH dates the page of\n"
-    "--help-as man. All others are in docs/environment.md.";
+    "sizes from DSC_TUNING. NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH is the date on the "
+    "page of\n"
+    "--help-as man. All other variables are in docs/environment.md.";
 
 }  // namespace
 
@@ -31,11 +32,12 @@ int main(int argc, char** argv) {
                                         std::to_string(DSC_VERSION_PATCH));
   tools::add_reference(app);
   bool as_json = false, environment = false;
-  CLI::App* info = app.add_subcommand("info", "Version, features, engines found, and what this host offers");
+  CLI::App* info =
+      app.add_subcommand("info", "Shows the version, features, engines and properties of this host");
   info->add_flag("--json", as_json, "Prints JSON");
   info->add_flag(
       "--env", environment,
-      "What start-up finds in the environment, and what it would do; exit code 1 if it would fail");
+      "Shows what init finds in the environment and what it would do; exit code 1 if it would fail");
   const auto bench = dscctl::bench::make_command(app);
   const auto plan = dscctl::plan::make_command(app);
   const auto schedule = dscctl::schedule::make_command(app);

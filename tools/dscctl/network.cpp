@@ -63,7 +63,8 @@ NetworkLine line_in(const NetworkJson& json, const std::string& path) {
   if (!member(json, "bytes_per_s", path).is_null()) {
     line.bytes_per_us = value_in(json, "bytes_per_s", path) / kUsPerSecond;
     if (line.bytes_per_us <= 0)
-      refuse_json(path + ", bytes_per_s,", "more than 0, or null where it is unlimited", json["bytes_per_s"]);
+      refuse_json(path + ", bytes_per_s,", "a number above 0, or null if it is unlimited",
+                  json["bytes_per_s"]);
   }
   if (json.contains("largest_relative_error"))
     line.largest_error = value_in(json, "largest_relative_error", path);
@@ -72,7 +73,7 @@ NetworkLine line_in(const NetworkJson& json, const std::string& path) {
 
 std::vector<NetworkLine> lines_in(const NetworkJson& json, const char* name) {
   const NetworkJson& list = member(json, name, "the file");
-  if (!list.is_array() || list.empty()) refuse_json(name, "a list with one entry or more", list);
+  if (!list.is_array() || list.empty()) refuse_json(name, "a list with at least one entry", list);
   std::vector<NetworkLine> lines;
   for (const NetworkJson& one : list)
     lines.push_back(line_in(one, std::string(name) + "[" + std::to_string(lines.size()) + "]"));
@@ -89,7 +90,8 @@ NetworkFile network_in(const std::string& text) {
     throw std::invalid_argument(line == std::string::npos ? words : words.substr(line));
   }
   if (const NetworkJson& format = member(json, "format", "the file"); format != kNetworkFormat)
-    refuse_json("format", "\"" + std::string(kNetworkFormat) + "\", as `dscctl bench --network` writes it",
+    refuse_json("format",
+                "\"" + std::string(kNetworkFormat) + "\", the format that `dscctl bench --network` writes",
                 format);
   if (const NetworkJson& version = member(json, "version", "the file"); version != kNetworkVersion)
     refuse_json("version", std::to_string(kNetworkVersion), version);

@@ -73,7 +73,8 @@ std::string describe_end(int wait_status) {
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
   // For example, the program may have used a sharded parameter that was released.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
-  const std::string advice = may_tell ? "; in Python, PYTHONFAULTHANDLER=1 shows the line" : "";
+  const std::string advice =
+      may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";
   return "died by signal " + std::to_string(signal) + " (" + strsignal(signal) + core + advice + ")";
 }
 

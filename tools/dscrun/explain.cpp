@@ -115,19 +115,20 @@ struct Gap {
 std::vector<Gap> find_gaps(const Options& options, const Plan& plan) {
   const bool named = !plan.nodes.front().host.empty();
   const bool apart = plan.several_hosts();
-  constexpr const char* kNoSlots = "cannot choose slots: set CUDA_VISIBLE_DEVICES on the host yourself";
-  constexpr const char* kNoToken = "makes no token: export DSC_TOKEN (64 hexadecimal digits) yourself";
+  constexpr const char* kNoSlots = "cannot select slots: set CUDA_VISIBLE_DEVICES on each host yourself";
+  constexpr const char* kNoToken =
+      "creates no token: set and export DSC_TOKEN (64 hexadecimal digits) yourself";
   return {
       {options.restarts > 0, "--restarts", "never restarts a job", "never restarts a job", nullptr},
       {options.allowed_failures > 0, "--allow-failures", "lets any number of ranks fail",
        "lets any number of ranks fail", "ends all ranks at the first failure"},
       {options.keep_going, "--keep-going", nullptr, nullptr, "ends all ranks at the first failure"},
-      {options.grace != Options().grace, "--grace", "has its own times", "KillWait of slurm.conf applies",
-       "has its own times"},
+      {options.grace != Options().grace, "--grace", "uses its own times", "KillWait of slurm.conf applies",
+       "uses its own times"},
       {!options.prefix, "--no-prefix", nullptr, nullptr, nullptr},
       {has_devices(plan), "slots", kNoSlots, kNoSlots, kNoSlots},
       {apart && !named && !plan.equal_nodes(), "-n",
-       "needs the names of the hosts for different numbers of ranks", nullptr, nullptr},
+       "needs the names of the hosts if hosts have different numbers of ranks", nullptr, nullptr},
       {apart && !plan.equal_nodes(), "slots", nullptr,
        "different numbers of ranks need --distribution=arbitrary and a SLURM_HOSTFILE", nullptr},
       {apart, "token", kNoToken, kNoToken, kNoToken},
@@ -147,7 +148,7 @@ std::string lacks(const std::vector<Gap>& gaps, const char* Gap::*launcher) {
 std::string needed_variables(const Options& options) {
   std::string text;
   for (const std::string& name : variable_names(options.extra_env)) text += " " + name;
-  return text.empty() ? "" : "# First set and export what --env and --export say:" + text + "\n";
+  return text.empty() ? "" : "# First set and export the variables of --env and --export:" + text + "\n";
 }
 
 }  // namespace

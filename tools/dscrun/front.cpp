@@ -77,12 +77,12 @@ bool outlive_the_lost(const Outcome& outcome, Supervisor::Clock::time_point time
   const auto left = std::chrono::ceil<std::chrono::seconds>(outcome.lost_end - Supervisor::Clock::now());
   if (left.count() <= 0) return true;
   const std::string text =
-      "ranks behind a lost connection may run for " + std::to_string(left.count()) + " s more";
+      "ranks on a host whose connection was lost may still run for " + std::to_string(left.count()) + " s";
   if (outcome.lost_end >= time_limit) {
     std::cerr << "dscrun: no restart: " << text << ", and the time limit ends before that\n";
     return false;
   }
-  std::cerr << "dscrun: the restart waits: " << text << "\n";
+  std::cerr << "dscrun: waiting before the restart: " << text << "\n";
   return wait_until(outcome.lost_end, control);
 }
 
@@ -146,14 +146,14 @@ int run_front(const Options& options, const WorkOfStart& work_of_start) {
   const pid_t front_group = terminal_group();
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    std::cerr << "dscrun: cannot set up: " << strerror(errno) << "\n";
+    std::cerr << "dscrun: cannot set up the supervision of ranks: " << strerror(errno) << "\n";
     return kOwnFailure;
   }
   UniqueFd read_end(fds[0]), write_end(fds[1]);
   fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
   const pid_t keeper = fork();
   if (keeper < 0) {
-    std::cerr << "dscrun: cannot start: " << strerror(errno) << "\n";
+    std::cerr << "dscrun: cannot start the supervising process: " << strerror(errno) << "\n";
     return kOwnFailure;
   }
   if (keeper == 0) {

@@ -55,7 +55,7 @@ Host& find_host(std::vector<Host>& hosts, std::string_view name) {
   if (found != hosts.end()) return *found;
   std::string known;
   for (const Host& host : hosts) known += (known.empty() ? "" : ", ") + host.name;
-  throw HostError("no host " + in_quotes(name) + ", expected one of: " + known);
+  throw HostError("unknown host " + in_quotes(name) + ", expected one of: " + known);
 }
 
 // Parses the slots after the colon. Each of them must exist on the host.
@@ -64,8 +64,8 @@ std::vector<int> parse_slots(const Host& host, std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const auto slot = parse_number(part);
     if (!slot || !std::binary_search(host.slots.begin(), host.slots.end(), *slot))
-      throw HostError("no slot " + in_quotes(part) + " on host " + in_quotes(host.name) +
-                      ", which has 0 to " + std::to_string(host.slots.back()));
+      throw HostError("unknown slot " + in_quotes(part) + " of host " + in_quotes(host.name) +
+                      ", expected 0 to " + std::to_string(host.slots.back()));
     slots.push_back(*slot);
   }
   std::sort(slots.begin(), slots.end());
@@ -102,13 +102,13 @@ std::vector<Host> parse_host_file(std::string_view text) {
     } catch (const HostError& error) {
       throw HostError("line " + std::to_string(number) + ": " + error.what());
     }
-  if (hosts.empty()) throw HostError("contains no host, expected lines NAME slots=NUMBER");
+  if (hosts.empty()) throw HostError("contains no host, expected lines of the form NAME slots=NUMBER");
   return hosts;
 }
 
 std::vector<Host> select_hosts(const std::vector<Host>& hosts, std::string_view include,
                                std::string_view exclude) {
-  if (!include.empty() && !exclude.empty()) throw HostError("include and exclude cannot be given together");
+  if (!include.empty() && !exclude.empty()) throw HostError("cannot be given together with --exclude");
   if (include.empty() && exclude.empty()) return hosts;
   std::vector<Host> known = hosts, chosen = hosts;
   if (exclude.empty())

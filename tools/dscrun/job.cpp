@@ -161,7 +161,8 @@ NodeJob read_job(int fd) {
     throw std::runtime_error("expected a job on standard input, from the dscrun that starts this one");
   const size_t space = line.find(' ', start.size());
   if (line.substr(start.size(), space - start.size()) != version())
-    throw std::runtime_error("this is version " + version() + ", but the dscrun that starts it has " +
+    throw std::runtime_error("this dscrun is version " + version() +
+                             ", but the dscrun that starts it is version " +
                              line.substr(start.size(), space - start.size()));
   size_t size = 0;
   const char* end = line.data() + line.size();

@@ -28,7 +28,7 @@ void open_standard_streams() {
 
 // Runs the ranks of one host for another dscrun, which makes all decisions.
 int run_as_node(Options options) {
-  if (isatty(STDIN_FILENO) == 1) throw std::runtime_error("--as-node is for dscrun only");
+  if (isatty(STDIN_FILENO) == 1) throw std::runtime_error("--as-node is used by dscrun only");
   const NodeJob job = read_job(STDIN_FILENO);
   if (chdir(job.directory.c_str()) != 0)
     throw std::runtime_error("cannot enter '" + job.directory + "': " + strerror(errno));
@@ -50,9 +50,9 @@ std::string choose_token(const Plan& plan) {
   const char* open = std::getenv("DSC_ALLOW_UNAUTHENTICATED");
   if (plan.way == Way::kByHand && (open == nullptr || std::string(open) != "1"))
     throw PlanError(
-        "--nnodes: several hosts need one token. Make a file once, (umask 077; od -An -N32 -tx1 /dev/urandom "
-        "| tr -d ' \\n' > dsc-token), bring it to every host, and set DSC_TOKEN_FILE to its path on each; or "
-        "set DSC_ALLOW_UNAUTHENTICATED=1 to let anybody in");
+        "--nnodes: several hosts need the same token. Create a file once: (umask 077; od -An -N32 -tx1 "
+        "/dev/urandom | tr -d ' \\n' > dsc-token). Copy it to every host, and set DSC_TOKEN_FILE to its path "
+        "there. Or set DSC_ALLOW_UNAUTHENTICATED=1 to accept any process that connects");
   return plan.way == Way::kByHand ? std::string() : new_token();
 }
 

@@ -71,7 +71,7 @@ CLI::Validator assignment() {
     if (equals == 0 || equals == std::string::npos) return "expected NAME=VALUE, got '" + text + "'";
     const auto name = std::string_view(text).substr(0, equals);
     if (std::find(kOwnVariables.begin(), kOwnVariables.end(), name) == kOwnVariables.end()) return {};
-    return std::string(name) + " is set by dscrun itself";
+    return std::string(name) + " cannot be set, because dscrun sets it itself";
   };
   return CLI::Validator(check, "");
 }
@@ -159,44 +159,50 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
     return app.add_option(name, value, help)->type_name(type)->take_last();
   };
   text("-n", words.ranks, "N",
-       "Number of ranks on each host (default: cores of this host); N,N,... one for each")
+       "Number of ranks on each host (default: cores of this host); N,N,...: one number for each host")
       ->check(rank_counts());
   app.add_option("--nnodes", options.nodes, "Number of hosts; each runs its own dscrun")
       ->check(whole_number(1, kMaxNodes))
       ->type_name("N")
       ->take_last();
-  text("--node-rank", options.node_rank, "R", "Number of this host, from 0; auto: as mpirun or srun says")
+  text("--node-rank", options.node_rank, "R",
+       "Number of this host, from 0; auto: read from the variables of mpirun or srun")
       ->check(node_rank());
   text("--node-list", options.node_list, "NAMES", "Names of all hosts in order, for --node-rank auto");
-  text("--master-addr", options.master_addr, "ADDR", "Where node 0 is reached: a name or an address");
+  text("--master-addr", options.master_addr, "ADDR", "A name or address of node 0 that all hosts can reach");
   app.add_option("--port,--master-port", options.port,
-                 "MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
+                 "Port on node 0, the MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
       ->check(whole_number(1, 65535))
       ->type_name("PORT")
       ->take_last();
   text("--job-id", options.job_id, "ID",
-       "Names the job, the same on all hosts (default: random; with --nnodes ADDR:PORT)");
+       "Name of the job, the same on all hosts (default: random; with --nnodes: ADDR:PORT)");
   text("--hostfile", options.host_file, "FILE",
-       "Lines 'NAME slots=NUMBER': the hosts, which dscrun starts by ssh");
+       "File with lines 'NAME slots=NUMBER', one for each host; dscrun starts the hosts by ssh");
   text("--include,-i", options.include, "HOSTS",
-       "Uses only these hosts: NAME[:SLOT,SLOT...][@NAME...]; without a host file, slots of localhost");
-  text("--exclude,-e", options.exclude, "HOSTS", "Excludes these");
-  text("--start-with", options.start_with, "WAY", "How the hosts are started: ssh, mpirun or srun")
+       "Uses only these hosts: NAME[:SLOT,SLOT...][@NAME...]; without --hostfile, slots of localhost");
+  text("--exclude,-e", options.exclude, "HOSTS", "Uses all hosts except these");
+  text("--start-with", options.start_with, "WAY", "Program that starts the hosts: ssh, mpirun or srun")
       ->check(one_of({"ssh", "mpirun", "srun"}));
-  text("--ssh-command", options.ssh_command, "CMD", "Runs a command on a host: CMD HOST COMMAND")
+  text("--ssh-command", options.ssh_command, "CMD",
+       "Command that runs a command on a host, called as CMD HOST COMMAND (default: ssh)")
       ->check(shell_words());
   text("--remote-dscrun", options.remote_dscrun, "PATH",
-       "dscrun on the other hosts (default: this one's path)");
+       "Path of dscrun on the other hosts (default: the path of this dscrun)");
   app.add_option("--lost-after", words.lost_after_s,
-                 "Other hosts that hear nothing from here for this long end their ranks (60)")
+                 "A host that hears nothing from this dscrun for this long ends its ranks (60)")
       ->check(seconds(false))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_option("--restart-count", options.restart_count, "For dscrun only: how often the job was restarted")
+  app.add_option("--restart-count", options.restart_count,
+                 "Used by dscrun only: number of restarts of the job so far")
       ->check(whole_number(0, 1'000'000))
       ->group("");
-  app.add_flag("!--no-color", options.color, "For dscrun only: mpirun gives it its own terminal")->group("");
-  app.add_flag("--as-node", options.as_node, "For dscrun only: reads its part from standard input")
+  app.add_flag("!--no-color", options.color,
+               "Used by dscrun only: no colors, because the terminal is that of mpirun")
+      ->group("");
+  app.add_flag("--as-node", options.as_node,
+               "Used by dscrun only: reads the job of this host from standard input")
       ->group("");
 }
 
@@ -206,23 +212,23 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
       ->type_name("SECONDS")
       ->take_last();
   app.add_option("--grace,--grace-seconds", words.grace_s,
-                 "Time for the others after a failure, and again from SIGTERM to SIGKILL (5)")
+                 "Time for the other ranks to end after a failure, and again between SIGTERM and SIGKILL (5)")
       ->check(seconds(true))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_flag("--keep-going", options.keep_going, "Lets the others go on when a rank fails");
+  app.add_flag("--keep-going", options.keep_going, "Lets the other ranks continue when a rank fails");
   app.add_option("--allow-failures", options.allowed_failures,
-                 "Up to N ranks may fail: the others go on and decide the exit code (0)")
+                 "Lets up to N ranks fail: the other ranks continue and determine the exit code (0)")
       ->check(whole_number(0, kMaxRanks))
       ->type_name("N")
       ->take_last();
   app.add_option("--restarts", options.restarts,
-                 "Ends all ranks after a failure and starts them again, up to N times (0)")
+                 "Ends all ranks after a failure and restarts them, up to N times (0)")
       ->check(whole_number(0, 1'000'000))
       ->type_name("N")
       ->take_last();
   app.add_flag("--no-prefix", words.no_prefix,
-               "Adds nothing in front of the lines; the bytes of a single rank pass unchanged");
+               "Does not add '[rank] ' in front of lines; output of a single rank is not changed");
   const auto add_variables = [&](const char* name, std::vector<std::string>& value, const char* type,
                                  const char* help) {
     return app.add_option(name, value, help)
@@ -231,13 +237,13 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
         ->take_all()
         ->allow_extra_args(false);
   };
-  add_variables("--env", options.extra_env, "NAME=VALUE", "Sets a variable for every rank; may be repeated")
+  add_variables("--env", options.extra_env, "NAME=VALUE",
+                "Sets an environment variable for every rank; may be repeated")
       ->check(assignment());
   add_variables("--export", words.exports, "NAME[=VALUE]",
-                "The same; NAME alone passes on the value that dscrun has")
+                "Like --env, but NAME alone passes on the value from dscrun's own environment")
       ->check(exported());
-  app.add_flag("--explain", options.explain,
-               "Prints the commands for mpirun, srun and torchrun that do the same");
+  app.add_flag("--explain", options.explain, "Prints equivalent commands for mpirun, srun and torchrun");
   app.add_flag("--dry-run", options.dry_run, "Prints as JSON which rank would run where, and starts nothing");
 }
 

@@ -65,11 +65,13 @@ std::vector<Host> read_hosts(const Options& options) {
   try {
     const std::vector<Host> hosts = parse_host_file(text);
     std::vector<Host> chosen = select_hosts(hosts, options.include, options.exclude);
-    if (chosen.empty()) throw PlanError("--exclude: leaves no host of '" + options.host_file + "'");
+    if (chosen.empty())
+      throw PlanError("--exclude: excludes all hosts of '" + options.host_file +
+                      "', expected one or more hosts that remain");
     return chosen;
   } catch (const HostError& error) {
     const bool in_file = std::string_view(error.what()).starts_with("line ") ||
-                         std::string_view(error.what()).starts_with("no host in it");
+                         std::string_view(error.what()).starts_with("contains no host");
     throw PlanError((in_file                   ? "--hostfile '" + options.host_file + "'"
                      : options.include.empty() ? std::string("--exclude")
                                                : "--include") +
@@ -94,17 +96,17 @@ std::vector<Node> nodes_of_file(const Options& options) {
   }
   if (options.nodes != 0 && options.nodes != static_cast<int>(nodes.size()))
     throw PlanError("--nnodes: expected " + std::to_string(nodes.size()) +
-                    " hosts as in the host file, got '" + std::to_string(options.nodes) + "'");
+                    ", the number of hosts in the host file, got '" + std::to_string(options.nodes) + "'");
   return nodes;
 }
 
 // The number of cores differs between hosts, so only the user can know the world size.
 std::vector<Node> nodes_by_number(const Options& options) {
-  if (options.ranks.empty()) throw PlanError("--nnodes: expected -n too, the number of ranks of each host");
+  if (options.ranks.empty()) throw PlanError("--nnodes: expected -n too, the number of ranks on each host");
   const auto count = static_cast<size_t>(options.nodes);
   if (options.ranks.size() != 1 && options.ranks.size() != count)
-    throw PlanError("-n: expected one number, or " + std::to_string(count) + " for --nnodes " +
-                    std::to_string(count) + ", got " + std::to_string(options.ranks.size()));
+    throw PlanError("-n: expected one number, or " + std::to_string(count) + " numbers for --nnodes " +
+                    std::to_string(count) + ", got " + std::to_string(options.ranks.size()) + " numbers");
   std::vector<Node> nodes(count);
   for (size_t i = 0; i < count; ++i) nodes[i].ranks = options.ranks[options.ranks.size() == 1 ? 0 : i];
   return nodes;
@@ -114,20 +116,21 @@ std::vector<Node> nodes_by_number(const Options& options) {
 // slots. Slots are device numbers, which dscrun does not count, so any slot may be named.
 Host select_slots_here(const Options& options) {
   if (!options.ranks.empty())
-    throw PlanError("-n: expected no number, since " +
+    throw PlanError("-n: cannot be given together with " +
                     std::string(options.include.empty() ? "--exclude" : "--include") +
-                    " says which slots get a rank each");
+                    ", which selects the slots; each of them gets one rank");
   const bool named = options.include.find(':') != std::string::npos;
   Host all{"localhost", std::vector<int>(static_cast<size_t>(named ? kMaxRanks : core_count()))};
   std::iota(all.slots.begin(), all.slots.end(), 0);
   try {
     std::vector<Host> chosen = select_hosts({all}, options.include, options.exclude);
-    if (chosen.empty()) throw PlanError("--exclude: leaves no slot of localhost");
+    if (chosen.empty())
+      throw PlanError("--exclude: excludes all slots of localhost, expected one or more slots that remain");
     if (!chosen.front().selected) chosen.front().slots.resize(static_cast<size_t>(core_count()));
     return chosen.front();
   } catch (const HostError& error) {
     throw PlanError(std::string(options.include.empty() ? "--exclude: " : "--include: ") + error.what() +
-                    " (without --hostfile the only host is localhost)");
+                    " (without --hostfile, the only host is localhost)");
   }
 }
 
@@ -140,7 +143,8 @@ std::vector<Node> one_node(const Options& options) {
              .is_here = true}};
   }
   if (options.ranks.size() > 1)
-    throw PlanError("-n: expected one number for one host, got " + std::to_string(options.ranks.size()));
+    throw PlanError("-n: expected one number for one host, got " + std::to_string(options.ranks.size()) +
+                    " numbers");
   Node node;
   node.ranks = options.ranks.empty() ? core_count() : options.ranks.front();
   node.is_here = true;
@@ -150,23 +154,27 @@ std::vector<Node> one_node(const Options& options) {
 void check_combination(const Options& options) {
   const bool file = !options.host_file.empty();
   if (!file && options.nodes > 0 && !(options.include + options.exclude).empty())
-    throw PlanError("--include and --exclude: expected --hostfile too, which names the --nnodes hosts");
+    throw PlanError(
+        "--include and --exclude: with --nnodes, expected --hostfile too, the file with the names of the "
+        "hosts");
   if (file && !options.ranks.empty())
     throw PlanError(
-        "-n: expected no number: the host file gives the ranks of each host; --include uses fewer");
+        "-n: cannot be given together with --hostfile: the slots in the host file give the number of ranks "
+        "on each host. To start fewer ranks, select slots with --include");
   if (!options.node_rank.empty() && !file && options.nodes == 0)
     throw PlanError("--node-rank: expected --nnodes or --hostfile too");
   if (!options.node_rank.empty() && !options.start_with.empty())
     throw PlanError(
-        "--start-with: with --node-rank this dscrun starts one node only; expected one of the two");
+        "--start-with: cannot be given together with --node-rank: --start-with starts all nodes, but with "
+        "--node-rank this dscrun starts one node only");
   if (options.start_with == "ssh" && !file)
-    throw PlanError("--start-with ssh: expected --hostfile too, which names the hosts");
+    throw PlanError("--start-with ssh: expected --hostfile too, the file with the names of the hosts");
   if (!options.start_with.empty() && !file && options.nodes == 0)
     throw PlanError("--start-with " + options.start_with + ": expected --hostfile or --nnodes too");
   if (options.keep_going && options.restarts > 0)
     throw PlanError(
-        "--restarts: with --keep-going no failure ends the run, so nothing restarts it; expected one of the "
-        "two");
+        "--restarts: cannot be given together with --keep-going: with --keep-going a failure does not end "
+        "the run, so the run never restarts");
 }
 
 Way choose_way(const Options& options, const std::vector<Node>& nodes) {
@@ -180,14 +188,15 @@ Way choose_way(const Options& options, const std::vector<Node>& nodes) {
   if (nodes.size() == 1) return Way::kHere;
   throw PlanError("--nnodes " + std::to_string(nodes.size()) + ": expected --node-rank (0 to " +
                   std::to_string(nodes.size() - 1) +
-                  ", another one on each host), or --hostfile, which lets one dscrun start all hosts");
+                  ", a different number on each host), or --hostfile, with which one dscrun starts the ranks "
+                  "of all hosts");
 }
 
 int parse_node_rank(const std::string& text, const std::string& source, size_t nodes) {
   int value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && *end == '\0' && value >= 0 && static_cast<size_t>(value) < nodes) return value;
-  throw PlanError(source + ": expected 0 to " + std::to_string(nodes - 1) + ", for there are " +
+  throw PlanError(source + ": expected 0 to " + std::to_string(nodes - 1) + ", because there are " +
                   std::to_string(nodes) + " nodes, got '" + text + "'");
 }
 
@@ -198,15 +207,15 @@ int find_node_rank(const Options& options, size_t nodes) {
     const std::string list = "," + options.node_list + ",";
     const size_t found = list.find("," + name + ",");
     if (found == std::string::npos)
-      throw PlanError("--node-rank auto: SLURMD_NODENAME is '" + name + "', expected one of " +
-                      options.node_list);
+      throw PlanError("--node-rank auto: SLURMD_NODENAME is '" + name +
+                      "', expected one of the names in --node-list: " + options.node_list);
     return static_cast<int>(std::count(list.begin(), list.begin() + static_cast<ptrdiff_t>(found), ','));
   }
   for (const char* source : {"SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})
     if (const std::string text = variable(source); !text.empty()) return parse_node_rank(text, source, nodes);
   throw PlanError(
-      "--node-rank auto: expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment, as srun "
-      "and mpirun set them");
+      "--node-rank auto: expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment; srun "
+      "and mpirun set one of them");
 }
 
 std::string choose_address(const Options& options, const Plan& plan) {
@@ -216,11 +225,11 @@ std::string choose_address(const Options& options, const Plan& plan) {
   if (std::all_of(plan.nodes.begin(), plan.nodes.end(), here)) return "127.0.0.1";
   if (first.empty())
     throw PlanError("--nnodes " + std::to_string(plan.nodes.size()) +
-                    ": expected --master-addr too, a name or address of node 0 that all hosts reach");
+                    ": expected --master-addr too, a name or address of node 0 that all hosts can reach");
   if (is_loopback(first))
-    throw PlanError(
-        "--hostfile: the first host is '" + first +
-        "', which means a different host on every host; expected its name there, or --master-addr");
+    throw PlanError("--hostfile: the first host is '" + first +
+                    "', which every host takes for itself; expected a name or address that all hosts can "
+                    "reach, or --master-addr");
   return first.substr(first.find('@') + 1);  // without the user in user@host
 }
 
@@ -238,18 +247,22 @@ void check_plan(const Options& options, const Plan& plan) {
                     " ranks, got '" + std::to_string(options.allowed_failures) + "'");
   if (plan.way == Way::kByHand && options.restarts > 0)
     throw PlanError(
-        "--restarts: expected one dscrun that starts all hosts (--hostfile), because only that one can end "
-        "and restart all of them; with --node-rank restart every node yourself, with another --job-id");
+        "--restarts: cannot be given together with --node-rank, because this dscrun cannot restart the other "
+        "nodes. Use --hostfile, with which one dscrun starts and restarts all hosts, or restart every node "
+        "yourself with a new --job-id");
   const bool delegated = plan.way == Way::kMpirun || plan.way == Way::kSrun;
   const bool blind = delegated || plan.way == Way::kByHand;
   if (blind && options.allowed_failures > 0)
-    throw PlanError("--allow-failures: expected one dscrun that sees the ranks of all hosts (--hostfile)");
+    throw PlanError(
+        "--allow-failures: expected --hostfile, with which one dscrun sees the ranks of all hosts");
   if (delegated && options.keep_going)
-    throw PlanError("--keep-going: " + options.start_with + " ends all hosts when one fails");
+    throw PlanError("--keep-going: cannot be given together with --start-with " + options.start_with +
+                    ", which ends the ranks of all hosts when one host fails");
   for (const Node& node : plan.nodes)
     if (delegated && !node.devices.empty())
-      throw PlanError("--start-with " + options.start_with +
-                      ": cannot select single slots of a host; expected whole hosts");
+      throw PlanError(
+          "--start-with " + options.start_with +
+          ": cannot select single slots of a host; expected --include or --exclude with whole hosts only");
 }
 
 }  // namespace

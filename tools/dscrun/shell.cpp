@@ -50,7 +50,7 @@ Words shell_split(std::string_view text) {
       words.back() += letter;
     }
   }
-  if (quote != 0) throw std::invalid_argument(std::string("a quote ") + quote + " is not closed");
+  if (quote != 0) throw std::invalid_argument(std::string("the quote ") + quote + " is not closed");
   return words;
 }
 

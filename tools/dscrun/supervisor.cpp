@@ -211,7 +211,7 @@ void Supervisor::on_signal(const ControlMessage& message) {
   if (stop) {
     stopped_ = Clock::now();
     output_.say(std::string("SIG") + sigabbrev_np(message.signal) + " passed on to " + list_running() +
-                "; once more to kill");
+                "; send it again to kill them");
   }
   for (const Rank& rank : ranks_) {
     if (!(message.from_terminal && rank.in_front_group)) rank.send_signal(message.signal);
@@ -259,7 +259,7 @@ void Supervisor::on_remote_end(Remote& remote, int wait_status) {
   const auto lost = [&remote](const Rank& rank) { return rank.remote == &remote && rank.running(); };
   // The first failed rank is reported separately. All other lost ranks share one line.
   if (first_failed_ && stage_ < Stage::kKilling && std::any_of(ranks_.begin(), ranks_.end(), lost))
-    output_.say(list_ranks(lost) + " lost too: the connection to " + remote.host() + " " +
+    output_.say(list_ranks(lost) + " also lost: the connection to " + remote.host() + " " +
                 describe_end(wait_status));
   for (Rank& rank : ranks_) {
     if (!lost(rank)) continue;
@@ -278,7 +278,7 @@ void Supervisor::on_rank_end(Rank& rank, int wait_status) {
   if (stage_ == Stage::kRunning && allowed_failures_ < options_.allowed_failures) {
     ++allowed_failures_;
     output_.say(rank.name + " " + describe(rank) + "; failure " + std::to_string(allowed_failures_) + " of " +
-                std::to_string(options_.allowed_failures) + " that are allowed");
+                std::to_string(options_.allowed_failures) + " allowed failures");
     return;
   }
   first_failed_ = static_cast<size_t>(&rank - ranks_.data());
@@ -326,8 +326,8 @@ void Supervisor::limit_closing() {
 void Supervisor::handle_beat() {
   if (Clock::now() < beat_) return;
   if (orders_) {
-    output_.say("nothing heard for " + format_limit(options_.lost_after) +
-                " from the dscrun that started this one");
+    output_.say("heard nothing for " + format_limit(options_.lost_after) +
+                " from the dscrun that started this dscrun");
     orders_.reset();
     beat_ = Clock::time_point::max();
     if (stage_ < Stage::kKilling) enter(Stage::kKilling);
@@ -391,7 +391,7 @@ void Supervisor::report() {
   output_.say(first.name + pid + " " + describe(first) + " after " + format_seconds(first.lifetime));
   const auto later = [&first](const Rank& rank) { return rank.failed() && &rank != &first; };
   if (options_.keep_going && std::any_of(ranks_.begin(), ranks_.end(), later)) {
-    output_.say("failed after it: " + list_ranks(later));
+    output_.say("failed later: " + list_ranks(later));
   }
 }
 

@@ -125,7 +125,7 @@ UniqueFd token_file(const std::string& token) {
   const auto size = static_cast<ssize_t>(token.size());
   if (!file || pwrite(file.get(), token.data(), token.size(), 0) != size ||
       fcntl(file.get(), F_ADD_SEALS, kSeals) != 0)
-    throw std::runtime_error(std::string("cannot keep the token: ") + strerror(errno));
+    throw std::runtime_error(std::string("cannot store the token in memory: ") + strerror(errno));
   return file;
 }
 

@@ -124,7 +124,7 @@ def glibc_needed(folder: pathlib.Path) -> str:
 
 
 def say(what: str, found: int) -> None:
-    print(f"gpu-pack: {what}: {found / 2**20:.1f} MiB of {LIMIT_BYTES >> 20}")
+    print(f"gpu-pack: {what}: {found / 2**20:.1f} MiB of at most {LIMIT_BYTES >> 20}")
     if found >= LIMIT_BYTES:
         sys.exit(f"gpu-pack: {what} is too large")
 
@@ -134,7 +134,7 @@ def main() -> None:
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1]).absolute()
     if folder.exists() and not (folder / "run.sh").is_file():
-        sys.exit(f"pack.py: {folder} is there, and is no pack")
+        sys.exit(f"pack.py: {folder} already exists and is not a pack")
     shutil.rmtree(folder, ignore_errors=True)
     copy_sources(folder / "source")
     copy_libraries(folder / "libraries")

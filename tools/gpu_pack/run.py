@@ -211,7 +211,7 @@ class Runner:
         if timed_out:
             return self.keep(step, "FAILED", f"ended after {seconds:.0f} s", taken, output)
         if code == SKIPPED:
-            return self.keep(step, "skipped", "as its output says", taken, output)
+            return self.keep(step, "skipped", "its output says why", taken, output)
         if code == 0 and step.expects not in output:
             return self.keep(step, "FAILED", f"its output lacks '{step.expects}'", taken, output)
         return self.keep(step, "ok" if code == 0 else "FAILED", f"exit {code}" if code else "", taken, output)
@@ -232,7 +232,7 @@ class Runner:
                         code, timed_out = -1, True
                         break
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
-                say(f"{step.name}: still at it: {lines[-1][:120]}")
+                say(f"{step.name}: still running: {lines[-1][:120]}")
             try:  # also ends ranks that still run
                 os.killpg(child.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -279,22 +279,22 @@ class Runner:
             if meson.is_file():
                 tar.add(meson, "logs/meson-log.txt")
         say(lines[-1])
-        say(f"the report: {folder / 'report.txt'}, report.json and logs.tar.gz beside it")
+        say(f"the report: {folder / 'report.txt'}, with report.json and logs.tar.gz in the same folder")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--list", action="store_true", help="print the steps without running them")
     parser.add_argument("--folder", default="gpu-report", help="for the build and the report (gpu-report, here)")
     parser.add_argument("--fakes", action="store_true", help="a fake driver and a fake NCCL instead of real ones: tests the pack")
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps; configure and build come by themselves")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="run only these steps; configure and build are added automatically")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (the number of cores)")
     parser.add_argument("--beside", type=int, help="tests that run at the same time (3; 1 where they share one GPU)")
-    parser.add_argument("--minutes", type=float, default=8, help="for everything (8); what does not fit counts as failed")
+    parser.add_argument("--minutes", type=float, default=8, help="time limit for all steps (8); steps that do not fit count as failed")
     options = parser.parse_args()
     unknown = set(options.only or []) - {step.name for step in steps.all_steps()}
     if unknown:
-        parser.error(f"no step {', '.join(sorted(unknown))}; --list says which there are")
+        parser.error(f"unknown step {', '.join(sorted(unknown))}; --list prints all steps")
     return options
 
 
@@ -310,11 +310,11 @@ def main() -> int:
     for name, value in facts.items():
         say(f"{name}: {value or 'NONE'}")
     if not facts["compiler"]:
-        sys.exit("run.sh: there is no C++ compiler here (c++)")
+        sys.exit("run.sh: no C++ compiler (c++) was found")
     if [int(part) for part in facts["glibc"].split(".")] < [int(part) for part in facts["glibc_needed"].split(".")]:
-        sys.exit(f"run.sh: the packed libraries need glibc {facts['glibc_needed']}, here is {facts['glibc']}")
+        sys.exit(f"run.sh: the packed libraries need glibc {facts['glibc_needed']}, but this machine has {facts['glibc']}")
     if not facts["gpu"]:
-        sys.exit("run.sh: nvidia-smi finds no GPU here; --fakes tests the pack without one")
+        sys.exit("run.sh: nvidia-smi finds no GPU; to test the pack without a GPU, use --fakes")
     if machine.build.exists() and not (machine.build / "build.ninja").exists():
         shutil.rmtree(machine.build)
     runner = Runner(machine, options)

@@ -8,7 +8,7 @@ tools=$here/tools
 export PYTHONHOME="$tools/python"
 python() { "$tools/lib/ld-linux-x86-64.so.2" --library-path "$tools/lib" "$tools/programs/python3" -B "$@"; }
 if ! python -c 'import json, subprocess'; then
-  echo "run.sh: the packed programs, for Linux on x86-64, do not run here" >&2
+  echo "run.sh: the packed programs do not run on this machine; they need Linux on x86-64" >&2
   exit 2
 fi
 python "$here/run.py" "$@"

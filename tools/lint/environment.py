@@ -70,12 +70,12 @@ def problems() -> list[str]:
     read = {path: variables_of(path) - others for path in source.files(*READERS)}
     everything = "".join(source.read(path) for path in read)
     listed = {name for row in made for name in row.names}
-    found = [f"{path}: reads or sets {name}, which {PAGE} lacks" for path, names in read.items() for name in sorted(names - listed)]
+    found = [f"{path}: reads or sets {name}, but {PAGE} does not list it" for path, names in read.items() for name in sorted(names - listed)]
     for row in made:
         for name in row.names:
             at = f"{PAGE}:{row.number}: {name}: "
             if not re.search(rf'"{name}=?"', everything):
-                found.append(at + "nothing reads or sets it")
+                found.append(at + "no code reads or sets it")
             if row.explained_by and not mentions(f"docs/{row.explained_by}", name):
                 found.append(at + f"docs/{row.explained_by} does not mention it; name another page, or '{HERE}'")
             for program in row.readers:

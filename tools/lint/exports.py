@@ -15,7 +15,7 @@ import source
 # Meson creates the link before the library
 built = sorted(filter(os.path.exists, glob.glob("build*/capi/libdsc.so")), key=os.path.getmtime)
 if len(sys.argv) < 2 and not built:
-    sys.exit("exports: no library is built; ./dev build builds it")
+    sys.exit("exports: the library is not built; run ./dev build first")
 LIBRARY = sys.argv[1] if len(sys.argv) > 1 else built[-1]
 
 declared = set()

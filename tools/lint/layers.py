@@ -51,15 +51,15 @@ def complaint(path: str, target: str, quoted: bool) -> str | None:
     if top == "impl":
         own = path.split("/")[1]
         if folder == "dsc":
-            return None if target == "dsc/types.h" else "impl/ knows of the public headers only dsc/types.h"
+            return None if target == "dsc/types.h" else "impl/ may include only dsc/types.h of the public headers"
         if folder in LEVEL and folder != own and LEVEL[folder] >= LEVEL.get(own, -1):
-            return f"{folder}/ is not below {own}/"
+            return f"{own}/ may not include {folder}/, which is not a lower layer"
         if quoted and not folder:
             return 'expected "folder/file" with a folder of impl/'
     elif not path.startswith(LOOK_INSIDE) and quoted and folder in LEVEL:
-        return f"{top}/ sees only the public headers"
+        return f"{top}/ may include only the public headers"
     elif path.startswith("capi/include/") and folder not in ("", "dsc"):
-        return "a public header includes only dsc/ and the C library"
+        return "a public header may include only dsc/ and the C library"
     return None
 
 
@@ -101,7 +101,7 @@ for path in source.files("*.c", "*.h", "*.cpp", "*.hpp", "*.cu"):
             found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: includes {match.group(2)}: {reason}")
 unplaced = {path.split("/")[1] for path in source.files("impl/*/*.?pp")} - LEVEL.keys()
 if source.read(PICTURE) != picture():
-    found.append(f"{PICTURE}: shows other layers; tools/lint/layers.py --draw writes it")
-found += [f"impl/{folder}/: no layer in tools/lint/layers.py" for folder in sorted(unplaced)]
+    found.append(f"{PICTURE}: does not show the current layers; run tools/lint/layers.py --draw to write it")
+found += [f"impl/{folder}/: expected a layer for this folder in tools/lint/layers.py" for folder in sorted(unplaced)]
 print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
 sys.exit(bool(found))

@@ -9,29 +9,29 @@ checks=(format layers vendors sizes words names environment pictures scripts hea
 
 about() {
   case $1 in
-    format) echo "clang-format 14 would change nothing" ;;
-    layers) echo "includes follow the arrows between the folders" ;;
-    vendors) echo "vendors' names stand only in the folders of their libraries" ;;
+    format) echo "the code is formatted as by clang-format 14" ;;
+    layers) echo "each folder includes only the layers below it" ;;
+    vendors) echo "names of vendors are used only in the folders of their libraries" ;;
     sizes) echo "files and classes have at most 600 lines, functions at most 70" ;;
-    words) echo "no path of one machine, nothing left to do; guides and headers in plain words and short lines" ;;
-    names) echo "the guides name public functions that exist" ;;
+    words) echo "no absolute paths and no notes of work left; guides and headers have plain words and short lines" ;;
+    names) echo "public functions that the guides name exist" ;;
     environment) echo "docs/environment.md lists the variables that the code reads" ;;
-    pictures) echo "pictures of the guides are small, can be read, and are shown" ;;
+    pictures) echo "pictures of the guides are small, readable and used in a page" ;;
     scripts) echo "shell and Python files parse" ;;
     headers) echo "every header compiles alone as C99, C11, C++17 and C++20" ;;
     exports) echo "the library, the headers and the version map name the same functions" ;;
     guards) echo "no exception can leave the C boundary" ;;
     bindings) echo "the generated bindings match the headers" ;;
-    rust) echo "rustfmt and clippy are content, where they are installed" ;;
+    rust) echo "rustfmt and clippy find nothing, if they are installed" ;;
     docs) echo "every public name is documented" ;;
-    clang) echo "clang compiles what changed without warnings, with -Wthread-safety; clang-tidy finds nothing in the library" ;;
+    clang) echo "clang compiles changed files without warnings, with -Wthread-safety; clang-tidy finds nothing in the library" ;;
   esac
 }
 
 if [[ ${1-} == --help ]]; then
   echo "./dev lint [--all] [CHECK ...]"
   for check in "${checks[@]}"; do printf '  %-11s %s\n' "$check" "$(about "$check")"; done
-  echo "With --all clang reads the whole tree, not only what changed since it did so last."
+  echo "With --all, clang checks the whole tree, not only files that changed since its last run."
   exit 0
 fi
 

@@ -11,7 +11,7 @@ found = []
 for path in source.files():
     text = source.read(path)
     if text.startswith("#!") and not os.access(path, os.X_OK):
-        found.append(f"{path}: starts with #! and is not executable")
+        found.append(f"{path}: starts with #! but is not executable")
     if path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh")):
         bash = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
         found += [bash.stderr.strip()] if bash.returncode else []

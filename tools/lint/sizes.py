@@ -39,11 +39,11 @@ def too_large(path: str) -> list[str]:
     found = []
     lines = text.count("\n")
     if lines > FILE_LINES:
-        found.append(f"{path}: {lines} lines, at most {FILE_LINES}")
+        found.append(f"{path}: {lines} lines, expected at most {FILE_LINES}")
     functions = {".py": python_functions, ".rs": rust_functions}.get(os.path.splitext(path)[1], source.functions)
     for function in functions(text) if path.endswith((".c", ".h", ".cpp", ".hpp", ".cu", ".py", ".rs")) else ():
         if function.lines > FUNCTION_LINES:
-            found.append(f"{path}:{function.first_line}: {function.name} has {function.lines} lines, at most {FUNCTION_LINES}")
+            found.append(f"{path}:{function.first_line}: {function.name} has {function.lines} lines, expected at most {FUNCTION_LINES}")
     return found
 
 
@@ -60,7 +60,7 @@ def class_lines() -> dict[str, int]:
     return lines
 
 
-complaints = [f"class {name}: {lines} lines, at most {CLASS_LINES}" for name, lines in class_lines().items() if lines > CLASS_LINES]
+complaints = [f"class {name}: {lines} lines, expected at most {CLASS_LINES}" for name, lines in class_lines().items() if lines > CLASS_LINES]
 complaints += [complaint for path in source.files(*CODE) for complaint in too_large(path)]
 print(*complaints, sep="\n", end="\n" if complaints else "", file=sys.stderr)
 sys.exit(bool(complaints))

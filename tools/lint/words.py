@@ -11,8 +11,8 @@ from typing import Iterator
 import source
 
 RULES = [
-    (re.compile(r"(?<![\w.~}\])/-])/(?:work|root|home|tmp)/"), "a path of one machine; ask for a folder (mktemp, TMPDIR)"),
-    (re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b"), "do it, or write an issue"),
+    (re.compile(r"(?<![\w.~}\])/-])/(?:work|root|home|tmp)/"), "an absolute path of one machine; use a folder from mktemp or TMPDIR"),
+    (re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b"), "a note of work left; do it, or write an issue"),
 ]
 DATA = (".csv", ".json", ".jsonl", ".abi")
 

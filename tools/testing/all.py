@@ -99,11 +99,11 @@ def last_line(log: pathlib.Path) -> str:
 def arguments(known: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev test all", description=__doc__)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(known)}; default: all")
-    parser.add_argument("--again", action="store_true", help="also those that passed on this tree")
+    parser.add_argument("--again", action="store_true", help="also run stages that have already passed on this tree")
     options = parser.parse_args()
     unknown = [name for name in options.stages if name not in known]
     if unknown:
-        parser.error(f"there is no stage '{unknown[0]}' (known: {' '.join(known)})")
+        parser.error(f"unknown stage '{unknown[0]}' (known: {' '.join(known)})")
     return options
 
 
@@ -117,7 +117,7 @@ def main() -> int:
     chosen = options.stages or list(known)
     failed = []
     if not is_committed() and any(name.startswith("bare-") for name in chosen):
-        say("the tree has changes that are not committed; bare roots get the last commit, so please commit first")
+        say("the tree has uncommitted changes, and the stage bare tests the last commit; commit first")
         return 2
     for name in chosen:
         if name in passed:

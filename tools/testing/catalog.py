@@ -47,7 +47,7 @@ def chosen(known: list[Test], words: list[str], without: str = "") -> list[Test]
     for word in words:
         named = _named(kept, word)
         if not named and _named(known, word):
-            raise Unknown(f"'{word}' is left out here, as all of the suite '{without}'")
+            raise Unknown(f"'{word}' cannot run here, because the suite '{without}' is left out")
         if not named:
             raise Unknown(_hint(kept, word))
         wanted |= named

@@ -157,16 +157,16 @@ def summary(folder: pathlib.Path, command: str, seconds: int, failed: list[str])
     if failed:
         log = os.path.relpath(folder / "meson-logs/testlog.txt")
         say(f"failed: {' '.join(failed)}")
-        say(f"one by itself, with all that it prints: {command} -v {failed[0]}; what all of them printed: {log}")
+        say(f"to run one test with its output: {command} -v {failed[0]}; the output of all tests: {log}")
     return 1 if failed else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--command", default="./dev test", help="what a person types for these tests")
+    parser.add_argument("--command", default="./dev test", help="the command with which a user runs these tests")
     parser.add_argument("--without", default="", help="a suite that is left out")
-    parser.add_argument("--verbose", action="store_true", help="show what the tests print, and run one after another")
+    parser.add_argument("--verbose", action="store_true", help="show the output of the tests, and run them one after another")
     parser.add_argument("--slowest", action="store_true", help="only print the slowest tests of the last run")
     parser.add_argument("words", nargs="*")
     options = parser.parse_args()

@@ -17,6 +17,14 @@ SIZE = (0, 2**64 - 1)
 TIMEOUT_MOST_MS = 2**31 - 1
 
 
+def brief(value: Any) -> str:
+    """A wrong argument as an error shows it: an array by its shape and type, other values by a shortened repr()."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and hasattr(value, "dtype"):
+        return f"a {type(value).__name__} of shape {tuple(shape)} and type {value.dtype}"
+    return reprlib.repr(value)
+
+
 def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[1], expected: str = "") -> int:
     """Returns the value as an integer from least to most. A bool is refused.
 
@@ -27,7 +35,7 @@ def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{argument} is {reprlib.repr(value)}; expected an integer") from None
+        raise TypeError(f"{argument} is {brief(value)}; expected an integer") from None
     if not least <= number <= most:
         raise ValueError(f"{argument} is {number}; expected {expected or f'{_bound(least)} to {_bound(most)}'}")
     return number
@@ -55,7 +63,7 @@ def boolean(argument: str, value: Any) -> bool:
     """
     if type(value).__name__.startswith("bool") or isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise TypeError(f"{argument} is {reprlib.repr(value)}; expected True or False")
+    raise TypeError(f"{argument} is {brief(value)}; expected True or False")
 
 
 def integers(argument: str, values: Sequence[Any], least: int, most: int) -> list[int]:
@@ -63,7 +71,7 @@ def integers(argument: str, values: Sequence[Any], least: int, most: int) -> lis
     try:
         each = iter(values)
     except TypeError:
-        raise TypeError(f"{argument} is {reprlib.repr(values)}; expected a list of integers") from None
+        raise TypeError(f"{argument} is {brief(values)}; expected a list of integers") from None
     return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(each)]
 
 
@@ -98,7 +106,7 @@ def extents(argument: str, shape: Union[int, Sequence[int]]) -> tuple[int, ...]:
 def string(argument: str, value: Any) -> bytes:
     """Returns a string as bytes for C."""
     if not isinstance(value, str):
-        raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a string")
+        raise TypeError(f"{argument} is {brief(value)}; expected a string")
     if "\0" in value:
         raise ValueError(f"{argument} is {value!r}; expected a string without zero bytes")
     return value.encode()
@@ -112,7 +120,7 @@ def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
 def real(argument: str, value: Any) -> float:
     """Returns a number such as seconds as a float. A bool is refused."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a number")
+        raise TypeError(f"{argument} is {brief(value)}; expected a number")
     return float(value)
 
 

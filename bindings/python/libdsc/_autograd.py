@@ -81,7 +81,7 @@ class _Last(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(f"{ctx.what}: its gradients cannot be differentiated again; expected a loss that does not use them, or their detach()")
+        raise RuntimeError(f"{ctx.what}: second derivatives are not supported; expected a loss that does not depend on its gradients, or uses their detach()")
 
 
 def differentiable_once(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -49,9 +49,9 @@ class Batch:
     ) -> None:
         """Notes an operation in the batch. The library starts it at the end of the batch."""
         if async_op:
-            raise ValueError("async_op is True inside batch(); expected False, batch(async_op=True) makes one work")
+            raise ValueError("async_op is True inside batch(); expected batch(async_op=True), which returns one Work for all its operations")
         if stream is not None:
-            raise ValueError("stream is given inside batch(); expected batch(stream=), for all its operations")
+            raise ValueError("stream is given inside batch(); expected batch(stream=...), which applies to all its operations")
         code = function(self._comm._handle, *arguments, None, None)
         if code < 0:
             self._comm._fail(code, last_message(), str(function.__name__).removeprefix("dsc_"))

@@ -38,7 +38,7 @@ class Blocks:
             self._pack(x, argument, dtype, writable, size, counts, counts_argument)
             return
         if counts is None:
-            raise ValueError(f"{counts_argument} is None; expected it with {argument}, which is one array, not a list")
+            raise ValueError(f"{counts_argument} is None; expected one count per rank, because {argument} is one array and not a list of arrays")
         self.address, found, self.dtype, self.owner = _buffers.locate(x, argument, dtype, writable)
         self.counts = counts
         if found != sum(counts):
@@ -57,12 +57,12 @@ class Blocks:
     ) -> None:
         """Allocates one buffer for all arrays of a list. Arrays that are only read are copied into it now."""
         if len(arrays) != size:
-            raise ValueError(f"{argument} has {len(arrays)} arrays; expected one per rank, {size}")
+            raise ValueError(f"{argument} has {len(arrays)} arrays; expected {size}, one per rank")
         for index, array in enumerate(arrays):
             part = _buffers.locate(array, f"{argument}[{index}]", dtype, writable)
             if isinstance(part[3], _buffers.DeviceMemory):
-                advice = "expected one array of all parts, with counts if they are not equal"
-                raise ValueError(f"{argument}[{index}] is on a GPU, where lists would be copied; {advice}")
+                advice = "expected one array with the parts of all ranks, and counts if their sizes differ"
+                raise ValueError(f"{argument}[{index}] is on a GPU, where a list of arrays is not supported; {advice}")
             if counts is not None and part[1] != counts[index]:
                 of_counts = f", {counts_argument}[{index}]" if counts_argument else ""
                 raise ValueError(f"{argument}[{index}] has {part[1]} elements; expected {counts[index]}{of_counts}")
@@ -119,7 +119,7 @@ def expect_dtype(argument: str, found: int, expected: int) -> None:
     """Raises unless two arrays of one operation have the same element type."""
     if found != expected:
         names = (_raw.Dtype(found).name.lower(), _raw.Dtype(expected).name.lower())
-        raise ValueError(f"{argument} has element type {names[0]}; expected {names[1]} as the other array")
+        raise ValueError(f"{argument} has element type {names[0]}; expected {names[1]}, like the other array")
 
 
 def checked_counts(counts: Optional[Sequence[int]], argument: str, size: int) -> Optional[list[int]]:
@@ -128,5 +128,5 @@ def checked_counts(counts: Optional[Sequence[int]], argument: str, size: int) ->
         return None
     numbers = integers(argument, counts, *SIZE)
     if len(numbers) != size:
-        raise ValueError(f"{argument} has {len(numbers)} numbers; expected one per rank, {size}")
+        raise ValueError(f"{argument} has {len(numbers)} numbers; expected {size}, one per rank")
     return numbers

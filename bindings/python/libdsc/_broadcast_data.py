@@ -60,10 +60,10 @@ class NamedArrays(Collectives):
         shapes = (c_int64 * (MOST_DIMS * max(1, len(names))))()
         self._call(lib.dsc_broadcast_shapes, raw, len(names), code, root, shapes)
         arrays = _make_arrays([tuple(tensor.shape[: tensor.ndim]) for tensor in raw[: len(names)]], code, empty)
-        buffers = [_buffers.describe(x, "the array of empty()", code) for x in arrays]
+        buffers = [_buffers.describe(x, "the array that empty() returned", code) for x in arrays]
         for tensor, buffer in zip(raw, buffers):
             if buffer.count != tensor.count:
-                raise ValueError(f"empty() made an array of {buffer.count} elements; expected {tensor.count}")
+                raise ValueError(f"empty() returned an array of {buffer.count} elements; expected {tensor.count}")
             self._place(tensor, buffer)
         self._move(raw, len(names), root, buffers)
         del kept
@@ -118,11 +118,11 @@ class NamedArrays(Collectives):
 
 def _checked_keys(keys: Sequence[str]) -> list[bytes]:
     if isinstance(keys, str):
-        raise TypeError(f"keys is {keys!r}; expected a list of strings")
+        raise TypeError(f"keys is one string, {keys!r}; expected a list of strings")
     names = [string(f"keys[{index}]", key) for index, key in enumerate(keys)]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise ValueError(f"keys has {name.decode()!r} twice; expected each key once")
+            raise ValueError(f"keys contains {name.decode()!r} twice; expected each key once")
     return names
 
 

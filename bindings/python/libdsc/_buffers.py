@@ -185,7 +185,7 @@ def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
             return None
         raise ValueError(f"{argument} does not export its memory: {error}") from error
     if interface.get("mask") is not None:
-        raise ValueError(f"{argument} has a mask; expected an array without one")
+        raise ValueError(f"{argument} has a mask; expected an array without a mask")
     if _dlpack_instead(x, interface):
         return None
     return interface
@@ -215,24 +215,24 @@ def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wan
     """
     if wanted is None:
         if found is None and spelled.startswith(("str", "bytes")):
-            raise TypeError(f"{argument} has strings; expected elements that are numbers: {_dtypes.ACCEPTED}")
+            raise TypeError(f"{argument} contains strings; expected numeric elements: {_dtypes.ACCEPTED}")
         if found is None:
-            hint = "; dtype= names 16- and 8-bit floats that are kept as plain numbers" if size in (1, 2) else ""
-            raise TypeError(f"{argument} has element type {spelled}; accepted are {_dtypes.ACCEPTED}{hint}")
+            hint = "; for 16- and 8-bit floats stored as integers, pass dtype=" if size in (1, 2) else ""
+            raise TypeError(f"{argument} has element type {spelled}; expected one of {_dtypes.ACCEPTED}{hint}")
         return found
     code = _dtypes.dtype_code(wanted)
     if _dtypes.BYTES[code] != size:
         raise TypeError(
-            f"dtype {code.name.lower()} has {_dtypes.BYTES[code]} bytes, the elements of {argument} have {size}"
+            f"dtype {code.name.lower()} has {_dtypes.BYTES[code]} bytes; expected {size}, the size of an element of {argument}"
         )
     return code
 
 
 def _writable(argument: str, readonly: bool, wanted: Writable) -> None:
     if readonly and wanted:
-        usual = _WRITABLE_ADVICE.get(argument.partition("[")[0], "copy it, or pass out= where the call has it")
+        usual = _WRITABLE_ADVICE.get(argument.partition("[")[0], "copy it, or pass out= if the call has this argument")
         advice = wanted if isinstance(wanted, str) else usual
-        raise ValueError(f"{argument} is read-only; expected an array that can be written ({advice})")
+        raise ValueError(f"{argument} is read-only; expected a writable array ({advice})")
 
 
 # Advice in the error for an array that must be written but is read-only, such as every array of JAX. The keys are names
@@ -242,8 +242,8 @@ _WRITABLE_ADVICE = {
     "residual_out": "such as numpy.empty(), or None for a new one",
     "returned": "such as numpy.empty()",
     "grad_weights": "such as numpy.empty()",
-    "params": "or sync=False, which copies no parameters",
-    "grad": "or accumulate(i, grad), then mark_ready(i); the result is in grad_view(i)",
+    "params": "or pass sync=False, which does not write into params",
+    "grad": "or call accumulate(i, grad), then mark_ready(i), and read the result from grad_view(i)",
 }
 
 
@@ -270,9 +270,9 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
         return ValueError(f"{found} (a copy: {copy})")
     order = _order_in_memory(shape, strides, size)
     if order is None:
-        return ValueError(f"{found}; the call writes them, so a copy ({copy}) has to be copied back afterwards")
+        return ValueError(f"{found}; the call writes into the array: pass a copy ({copy}), then copy the result back")
     view = f"{argument}.{'permute' if hasattr(x, 'permute') else 'transpose'}({', '.join(map(str, order))})"
-    return ValueError(f"{found}: the call writes them, so pass the view {view}, which has them consecutive, instead of a copy")
+    return ValueError(f"{found}; the call writes into the array: pass no copy but the view {view}, whose elements are consecutive")
 
 
 def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]:
@@ -307,7 +307,7 @@ def _from_interface(
 def _native(argument: str, order: str, size: int) -> None:
     swapped = ">" if sys.byteorder == "little" else "<"
     if size > 1 and (order == swapped or order == "!" and swapped == ">"):
-        raise ValueError(f"{argument} is byte-swapped; expected elements in the order of this machine")
+        raise ValueError(f"{argument} is byte-swapped; expected elements in the byte order of this machine")
 
 
 _FORMATS = {letter: "i" for letter in "bhilqn"} | {letter: "u" for letter in "BHILQN"}
@@ -443,7 +443,7 @@ def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffe
     if tensor.device_type in DLPACK_CPU:
         return buffer
     if tensor.device_type not in (DLPACK_CUDA, DLPACK_CUDA_MANAGED):
-        raise ValueError(f"{argument} is on a device of DLPack's type {tensor.device_type}; expected the host or CUDA")
+        raise ValueError(f"{argument} is on a device of DLPack's device type {tensor.device_type}; expected the host or CUDA")
     return _on_device(buffer, argument, tensor.device_id if tensor.device_type == DLPACK_CUDA else None, None)
 
 
@@ -469,5 +469,5 @@ def _no_export(x: Any, argument: str, error: Exception) -> ValueError:
     hint = f"; pass {argument}.detach(), which shares its memory" if getattr(x, "requires_grad", False) is True else ""
     if getattr(x, "is_sparse", False) is True:
         marking = f"mark_sparse(i, {argument}._indices()[0], {argument}._values())"
-        hint = f"; it is sparse, as of an embedding: BucketReducer(..., sparse=[i]) takes it by {marking}"
+        hint = f"; it is a sparse tensor: create BucketReducer(..., sparse=[i]) and call {marking}"
     return ValueError(f"{argument} does not export its memory: {error}{hint}")

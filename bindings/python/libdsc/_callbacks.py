@@ -28,7 +28,7 @@ def is_ending() -> bool:
 def require_interpreter() -> None:
     """Raises StateError if the interpreter has begun to end."""
     if _ending:
-        raise errors.StateError("the interpreter is ending; expected no call that needs a function of the program")
+        raise errors.StateError("the Python interpreter is shutting down, so the library cannot call a Python function any more")
 
 
 def call(stop: Callable[[], None], run: Callable[..., Result], *arguments: Any) -> Result:

@@ -175,7 +175,7 @@ class Calls(Shared):
         details = self._details(code, text) | {"op": op}
         _interrupt.let_own_signal_come_after(text)
         if code == Result.ERR_MISMATCH and self._refused is not None and self._refused[0] == self._completed():
-            text += f"; before it, this rank refused a call that others may have made: {self._refused[1]}"
+            text += f"; before that, this rank rejected a call that other ranks may have made: {self._refused[1]}"
         if code in REMEMBERED and self._handle:
             self._failure_told = self._failure_told or bool(self._error_info().revoked)
         cause = raised_in(owner) if code == Result.ERR_CALLBACK else None

@@ -137,9 +137,9 @@ class Collectives(Rooted):
             code, shape = self._tell_shape(root)
             make = _empty if empty is None else empty
             x, dtype = make(shape, _dtypes.long_name(code)), Dtype(code)
-            count = _buffers.describe(x, "the array of empty()", dtype).count
+            count = _buffers.describe(x, "the array that empty() returned", dtype).count
             if count != math.prod(shape):
-                raise ValueError(f"empty() made an array of {count} elements; expected {math.prod(shape)}")
+                raise ValueError(f"empty() returned an array of {count} elements; expected {math.prod(shape)}")
         self.broadcast(x, root, dtype=dtype, stream=stream)
         return x
 
@@ -316,7 +316,7 @@ class Collectives(Rooted):
         self, out: Any, x: Any, async_op: bool, dtype: Any, stream: Any, *counts: Any
     ) -> Optional[Work]:
         if isinstance(out, (list, tuple)) or counts != (None, None):
-            raise ValueError("x is None; expected it with lists or counts, for only equal parts are exchanged in place")
+            raise ValueError("x is None; expected x when out is a list or counts are given: only equal parts can be exchanged in place")
         recv, count, code, owner = _locate(out, "out", dtype)
         send = recv
         if x is not None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import reprlib
 import weakref
 from ctypes import byref, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Sequence, TextIO, Union
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
-from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
+from libdsc._arguments import INT32, SIZE, Seconds, brief, extents, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
 from libdsc._expert_parallel import Experts
@@ -402,7 +401,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         try:
             numbers = list(ranks)
         except TypeError:
-            raise TypeError(f"ranks is {reprlib.repr(ranks)}; expected a list of ranks") from None
+            raise TypeError(f"ranks is {brief(ranks)}; expected a list of integers") from None
         listed = (c_int32 * len(numbers))(*integers("ranks", numbers, *INT32))
         return self._make_group(lib.dsc_comm_create_group, (listed, len(numbers)), options)
 
@@ -476,7 +475,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         """
         sizes = extents("shape", shape)
         element = numpy_module().dtype(_dtypes.numpy_type(_dtypes.dtype_code(dtype), dtype))
-        size_bytes = integer("bytes of shape", max(1, math.prod(sizes) * element.itemsize), *SIZE)
+        size_bytes = integer("the size in bytes of shape", max(1, math.prod(sizes) * element.itemsize), *SIZE)
         address = c_void_p()
         self._call(lib.dsc_mem_alloc, size_bytes, int(MemoryKind.HOST), byref(address))
         assert address.value is not None

@@ -171,7 +171,7 @@ def _vocabulary(world: Calls, logits: Buffer, targets: Buffer, vocab_size: Optio
     """Returns the number of columns of all ranks, after checks that the arrays fit together."""
     place_of(world, (logits.owner, targets.owner), None)
     if not logits.shape:
-        raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
+        raise ValueError("logits has no dimensions; expected this rank's part of the vocabulary in the last dimension")
     expect("targets", targets, logits.shape[:-1], Dtype.I64)
     columns = logits.shape[-1]
     vocab = columns * world._size if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MOST)
@@ -188,6 +188,6 @@ def _expect_columns(world: Calls, columns: int, vocab: int) -> None:
     expected = least + (world._rank < longer)
     if columns != expected:
         begin = least * world._rank + min(world._rank, longer)
-        part = f"{begin} to {begin + expected - 1} of {vocab}" if expected else f"none of {vocab}"
-        words = f"rank {world._rank} of {world._size} holds {part}"
+        part = f"entries {begin} to {begin + expected - 1}" if expected else "no entry"
+        words = f"rank {world._rank} of {world._size} holds {part} of a vocabulary of {vocab}"
         raise ValueError(f"logits has {columns} columns; expected {expected}, because {words}")

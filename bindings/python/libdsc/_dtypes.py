@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-import reprlib
 import sys
 from typing import Any, Optional, Sequence
 
-from libdsc._arguments import integer
+from libdsc._arguments import brief, integer
 from libdsc._raw import Average, Backend, BufferSync, Dtype, LogLevel, NonfiniteCheck, Norm, Op, Rebuild
 from libdsc._raw import ShardLayout as _Layouts
 
@@ -117,8 +116,8 @@ def _nearest_choice(value: str, names: list[str]) -> str:
 def op_code(op: Any) -> int:
     """Returns the number of a reduce operation: "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor"."""
     if not isinstance(op, (str, Op)):
-        expected = "the name of an operation, such as \"sum\", or what premul() or user_op() made"
-        raise TypeError(f"op is {reprlib.repr(op)}; expected {expected}")
+        expected = "the name of an operation, such as \"sum\", or the result of premul() or user_op()"
+        raise TypeError(f"op is {brief(op)}; expected {expected}")
     return _choice("op", Op, op)
 
 
@@ -147,7 +146,7 @@ def norm_code(norm: Any) -> int:
     if not isinstance(norm, (str, Norm)):
         known = {2: Norm.TWO, math.inf: Norm.MAX}.get(norm) if isinstance(norm, (int, float)) else None
         if known is None:
-            raise ValueError(f"""norm is {reprlib.repr(norm)}, expected "two" or 2, or "max" or infinity""")
+            raise ValueError(f"""norm is {brief(norm)}; expected "two" or 2, or "max" or infinity""")
         norm = known
     return _choice("norm", Norm, norm)
 
@@ -175,8 +174,8 @@ def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
     found = NAMES.get(name.lower()) or _with_order(name)
     if found is None:
         near = _nearest(name) if isinstance(dtype, str) else ""
-        meant = f'did you mean "{near}"? accepted' if near else "accepted"
-        raise TypeError(f"{argument} is {name!r}; {meant} are {ACCEPTED}")
+        hint = f'; did you mean "{near}"?' if near else ""
+        raise TypeError(f"{argument} is {name!r}; expected one of {ACCEPTED}{hint}")
     return found
 
 

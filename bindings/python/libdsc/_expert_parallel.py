@@ -217,11 +217,11 @@ class MoePlan(OnlyOne):
             if returned is not None:
                 kept = self._expected(returned, "returned", (*shape, hidden), given, dtype, False)
                 if grad_weights is None and async_op:
-                    raise ValueError("grad_weights is None; expected an array with async_op and returned")
+                    raise ValueError("grad_weights is None; expected an array, because returned is given and async_op is True")
                 if grad_weights is None:
                     grad_weights = _make_weights(weights, shape, given)
             elif grad_weights is not None:
-                raise ValueError("returned is None; expected what combine() wrote there, for grad_weights")
+                raise ValueError("returned is None; expected the array that combine() wrote, because grad_weights is given")
             written = self._weights(grad_weights, "grad_weights", given, True)
             result, place = self._result(out, "out", (self.rows, hidden), grad_out, given, dtype, async_op)
             owners = (given, factors, kept, place, written)
@@ -262,7 +262,7 @@ class MoePlan(OnlyOne):
         if not self._handle:
             self._refuse("the plan was closed", op)
         if self._comm._batch is not None:
-            self._refuse("it is called inside batch(); expected a call outside it", op)
+            self._refuse("called inside batch(); expected a call outside batch()", op)
         end_dropped(self._latest, self._comm)
         kept = [part.owner for part in owners if part is not None]
         work: Optional[Work] = self._comm._run(_OnPlan(function, self._handle), arguments, kept, async_op, stream)
@@ -290,7 +290,7 @@ class MoePlan(OnlyOne):
         self, out: Any, argument: str, shape: tuple[int, ...], x: Any, given: Buffer, dtype: Any, async_op: bool
     ) -> tuple[Any, Buffer]:
         if out is None and async_op:
-            raise ValueError(f"{argument} is None; expected an array with async_op, because a Work has no result")
+            raise ValueError(f"{argument} is None; expected an array, because with async_op the call returns a Work and no array")
         if out is None:
             out = make_like(x, given, shape, None)
         return out, self._expected(out, argument, shape, given, dtype, True)

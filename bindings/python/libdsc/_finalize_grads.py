@@ -120,7 +120,7 @@ def _numpy_over(buffer: _buffers.Buffer) -> Any:
 def _floats(x: Any, argument: str) -> _buffers.Buffer:
     buffer = _buffers.describe(x, argument, None, True)
     if buffer.dtype not in FLOATS:
-        raise TypeError(f"{argument} has element type {_dtypes.long_name(buffer.dtype)}; expected floating point")
+        raise TypeError(f"{argument} has element type {_dtypes.long_name(buffer.dtype)}; expected a floating-point type")
     return buffer
 
 
@@ -128,14 +128,14 @@ def _biases(arrays: Sequence[Any], tokens: list[_buffers.Buffer]) -> list[_buffe
     """Checks and describes the biases of routers, one for each array of tokens. numpy will update them."""
     arrays = _buffers.list_of_arrays("expert_biases", arrays)
     if len(arrays) != len(tokens):
-        raise ValueError(f"expert_biases has {len(arrays)} arrays; expected {len(tokens)}, as expert_tokens")
+        raise ValueError(f"expert_biases has {len(arrays)} arrays; expected {len(tokens)}, like expert_tokens")
     biases = [_floats(x, f"expert_biases[{i}]") for i, x in enumerate(arrays)]
     for i, (bias, got) in enumerate(zip(biases, tokens)):
         if bias.count != got.count:
-            raise ValueError(f"expert_biases[{i}] has {bias.count} elements; expected {got.count}, as expert_tokens[{i}]")
+            raise ValueError(f"expert_biases[{i}] has {bias.count} elements; expected {got.count}, like expert_tokens[{i}]")
         for name, buffer in (("expert_biases", bias), ("expert_tokens", got)):
             if buffer.device >= 0 or _dtypes.NUMPY[Dtype(buffer.dtype)] in ("u1", "u2"):
-                raise ValueError(f"{name}[{i}] is on a GPU or of a type that numpy lacks; expected a type such as float32")
+                raise ValueError(f"{name}[{i}] is on a GPU or has a type that numpy does not know; expected a host array, such as of float32")
     return biases
 
 

@@ -132,7 +132,7 @@ def refuse_arguments(operation: str, given: Mapping[str, Any]) -> NoReturn:
     if name == "tag":
         advice = "; there are no tags: messages between two ranks arrive in the order in which they are sent"
     elif name in ("group", "comm"):
-        advice = "; call the method of that group's communicator"
+        advice = "; call the method on the communicator of that group"
     else:
         names = _ARGUMENTS.get(name, {})
         ours = names.get(operation, names.get("", ""))

@@ -82,7 +82,7 @@ class Bucket:
     def buffer(self, value: Any) -> None:
         # An expression such as buffer /= n assigns the same object.
         if value is not self._buffer:
-            raise AttributeError("buffer is the memory of the bucket; expected bucket.buffer[...] = x, or bucket.buffer /= n")
+            raise AttributeError("buffer cannot be replaced, because it is the memory of the bucket; expected bucket.buffer[...] = x, or bucket.buffer /= n")
 
     def gradients(self) -> list[Any]:
         """The parts of buffer that belong to the parameters, in the order of params."""

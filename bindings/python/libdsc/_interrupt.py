@@ -112,7 +112,7 @@ def _start() -> None:
     # must wait, because a thread that starts only while the interpreter ends may crash it. A thread that starts later
     # than the limit still finds an open pipe.
     if not runs.acquire(timeout=STARTING_S):
-        raise MemoryError(f"the thread that keeps Ctrl-C working did not start within {STARTING_S:g} s; expected memory for it")
+        raise MemoryError(f"the thread that handles Ctrl-C did not start within {STARTING_S:g} s; there may be too little memory for it")
     _read_end, _write_end = read_end, write_end
 
 

@@ -79,8 +79,8 @@ class Iteration:
             held.append(alive if alive is None or known is None else in_place(known, address, count, dtype))
         if any(each is None for each in held):
             raise errors.StateError(
-                "clip: arrays that were marked ready no longer exist, or have other memory; expected them to be kept "
-                "until clip()",
+                "clip: an array that was passed to mark_ready() no longer exists, or its memory has changed; "
+                "expected the same arrays until clip()",
                 op="bucket_reducer_clip",
             )
         return held

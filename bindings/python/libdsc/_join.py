@@ -51,7 +51,7 @@ class Join(OnlyOne):
     ) -> None:
         self._reducers = [reducers] if isinstance(reducers, BucketReducer) else list(reducers)
         if not self._reducers or not all(isinstance(r, BucketReducer) for r in self._reducers):
-            raise TypeError("reducers is neither a BucketReducer nor a list of them; expected one or more")
+            raise TypeError("reducers is neither a BucketReducer nor a list of BucketReducers; expected at least one")
         self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
         self.last_rank: Optional[int] = None
         self._tensors()  # checks params now, instead of at the end of training

@@ -20,7 +20,7 @@ def _candidates() -> list[tuple[str, str]]:
     if named:
         return [("DSC_LIBRARY", named)]
     packaged = pathlib.Path(__file__).resolve().parent / SYSTEM_NAME
-    return [("in the package", str(packaged)), ("of the system", SYSTEM_NAME)]
+    return [("in the package", str(packaged)), ("in the system", SYSTEM_NAME)]
 
 
 def _load() -> ctypes.CDLL:
@@ -34,7 +34,7 @@ def _load() -> ctypes.CDLL:
         return _checked(library, path)
     advice = (
         "`pip install .` at the root of libdsc's source tree compiles the library and installs it in the package; "
-        "`./dev wheel` makes a wheel with it. Set DSC_LIBRARY to the path of a libdsc.so to use that one."
+        "`./dev wheel` builds a wheel that contains it. To use another libdsc.so, set DSC_LIBRARY to its path."
     )
     raise ImportError("libdsc.so could not be loaded; tried\n" + "\n".join(tried) + "\n" + advice)
 
@@ -135,7 +135,7 @@ class OnlyOne:
     __slots__ = ()
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled; expected it to be used where it was made")
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; expected the object itself, in the process that created it")
 
 
 class Shared(OnlyOne):

@@ -102,7 +102,7 @@ def all_to_all(
     """
     if (output_split_sizes_ is None) != (input_split_sizes is None):
         missing = "output_split_sizes_" if output_split_sizes_ is None else "input_split_sizes"
-        raise ValueError(f"{missing} is None; expected both split sizes or neither")
+        raise ValueError(f"{missing} is None; expected both output_split_sizes_ and input_split_sizes, or neither")
     return _mapped(input_, group, "all_to_all", _FIRST, input_split_sizes, output_split_sizes_)
 
 

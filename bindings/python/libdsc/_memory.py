@@ -11,7 +11,7 @@ def numpy_module() -> Any:
     try:
         import numpy
     except ImportError as error:
-        raise ImportError("numpy is needed for this call, because it makes an array") from error
+        raise ImportError("this call needs numpy, because it creates an array") from error
     return numpy
 
 

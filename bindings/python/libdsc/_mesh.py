@@ -124,7 +124,7 @@ class Mesh:
         """Returns the rank with these coordinates. There must be one for every axis."""
         missing = [name for name in self.axes if name not in coords]
         if missing:
-            raise ValueError(f"no coordinate for {', '.join(missing)}; expected one for every axis")
+            raise ValueError(f"the coordinate of {', '.join(missing)} is missing; expected one coordinate for every axis")
         listed = self._coords(coords)
         return _number(lib.dsc_mesh_rank, self._handle, listed, len(listed))
 
@@ -220,7 +220,7 @@ class Mesh:
         sizes = [2**power for power in range(1, whole.bit_length() - 1)]
         for size in sizes or [min(2, whole)]:
             if whole % size != 0:
-                raise errors.InvalidArgError(f"the groups have {whole} ranks; expected a multiple of {size}")
+                raise errors.InvalidArgError(f"a group of axes {axes!r} has {whole} ranks; expected a multiple of {size}")
         return {size: self.levels(axes, (size, whole // size))[0] for size in sizes}
 
     def plan(

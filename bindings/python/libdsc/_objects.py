@@ -183,7 +183,7 @@ class Objects(NamedArrays):
         """
         if not isinstance(objs, (list, tuple)) or len(objs) != self._size:
             came = f"{len(objs)} objects" if isinstance(objs, (list, tuple)) else f"a {type(objs).__name__}"
-            packed = [_failure(f"objs is {came}; expected a list of one object per rank, {self._size}")]
+            packed = [_failure(f"objs is {came}; expected a list of {self._size} objects, one per rank")]
         else:
             packed = [_pack(obj) for obj in objs]
         failed = next((part for part in packed if not part[0][0]), None)
@@ -217,7 +217,7 @@ class Objects(NamedArrays):
 
     def _require_no_batch(self, name: str) -> None:
         if self._batch is not None:
-            text = f"{name} is called inside batch(); expected a call outside it, because sizes are needed before the elements"
+            text = f"{name} is called inside batch(); expected a call outside batch(), because ranks exchange sizes before the objects"
             raise errors.from_code(Result.ERR_STATE, text, op=name, group=self._name)
 
     def _require_pickled(self, name: str, rank: int, header: array.array[int], text: Any) -> None:
@@ -267,7 +267,7 @@ def combining(name: str, op: Any) -> Callable[[Sequence[tuple[str, Any]]], Any]:
     def combine(given: Sequence[tuple[str, Any]]) -> Any:
         for rank, (spelled, _) in enumerate(given):
             if spelled != given[0][0]:
-                text = f"{name}: ranks gave different operations: rank 0: {given[0][0]}; rank {rank}: {spelled}"
+                text = f"{name}: ranks gave different values of op: rank 0: {given[0][0]}; rank {rank}: {spelled}"
                 raise errors.MismatchError(text, rank=rank, ranks=(rank,), op=name)
         combined = functools.reduce(function, [obj for _, obj in given])
         return combined / len(given) if op == "avg" else combined

@@ -159,9 +159,9 @@ def _store(result: Any, target: Any) -> None:
     numpy = numpy_module()
     came = numpy.asarray(result)
     if came.shape != target.shape:
-        raise ValueError(f"the function returned an array of shape {came.shape}; expected {target.shape} as its inputs")
+        raise ValueError(f"the function returned an array of shape {came.shape}; expected {target.shape}, like its inputs")
     if not numpy.can_cast(came.dtype, target.dtype, "same_kind"):
-        raise TypeError(f"the function returned elements of {came.dtype}; expected {target.dtype} as its inputs")
+        raise TypeError(f"the function returned elements of {came.dtype}; expected {target.dtype}, like its inputs")
     target[...] = came
 
 
@@ -172,7 +172,7 @@ def number_of(op: Any) -> int:
     if not isinstance(op, ReduceOp):
         return _dtypes.op_code(op)
     if not op._number:
-        raise ValueError(f"op is {op!r}; expected one that is open")
+        raise ValueError(f"op is {op!r}; expected an operation that is not closed")
     return op._number
 
 

@@ -8,7 +8,7 @@ from ctypes import byref, c_double, c_size_t, c_uint64
 from typing import Any, Optional, Sequence
 
 from libdsc import _raw
-from libdsc._arguments import INT32, SIZE, integer, integers, real, string
+from libdsc._arguments import INT32, SIZE, brief, integer, integers, real, string
 from libdsc._library import check, lib
 
 TYPE_PREFIX = "type:"
@@ -41,7 +41,7 @@ class Partition(list[int]):
     def weights(self) -> list[float]:
         """The weight of each part."""
         if self._layer_weights is None:
-            raise ValueError("this partition was made without weights")
+            raise ValueError("this partition has no weights, because it was created without weights")
         return [sum(self._layer_weights[i] for i in self.layers(part)) for part in range(self.parts)]
 
     def layers(self, part: int) -> range:
@@ -199,7 +199,7 @@ def seed_region(seed: int, region: str, tensor_rank: int = 0, expert_rank: int =
     """
     known = {member.name.lower(): int(member) for member in _raw.RngRegion}
     if region not in known:
-        raise ValueError(f"region is {region!r}; expected one of {', '.join(known)}")
+        raise ValueError(f"region is {brief(region)}; expected one of {', '.join(known)}")
     ranks = (("tensor_rank", tensor_rank), ("expert_rank", expert_rank), ("expert_tensor_rank", expert_tensor_rank))
     numbers = [integer(name, rank, *INT32) for name, rank in ranks]
     found = c_uint64()

@@ -10,7 +10,7 @@ from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from libdsc import _raw, errors
-from libdsc._arguments import integer, string
+from libdsc._arguments import brief, integer, string
 from libdsc._library import OnlyOne, Shared, check, lib, list_of, text_of
 from libdsc._pipe_arrays import RunShapes, Shape
 from libdsc._pipe_costs import costs_of
@@ -162,7 +162,7 @@ class PipeSchedule(Shared):
         messages: str = "when_needed",
     ) -> None:
         if micro_batches is None:
-            text = "micro_batches is missing; expected it by name, or fourth after name, stages and stage"
+            text = "micro_batches is missing; expected micro_batches=M, or M as the fourth argument, after name, stages and stage"
             if stage is not None:
                 text += f"; the whole pipeline is PipeSchedule({name!r}, {stages}, micro_batches={stage or 'M'})"
             raise TypeError(text)
@@ -279,12 +279,12 @@ class PipeSchedule(Shared):
 
     def _require_stage(self, name: str) -> None:
         if self._handle and self.stage is None:
-            raise _NoStageError(f"{name} is of one stage, and this schedule is of the whole pipeline; expected at_stage(i)")
+            raise _NoStageError(f"{name} needs the schedule of one stage, but this schedule covers the whole pipeline; call at_stage(i) first")
 
     def step(self, step: int) -> PipeStep:
         """Returns what this stage computes in a step; steps are numbered 0 to steps - 1."""
         if not 0 <= operator.index(step) < self.steps:
-            raise IndexError(f"there is no step {step}; this schedule has {self.steps}")
+            raise IndexError(f"there is no step {step}; this schedule has {self.steps} steps")
         micro_batch, is_forward = c_int32(), c_int32()
         check(lib.dsc_pipe_schedule_step(self._handle, step, byref(micro_batch), byref(is_forward)))
         return PipeStep(_or_none(micro_batch.value), bool(is_forward.value))
@@ -387,7 +387,7 @@ class PipeSchedule(Shared):
         for raw in _instructions(self._handle):
             yield instruction_of(raw)
             if self._iteration != iteration:
-                raise RuntimeError("another iteration over this schedule has begun; expected one schedule for each iteration")
+                raise RuntimeError("a second loop over this schedule started before this loop ended; expected one PipeSchedule for each loop")
 
 
 def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) -> _raw.PipeScheduleOptions:
@@ -409,7 +409,7 @@ def _word(argument: str, value: str, numbers: Any) -> int:
     """Returns the number of an enumerator, given its name."""
     known = {it.name.lower(): int(it) for it in numbers}
     if value not in known:
-        raise ValueError(f"{argument} is {value!r}; expected one of {', '.join(map(repr, known))}")
+        raise ValueError(f"{argument} is {brief(value)}; expected one of {', '.join(map(repr, known))}")
     return known[value]
 
 
@@ -418,10 +418,10 @@ def _compute(argument: str, value: Any) -> Any:
     if value is None or (isinstance(value, PipeCompute) and value.op is None):
         return _raw.PipeCompute(0, NONE, NONE, 0)
     if not isinstance(value, (tuple, list)) or len(value) < 3:
-        raise TypeError(f"{argument} is {value!r}; expected (operation, chunk, micro-batch), such as ('forward', 0, 3)")
+        raise TypeError(f"{argument} is {brief(value)}; expected (operation, chunk, micro-batch), such as ('forward', 0, 3)")
     op, chunk, micro_batch, *overlaps = value
     if op not in _NUMBERS:
-        raise ValueError(f"{argument} is {op!r}; expected the name of an operation, such as 'forward'")
+        raise ValueError(f"{argument} is {brief(op)}; expected the name of an operation, such as 'forward'")
     place = integer(f"{argument}[1]", chunk), integer(f"{argument}[2]", micro_batch)
     return _raw.PipeCompute(_NUMBERS[op], *place, int(bool(overlaps and overlaps[0])))
 

@@ -10,7 +10,7 @@ from ctypes import byref, c_int64, c_size_t
 from typing import TYPE_CHECKING, Any, Union
 
 from libdsc import _buffers, _dtypes, _raw
-from libdsc._arguments import extents, integer
+from libdsc._arguments import brief, extents, integer
 from libdsc._library import check, lib
 from libdsc._memory import DeviceArray, array_over, numpy_module
 
@@ -34,13 +34,13 @@ class Tensors:
         self.kinds: list[Kind] = []
         self._keep: list[Any] = []
         if isinstance(described, tuple) and self.length == 2 and not isinstance(described[1], tuple):
-            raise TypeError(f"{argument} is {described!r}; expected a list of such pairs of shape and dtype")
+            raise TypeError(f"{argument} is {brief(described)}; expected a list of pairs (shape, dtype)")
         for index, entry in enumerate(described):
             self._add(self.array[index], f"{argument}[{index}]", entry)
 
     def _add(self, tensor: _raw.Tensor, argument: str, entry: Any) -> None:
         if not isinstance(entry, tuple) or len(entry) != 2:
-            raise TypeError(f'{argument} is {entry!r}; expected (shape, dtype) such as ((8, 64), "float32")')
+            raise TypeError(f'{argument} is {brief(entry)}; expected a pair (shape, dtype), such as ((8, 64), "float32")')
         shape = extents(f"{argument}'s shape", entry[0])
         code = _dtypes.dtype_code(entry[1], f"the dtype of {argument}")
         sizes = (c_int64 * max(1, len(shape)))(*shape)
@@ -65,8 +65,8 @@ class RunShapes:
         if memory is not None:
             found = _buffers.describe(memory, "memory", writable=True)
             if isinstance(found.owner, _buffers.DeviceMemory) != (device >= 0):
-                where = "on a GPU, as stream is given" if device >= 0 else "on the host, as no stream is given"
-                raise ValueError(f"memory is elsewhere; expected it {where}")
+                wrong = "memory is on the host; expected memory on a GPU, because stream is given"
+                raise ValueError(wrong if device >= 0 else "memory is on a GPU; expected memory on the host, because no stream is given")
             self.memory, item_bytes = found.owner, c_size_t()
             check(lib.dsc_dtype_bytes(found.dtype, byref(item_bytes)))
             options.memory, options.memory_bytes = found.address, found.count * item_bytes.value
@@ -230,7 +230,7 @@ class Outputs(Sequence[Any]):
     def __setitem__(self, index: Any, value: Any) -> None:
         """Copies an array into the output, which takes the shape of the array."""
         if self._device >= 0:
-            raise TypeError("outputs on a GPU cannot be assigned; write into what outputs.resize(index, shape) returns")
+            raise TypeError("an output on a GPU cannot be assigned; write into the array that outputs.resize(index, shape) returns")
         numpy = numpy_module()
         value = numpy.asarray(value)
         numpy.copyto(self.resize(index, value.shape), value, casting="same_kind")
@@ -240,9 +240,9 @@ class Outputs(Sequence[Any]):
         place = self._place(index)
         largest, wanted = self._kinds[place][0], extents("shape", shape)
         if len(wanted) != len(largest):
-            raise ValueError(f"outputs[{place}] has {len(largest)} dimensions, and shape is {wanted}")
+            raise ValueError(f"shape is {wanted}; expected {len(largest)} dimensions, as outputs[{place}] has")
         if math.prod(wanted) > math.prod(largest):
-            raise ValueError(f"shape is {wanted}; expected at most the {math.prod(largest)} elements of {largest}")
+            raise ValueError(f"shape is {wanted}; expected at most {math.prod(largest)} elements, those of {largest}")
         for axis, size in enumerate(wanted):
             self._sizes[place][axis] = size
         return self._array(place, wanted)
@@ -250,9 +250,9 @@ class Outputs(Sequence[Any]):
     def _place(self, index: Any) -> int:
         place = integer("index", index)
         if self._sizes is None:
-            raise RuntimeError("these outputs are of a callback that has returned")
+            raise RuntimeError("these outputs belong to a callback that has returned; they can be used only inside that callback")
         if not -len(self) <= place < len(self):
-            raise IndexError(f"outputs[{place}] does not exist; there are {len(self)}")
+            raise IndexError(f"outputs[{place}] does not exist; the number of outputs is {len(self)}")
         return place % len(self)
 
     def _array(self, place: int, shape: tuple[int, ...]) -> Any:

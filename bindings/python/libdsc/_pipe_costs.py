@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import reprlib
 from ctypes import byref, c_double
 from typing import Any, Sequence, Union
 
 from libdsc import _raw
-from libdsc._arguments import real
+from libdsc._arguments import brief, real
 from libdsc._library import check, lib
 
 Values = Union[float, Sequence[float]]
@@ -35,7 +34,7 @@ def costs_of(comm: float = 0, **costs: Any) -> tuple[Any, list[Any]]:
     keep = []
     for name, values in lists.items():
         if len(values) not in (1, raw.n):
-            raise ValueError(f"{name} has {len(values)} values; expected 1 or {raw.n}, as another list has")
+            raise ValueError(f"{name} has {len(values)} values; expected 1 or {raw.n}, like another list of costs")
         array = (c_double * raw.n)(*(values * raw.n if len(values) == 1 else values))
         setattr(raw, name, array)
         keep.append(array)
@@ -51,6 +50,6 @@ def _values(argument: str, value: Any) -> list[float]:
     """Returns a list with one number for all parts of the model, or with one number for each part."""
     if hasattr(value, "__len__") and not isinstance(value, (str, bytes)):
         if len(value) == 0:
-            raise ValueError(f"{argument} is {reprlib.repr(value)}; expected a number, or one for each part of the model")
+            raise ValueError(f"{argument} is {brief(value)}; expected a number, or one for each part of the model")
         return [real(f"{argument}[{i}]", number) for i, number in enumerate(value)]
     return [real(argument, value)]

@@ -59,7 +59,7 @@ def find_schedule(
     search.activations = 0 if activations is None else integer("activations", activations, 1, INT64_MOST)
     search.bytes = 0 if bytes is None else real("bytes", bytes)
     if bytes is not None and not search.bytes > 0:
-        raise ValueError(f"bytes is {bytes}; expected more than 0, or None for any number")
+        raise ValueError(f"bytes is {bytes}; expected a number above 0, or None for no limit")
     raw, keep = costs_of(**costs)
     result = _raw.PipeSearchResult(struct_size=ctypes.sizeof(_raw.PipeSearchResult))
     given = (byref(options), byref(raw), byref(search), byref(result))

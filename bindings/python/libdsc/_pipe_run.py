@@ -106,7 +106,7 @@ def _expect_none(name: str, returned: Any, example: str) -> None:
     """Raises TypeError if a callback returned a value instead of writing its results, because the value would be lost.
     """
     if returned is not None:
-        raise TypeError(f"{name} returned a {type(returned).__name__}; expected None on this stage, where it writes: {example}")
+        raise TypeError(f"{name} returned a {type(returned).__name__}; expected None on this stage; write the result into the array instead: {example}")
 
 
 def _loss(returned: Any) -> float:
@@ -118,7 +118,7 @@ def _loss(returned: Any) -> float:
     # torch raises RuntimeError for a tensor of several elements.
     except (TypeError, ValueError, RuntimeError):
         found = "None" if returned is None else f"a {type(returned).__name__}"
-        raise TypeError(f"forward returned {found}; expected the loss of the micro-batch, a number, on the last stage") from None
+        raise TypeError(f"forward returned {found}; expected a number, the loss of the micro-batch, on the last stage") from None
 
 
 def run(

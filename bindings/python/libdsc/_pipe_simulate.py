@@ -84,12 +84,12 @@ def simulate_pipeline(
     """
     if not isinstance(schedule, PipeSchedule):
         if stages is None or micro_batches is None:
-            raise TypeError("stages and micro_batches are missing; expected both with the name of a schedule")
+            raise TypeError("stages or micro_batches is missing; expected both when the schedule is given by name")
         if unknown := [name for name in more if name not in _CHOICES]:
             raise TypeError(f"unknown argument {unknown[0]!r}; expected a cost such as forward or comm, or {_CHOICES}")
         schedule = PipeSchedule(schedule, stages, None, micro_batches, chunks, **more)
     elif more or (stages, micro_batches, chunks) != (None, None, None):
-        raise TypeError("stages, micro_batches and chunks come from the schedule; expected only costs with it")
+        raise TypeError("a PipeSchedule is given, which has its own stages, micro_batches and chunks; expected only costs with it")
     costs, keep = costs_of(
         comm,
         forward=forward,

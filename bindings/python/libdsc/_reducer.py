@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import sys
 import threading
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Iterable, NoReturn, Optional, Sequence
@@ -212,7 +213,7 @@ class BucketReducer(ReducerFeatures):
             self._gradient(i, x, path, False)
             writable.append(is_writable(x, path, self._dtype))
             if not writable[i] and self._memory is not None:
-                raise ValueError(f"{path} is read-only on a GPU; expected an array that can be written")
+                raise ValueError(f"{path} is read-only and on a GPU; expected a writable array")
         self.begin()
         for i in reversed(range(len(leaves))):  # in the order of the buckets
             if not writable[i]:
@@ -227,10 +228,10 @@ class BucketReducer(ReducerFeatures):
         """Raises ValueError unless a tree of gradients has the structure of the parameters."""
         for path in self._paths:
             if path not in paths:
-                raise ValueError(f"grads{path} is missing; expected the structure of params")
+                raise ValueError(f"grads{path} is missing; expected the same structure as params")
         if paths != self._paths:
             path = next(path for path in paths if path not in self._paths)
-            raise ValueError(f"params{path} is missing, and grads has it; expected the structure of params")
+            raise ValueError(f"grads{path} has no counterpart in params; expected the same structure as params")
 
     def begin(self, *, stream: Any = None) -> None:
         """Starts an iteration.
@@ -291,8 +292,8 @@ class BucketReducer(ReducerFeatures):
             mark = self._marks.get(i)
             if mark is not None and mark.address == address and not self._carries and mark.voids():
                 raise errors.StateError(
-                    f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which invalidates the contents of views; "
-                    "expected the gradient to be computed after begin()"
+                    f"mark_ready: nothing was written into the gradient view of {self._name(i)} after begin(), which invalidates its "
+                    "earlier contents; expected the gradient to be computed after begin()"
                 )
             if self._carries and self._carried.adds_up(i, grad):
                 raise errors.StateError(_twice(self._name(i), i))
@@ -360,7 +361,7 @@ class BucketReducer(ReducerFeatures):
     def _copy_of(self, i: int) -> Any:
         """Returns a new array with the current gradient in the bucket."""
         if self._memory is not None:
-            raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
+            raise ValueError("copy is True; expected False for gradients on a GPU: copy the view with cupy.array()")
         numpy = numpy_module()
         copied = numpy.empty(self._shapes[i], self._view_type(i))
         place = copied.__array_interface__["data"][0]
@@ -376,7 +377,7 @@ class BucketReducer(ReducerFeatures):
             self._require_world("finish")
             place = self._stream(None, stream)
             if not self._finishing.acquire(blocking=False):
-                text = "finish: finish is running in another thread"
+                text = "finish: another thread is running finish()"
                 raise errors.StateError(text, op="bucket_reducer_finish", group=self._world.name)
             try:
                 self._finish(place)
@@ -466,14 +467,18 @@ class BucketReducer(ReducerFeatures):
         name = self._name(i)
         if i not in self._views:
             raise errors.StateError(
-                f"mark_ready: {name} has no gradient; expected mark_ready({i}, grad), or a gradient in grad_view({i})"
+                f"mark_ready: {name} has no gradient; pass the gradient to mark_ready({i}, grad), or write it into grad_view({i})"
             )
         mark = self._marks.get(i)
         if mark is not None and mark.is_there():
+            of_torch = (
+                ". In PyTorch, zero_grad(set_to_none=True), the default, detaches p.grad from the view: call "
+                f"mark_ready({i}, p.grad)"
+            )
             raise errors.StateError(
-                f"mark_ready: nothing was written into the gradient view of {name} since begin(). In PyTorch, "
-                "zero_grad(set_to_none=True), the default, takes p.grad out of the view: call "
-                f"mark_ready({i}, p.grad). mark_unused({i}) says that there is no gradient"
+                f"mark_ready: nothing was written into the gradient view of {name} since begin(). Call "
+                f"mark_ready({i}, grad) if the gradient is in another array, or mark_unused({i}) if there is none"
+                + (of_torch if "torch" in sys.modules else "")
             )
 
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
@@ -484,7 +489,7 @@ class BucketReducer(ReducerFeatures):
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
-            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place} as for the parameters")
+            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place}, like the parameters")
         place_of(self._world, owner, None)
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
@@ -503,7 +508,7 @@ class BucketReducer(ReducerFeatures):
     def _index(self, i: int) -> int:
         """Checks and returns the index of a parameter."""
         if not 0 <= integer("i", i, -INT64_MOST, INT64_MOST) < len(self._expected):
-            raise IndexError(f"there is no parameter {i}; this reducer has {len(self._expected)}")
+            raise IndexError(f"there is no parameter {i}; the number of parameters is {len(self._expected)}")
         return operator.index(i)
 
     def _stop(self) -> None:
@@ -520,9 +525,9 @@ class BucketReducer(ReducerFeatures):
         lost = self._carried.zeroed(self._marks) if self._carries else None
         if lost is not None:
             raise errors.StateError(
-                f"begin: the gradient view of {self._name(lost)} was zeroed, and with it the sum of the iterations under "
-                "no_sync() before; expected views to be zeroed only after an iteration that was reduced. A second begin() "
-                "goes on without that sum"
+                f"begin: the gradient view of {self._name(lost)} was set to zero, which deleted the sum of the iterations under "
+                "no_sync(). Views may be set to zero only after an iteration that was reduced. To continue without that "
+                "sum, call begin() again"
             )
 
     def _fail(self, code: int, text: str, op: str) -> NoReturn:
@@ -537,9 +542,9 @@ class BucketReducer(ReducerFeatures):
 def _twice(name: str, i: int) -> str:
     """Returns the error for an array that was marked under no_sync(), and was added to without being zeroed."""
     return (
-        f"mark_ready: the gradient of {name} was added to the array that was marked under no_sync() before, and was not "
-        "zeroed: the reducer has that part already, and would add it twice. Expected the gradient of one iteration alone: "
-        f"call zero_grad() between them. An array that was overwritten instead is taken by accumulate({i}, grad)"
+        f"mark_ready: the array of {name} still contains the gradient that was marked under no_sync(). The reducer already "
+        "has that gradient, and would add it a second time. Set the array to zero before each iteration. If it was "
+        f"overwritten and contains only the new gradient, call accumulate({i}, grad)"
     )
 
 
@@ -548,7 +553,7 @@ def _collected_only(code: int, names: Iterable[str]) -> str:
     listed = ", ".join(names)
     if code != _raw.Result.ERR_STATE or not listed:
         return ""
-    return f"\n  accumulated, but not marked ready: {listed}; call mark_ready() after the last accumulate()"
+    return f"\n  accumulated, but not marked ready: {listed}; call mark_ready() after the last accumulate() of a parameter"
 
 
 def _options(**values: int) -> _raw.BucketReducerOptions:

@@ -125,9 +125,9 @@ class ReducerFeatures(OnlyOne):
         if untaken:
             first = min(untaken)
             raise errors.StateError(
-                f"begin: {self._name(first)} had a gradient on other ranks only, and the program did not read the average from "
-                f"grad_view({first}): if the optimizer leaves the parameter unchanged, ranks drift apart. Expected "
-                "used_elsewhere() to be read after finish()"
+                f"begin: {self._name(first)} had a gradient on other ranks only, and this rank did not read the average from "
+                f"grad_view({first}). If this rank does not update the parameter, the ranks' parameters differ. After "
+                "finish(), update all parameters that used_elsewhere() lists"
             )
 
     @property
@@ -159,7 +159,7 @@ class ReducerFeatures(OnlyOne):
             numpy = numpy_module()
             rows = numpy.asarray(indices)
             if rows.size and rows.dtype.kind not in "iu":
-                raise TypeError(f"indices has elements of {rows.dtype}; expected whole numbers")
+                raise TypeError(f"indices has elements of type {rows.dtype}; expected integers")
             rows = numpy.ascontiguousarray(rows, numpy.int64).reshape(-1)
             place, count, code, owner = _buffers.locate(values, "values", self._dtype, False)
             i, iteration = self._index(i), self._iteration
@@ -227,7 +227,7 @@ class ReducerFeatures(OnlyOne):
             held.append(in_place(array, found.address, found.count, self._dtype))
             if held[-1] is None:
                 raise errors.StateError(
-                    f"{op}: {path} has other memory than in set_buffers(); expected set_buffers() with the new arrays",
+                    f"{op}: the memory of {path} has changed since set_buffers(); call set_buffers() with the new array",
                     op=f"bucket_reducer_{op}",
                 )
         return held

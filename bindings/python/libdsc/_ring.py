@@ -133,7 +133,7 @@ class Ring(OnlyOne):
             found = _buffers.describe(block, "block", dtype, False)
             sums = _buffers.describe(grad, "grad", grad_dtype, "such as numpy.empty()")
             if sums.shape != found.shape:
-                raise ValueError(f"grad has shape {sums.shape}; expected {found.shape}, that of block")
+                raise ValueError(f"grad has shape {sums.shape}; expected {found.shape}, the shape of block")
             return self._loop(*self._begin(found, sums, parts, dim, stream), likes=(block, grad))
         except Exception as error:
             raise self._world._shown(error, "ring")
@@ -202,7 +202,7 @@ class Ring(OnlyOne):
     ) -> Iterator[Any]:
         while True:
             if number != self._pass:
-                raise ValueError("another pass of this ring has begun; expected steps of the newest pass only")
+                raise ValueError("another pass of this ring has started; only the newest pass can continue")
             source, data, grad = self._next(handle)
             if source < 0:
                 handle.kept = None

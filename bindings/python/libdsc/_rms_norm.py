@@ -53,7 +53,7 @@ class Norms(Losses):
         try:
             rows = _buffers.describe(x, "x", dtype, False)
             if not rows.shape:
-                raise ValueError("x has no dimension; expected the elements of a row as the last one")
+                raise ValueError("x has no dimensions; expected the elements of a row in the last dimension")
             shape, code = rows.shape, rows.dtype
             added = None if residual is None else _described("residual", residual, dtype, shape, code, False)
             factors = None if weight is None else _described("weight", weight, dtype, shape[-1:], code, False)

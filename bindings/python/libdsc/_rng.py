@@ -6,7 +6,7 @@ import copy
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
-from libdsc._arguments import SIZE, integer
+from libdsc._arguments import SIZE, brief, integer
 from libdsc._memory import numpy_module
 from libdsc._partition import seed_layer, seed_region
 
@@ -118,12 +118,12 @@ class RngTracker:
         """
         number = integer("seed", seed, *SIZE)
         if not isinstance(name, str):
-            raise TypeError(f"name is {name!r}; expected a string")
+            raise TypeError(f"name is {brief(name)}; expected a string")
         if name in self._states:
             raise RngError(f"state {name!r} already exists; expected a new name", name)
         if number in self._seeds:
             taken = self._seeds[number]
-            raise RngError(f"seed {number} of {name!r} is already that of {taken!r}; expected another seed", name, number)
+            raise RngError(f"seed {number} for {name!r} is already used by {taken!r}; expected another seed", name, number)
         self._states[name] = self._seeded(number)
         self._seeds[number] = name
 
@@ -150,7 +150,7 @@ class RngTracker:
         """
         self._expect(name)
         if name in self._open:
-            raise RngError(f"the state {name!r} is in use by a block around this one; expected another name", name)
+            raise RngError(f"the state {name!r} is already in use by an enclosing fork() block; expected another name", name)
         self._open.add(name)
         try:
             if self._get_state is None:
@@ -176,7 +176,7 @@ class RngTracker:
         Seeds that were added before still count as used.
         """
         if self._open:
-            raise RngError(f"the state {min(self._open)!r} is in use; expected no block of fork()", min(self._open))
+            raise RngError(f"the state {min(self._open)!r} is in use by a fork() block; expected a call outside fork() blocks", min(self._open))
         made = {name: self._loaded(name, state) for name, state in states.items()}
         self._states = made
 

@@ -245,11 +245,11 @@ class Rooted(Calls):
         if counts is not None and expected != count:
             raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
         if expected != count:
-            raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, as {part}")
+            raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, like {part}")
 
 
 def expect_shape(out: Any, x: Any) -> None:
     """Raises ValueError unless the result has the shape of the input. Objects without a shape are accepted."""
     shape, expected = getattr(out, "shape", None), getattr(x, "shape", None)
     if shape is not None and expected is not None and tuple(shape) != tuple(expected):
-        raise ValueError(f"out has shape {tuple(shape)}; expected {tuple(expected)} as x")
+        raise ValueError(f"out has shape {tuple(shape)}; expected {tuple(expected)}, like x")

@@ -74,11 +74,11 @@ class SequenceHeads(Norms):
                 return x
             if out is None:
                 if async_op:
-                    raise ValueError("out is None; expected an array with async_op, because a Work has no result")
+                    raise ValueError("out is None; expected an array, because with async_op the call returns a Work and no array")
                 out = make_like(x, found, shape, empty)
             given = tuple(getattr(out, "shape", shape))
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
-                raise ValueError(f"out has the shape {given}; expected {shape}")
+                raise ValueError(f"out has shape {given}; expected {shape}")
             target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
             function = lib.dsc_sequence_to_heads if way == MapDirection.FORWARD else lib.dsc_heads_to_sequence
             arguments = (_head_options(whole, lists), found.address, target, found.dtype)

@@ -43,7 +43,7 @@ def name_of_numpy(dtype: Any) -> str:
         spelled = "?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}"
         text = next((name for name, known in _NAMES.items() if known == spelled and not name.startswith(("BF", "F8_"))), None)
     if text is None:
-        raise ValueError(f"state has an array of {dtype}; expected numbers")
+        raise ValueError(f"state has an array of type {dtype}; expected a type of numbers")
     return text
 
 
@@ -96,21 +96,21 @@ class ShardFiles:
     def __init__(self, folder: pathlib.Path) -> None:
         paths = sorted(folder.glob("shard-*-of-*.safetensors"))
         if not paths:
-            raise FileNotFoundError(f"{folder} has no file shard-*-of-*.safetensors")
+            raise FileNotFoundError(f"{folder} contains no file named shard-*-of-*.safetensors")
         files = [_open(path) for path in paths]
         self.layout = files[0].layout
         self.folder = folder
         self.save, self.shards = self.layout["save"], self.layout["shards"]
         for file in files:
             if {**file.layout, "save": 0, "shard": 0} != {**self.layout, "save": 0, "shard": 0}:
-                raise ValueError(f"{file.path} has another layout than {paths[0]}; expected shards of one checkpoint")
+                raise ValueError(f"{file.path} has a different layout from {paths[0]}; expected all shards from one checkpoint")
             if file.layout["save"] != self.save:
-                raise ValueError(f"{file.path} was written by another save than {paths[0]}; a save may have ended before its last file")
+                raise ValueError(f"{file.path} and {paths[0]} come from different saves; one of the saves may not have been completed")
         if len(files) != self.shards:  # each file is named after its shard, so no shard can occur twice
             expected = (path_of(folder, shard, self.shards) for shard in range(self.shards))
             first = next(path.name for path in expected if path not in paths)
             more = f" and {self.shards - len(files) - 1} more" if self.shards - len(files) > 1 else ""
-            raise ValueError(f"{folder} has {len(files)} of {self.shards} shards; expected also {first}{more}")
+            raise ValueError(f"{folder} has {len(files)} of {self.shards} shards; missing: {first}{more}")
         self._files = sorted(files, key=lambda file: int(file.layout["shard"]))
 
     def names(self) -> list[str]:
@@ -125,7 +125,7 @@ class ShardFiles:
                 _require_array(file, name, b, plan)
             if len(file.arrays) != len(expected):
                 known = {f"{name}.{b}" for name, b in expected}
-                raise ValueError(f"{file.path} has the array {min(set(file.arrays) - known)!r}; expected {len(plan.buckets)} buckets")
+                raise ValueError(f"{file.path} has an unexpected array {min(set(file.arrays) - known)!r}; expected arrays for {len(plan.buckets)} buckets only")
 
     def array(self, shard: int, name: str, bucket: int) -> Any:
         """Returns an array of a shard. Types that numpy lacks are represented by unsigned integers."""
@@ -156,11 +156,11 @@ def _open(path: pathlib.Path) -> _File:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{path} is not a shard of libdsc: it is not a regular file")
         if os.fstat(file.fileno()).st_size < 8:
-            raise ValueError(f"{path} is not a shard of libdsc: it has less than 8 bytes")
+            raise ValueError(f"{path} is not a shard of libdsc: it has fewer than 8 bytes")
         data = numpy_module().memmap(file, "u1", "r")
     begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
     if begin > data.size:
-        raise ValueError(f"{path} is not a shard of libdsc: its header would have {begin - 8} bytes, and the file has {data.size}")
+        raise ValueError(f"{path} is not a shard of libdsc: its first 8 bytes give a header of {begin - 8} bytes, but the file has {data.size}")
     try:
         header = json.loads(data[8:begin].tobytes())
         layout = json.loads(header.pop("__metadata__")["libdsc"])
@@ -173,17 +173,17 @@ def _open(path: pathlib.Path) -> _File:
 def _require_layout(path: pathlib.Path, layout: Any) -> None:
     """Raises ValueError if this is not a valid layout. Whether the layout fits the parameters is checked later."""
     if not isinstance(layout, dict) or "format" not in layout:
-        raise ValueError(f"{path} is not a shard of libdsc: it has no format")
+        raise ValueError(f"{path} is not a shard of libdsc: its layout has no 'format'")
     if layout["format"] != FORMAT:
         raise ValueError(f"{path} has format {reprlib.repr(layout['format'])}; expected {FORMAT}")
     shard, shards = layout.get("shard"), layout.get("shards")
     if type(shard) is not int or type(shards) is not int or not 0 <= shard < shards:
-        raise ValueError(f"{path} has shard {reprlib.repr(shard)} of {reprlib.repr(shards)}; expected two numbers")
+        raise ValueError(f"{path} has shard {reprlib.repr(shard)} of {reprlib.repr(shards)}; expected two integers, the first below the second")
     if path.name != path_of(path.parent, shard, shards).name:
-        raise ValueError(f"{path} has shard {shard} of {shards}, whose file is {path_of(path.parent, shard, shards).name}")
+        raise ValueError(f"{path} contains shard {shard} of {shards}; expected the file name {path_of(path.parent, shard, shards).name}")
     wrong = [key for key in _LISTS if not isinstance(layout.get(key), list)]
     if wrong or not isinstance(layout.get("save"), str) or not isinstance(layout.get("rules"), dict):
-        raise ValueError(f"{path} is not a shard of libdsc: expected names, shapes, dtypes, rules and save in its layout")
+        raise ValueError(f"{path} is not a shard of libdsc: expected the lists names, shapes and dtypes, the dict rules and the string save")
 
 
 def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterator[tuple[str, _Array]]:
@@ -192,15 +192,15 @@ def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterato
     found = [(name, _entry(path, name, entry)) for name, entry in header.items()]
     for name, array in sorted(found, key=lambda one: (one[1].begin, one[1].end)):
         if array.begin != at:
-            raise ValueError(f"{path} has {name} at byte {array.begin} of its data; expected {at}, the end of the array before")
+            raise ValueError(f"{path} has {name} at byte {array.begin} of its data; expected byte {at}, where the previous array ends")
         at = array.end
         yield name, array
     if at != held:
-        raise ValueError(f"{path} holds arrays of {held} bytes; expected {at}{': it was truncated' if held < at else ''}")
+        raise ValueError(f"{path} has {held} bytes of data; expected {at}, the size of its arrays{': the file was truncated' if held < at else ''}")
 
 
 def _entry(path: pathlib.Path, name: str, entry: Any) -> _Array:
-    wrong = ValueError(f"{path} has {reprlib.repr(name)}: {reprlib.repr(entry)}; expected an array NAME.BUCKET")
+    wrong = ValueError(f"{path} has {reprlib.repr(name)}: {reprlib.repr(entry)}; expected an array named NAME.BUCKET, with dtype, shape and data_offsets")
     if not re.fullmatch(r"[^.]+\.(0|[1-9][0-9]*)", name) or not isinstance(entry, dict):
         raise wrong
     values: list[Any] = [entry.get(key) for key in ("dtype", "shape", "data_offsets")]
@@ -208,7 +208,7 @@ def _entry(path: pathlib.Path, name: str, entry: Any) -> _Array:
     if not isinstance(dtype, str) or dtype not in _NAMES or not _sizes(shape) or not _sizes(offsets) or len(offsets) != 2:
         raise wrong
     if offsets[1] - offsets[0] != math.prod(shape) * _item_bytes(dtype):
-        text = f"{path} has {name} of {dtype} and shape {reprlib.repr(shape)} in bytes {offsets}; expected as many as its elements need"
+        text = f"{path} has {name} of {dtype} and shape {reprlib.repr(shape)} in bytes {offsets}; expected as many bytes as its elements have"
         raise ValueError(text)
     return _Array(dtype, offsets[0], offsets[1])
 

@@ -48,7 +48,7 @@ class Shard:
         """
         if "count" in self.__dict__ and self.__dict__.get(name) is not value:
             expected = f"shard.{name}[...] = x, or shard.{name} -= x" if name in ("params", "grads") else "no assignment"
-            raise AttributeError(f"{name} of a shard is memory of the library; expected {expected}")
+            raise AttributeError(f"{name} of a shard cannot be replaced, because its memory belongs to the library; expected {expected}")
         super().__setattr__(name, value)
 
 
@@ -456,7 +456,7 @@ class Sharded(OnlyOne):
         address, count, code, owner = _buffers.locate(x, "grad", self._dtype if numbers else None, False)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
-            raise ValueError(f"grad is in memory of {found}; expected memory of {place} as for the parameters")
+            raise ValueError(f"grad is in memory of {found}; expected memory of {place}, like the parameters")
         place_of(self._world, owner, None)
         if count != self._counts[i]:
             raise ValueError(f"grad has {count} elements; parameter {i} has {self._counts[i]}")
@@ -468,12 +468,12 @@ class Sharded(OnlyOne):
 
     def _index(self, i: int) -> int:
         if not 0 <= integer("i", i, -INT64_MOST, INT64_MOST) < len(self._counts):
-            raise IndexError(f"there is no parameter {i}; there are {len(self._counts)}")
+            raise IndexError(f"there is no parameter {i}; the number of parameters is {len(self._counts)}")
         return operator.index(i)
 
     def _unit(self, unit: int) -> int:
         if not 0 <= integer("unit", unit, *INT32) < len(self.units):
-            raise IndexError(f"there is no unit {unit}; there are {len(self.units)}")
+            raise IndexError(f"there is no unit {unit}; the number of units is {len(self.units)}")
         return operator.index(unit)
 
     def _blocking(self, op: str, function: Any, *arguments: Any, stream: Any) -> None:
@@ -499,7 +499,7 @@ class Sharded(OnlyOne):
             text = f"{op}: the sharded parameters were closed"
         if code == _raw.Result.ERR_PEER_DEAD and self._releases:
             text += (
-                "; if it died by signal 11 (SIGSEGV), it may have used a parameter whose unit was released: "
-                "PYTHONFAULTHANDLER=1 shows the line"
+                "; if that process was killed by signal 11 (SIGSEGV), it may have used a parameter whose unit was released: "
+                "set PYTHONFAULTHANDLER=1 to see the line"
             )
         self._world._fail(code, text, f"sharded_{op}")

@@ -94,15 +94,15 @@ def _count(x: Any) -> int:
 def _check(folder: Any, state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
     os.fspath(folder)
     if not isinstance(state, Mapping):
-        raise TypeError(f"state is a {type(state).__name__}; expected lists of arrays by name")
+        raise TypeError(f"state is a {type(state).__name__}; expected a mapping from names to lists of arrays")
     for name, arrays in state.items():
         if not isinstance(name, str) or not isinstance(arrays, (list, tuple)):
-            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a string and a list of arrays, one per bucket")
+            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a string as the name and a list with one array per bucket")
         if name == "params" or not name or "." in name:
-            raise ValueError(f"state has the name {name!r}; expected one without a dot, other than 'params'")
+            raise ValueError(f"state has the name {name!r}; expected a name that has no dot and is not 'params'")
         sizes, expected = [_count(array) for array in arrays], [shard.count for shard in shards]
         if sizes != expected:
-            raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, as the shards")
+            raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, like the shards")
 
 
 def _bucket_types(sharded: Any) -> list[str]:
@@ -146,7 +146,7 @@ def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, A
         op = f"sharded_{what}"
         if reason is not None:
             verb = "read" if what == "load" else "write"
-            text = f"{what}: rank {rank} cannot {verb} the checkpoint, so no rank does: {reason.text}"
+            text = f"{what}: rank {rank} cannot {verb} the checkpoint, so all ranks stop: {reason.text}"
             raise failure_of(text, reason, rank, op) from why
         key = next((key for key in same if of_rank.get(key) != told[0][1].get(key)), None)
         if key is not None:
@@ -168,13 +168,13 @@ def _prepare(sharded: Any, saved: ShardFiles) -> tuple[dict[str, list[Any]], lis
                 raise ValueError(f"the checkpoint has {len(saved.layout[key])} parameters; expected {len(own[key])}")
             i = next(i for i, one in enumerate(own[key]) if saved.layout[key][i] != one)
             of = "" if key == "names" else f" of {own['names'][i]!r}"
-            raise ValueError(f"the checkpoint has {key} {saved.layout[key][i]!r}{of}; expected {own[key][i]!r}")
+            raise ValueError(f"the checkpoint has the {key[:-1]} {saved.layout[key][i]!r}{of}; expected {own[key][i]!r}")
     numels = [int(numpy.prod(shape)) for shape in own["shapes"]]
     rules = saved.layout["rules"]
     try:
         plan = plan_shards(numels, own["dtypes"], saved.shards, **rules)
     except (TypeError, ValueError, errors.DscError) as error:
-        raise ValueError(f"{saved.folder} has rules {reprlib.repr(rules)}: {error}") from None
+        raise ValueError(f"{saved.folder} has wrong rules {reprlib.repr(rules)}: {error}") from None
     saved.require_arrays(plan)
 
     def parts_of(shard: int) -> Sequence[Any]:
@@ -211,7 +211,7 @@ def _kinds(saved: ShardFiles, name: str, parts: Sequence[Any]) -> dict[int, Any]
     for part in parts:
         kind = saved.kind(part.from_shard, name, part.from_bucket)
         if kinds.setdefault(part.to_bucket, kind) != kind:
-            raise ValueError(f"state {name!r} has {kinds[part.to_bucket]} and {kind} for one bucket; expected one type")
+            raise ValueError(f"state {name!r} has {kinds[part.to_bucket]} and {kind} in one bucket; expected one type per bucket")
     return kinds
 
 

@@ -14,14 +14,14 @@ import time
 import traceback
 from typing import Any, Callable, Optional, Sequence
 
-from libdsc._arguments import Seconds, integer, seconds_of
+from libdsc._arguments import Seconds, brief, integer, seconds_of
 
 START_METHODS = ("spawn", "forkserver")
 END_S = 5.0
 NAME = "libdsc rank"  # the name of a process, followed by its rank
 EXIT_UNGUARDED = 113  # exit code of a process that called spawn() while it was importing the script
 UNGUARDED = (
-    "each new process runs the program's script again, up to this call; put what the script does under "
+    "each new process runs the program's script again, up to the call of spawn(); put the code of the script under "
     '`if __name__ == "__main__":`'
 )
 BY_VALUE = (
@@ -29,8 +29,8 @@ BY_VALUE = (
     "function is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module"
 )
 
-CALL = "fn and args cannot be carried to other processes"
-RESULT = "what fn returned cannot be carried to the caller"
+CALL = "fn and args cannot be sent to other processes"
+RESULT = "the result of fn cannot be sent to the caller"
 
 
 class SpawnError(RuntimeError):
@@ -69,9 +69,9 @@ def spawn(
         raise ValueError(f"n is {n}; expected the number of processes, 1 or more")
     seconds = None if timeout is None else seconds_of(timeout)
     if isinstance(args, (str, bytes)) or not isinstance(args, collections.abc.Iterable):
-        raise TypeError(f"args is {args!r}; expected a tuple of further arguments, such as ({args!r},)")
+        raise TypeError(f"args is {brief(args)}; expected a tuple of the arguments of fn, such as (x,)")
     if start_method not in START_METHODS:
-        raise ValueError(f"""start_method is {start_method!r}; expected one of {', '.join(f'"{name}"' for name in START_METHODS)}""")
+        raise ValueError(f"""start_method is {brief(start_method)}; expected one of {', '.join(f'"{name}"' for name in START_METHODS)}""")
     _expect_guarded()
     _expect_script()
     context: Any = multiprocessing.get_context(start_method)
@@ -102,7 +102,7 @@ def _start(process: Any, start_method: str) -> None:
     except (EOFError, ConnectionError) as error:  # fork servers of newer Python versions import the script themselves
         if start_method == "spawn":
             raise
-        ended = "the fork server of multiprocessing ended; it does so where spawn() is called while it imports the script: "
+        ended = "the fork server of multiprocessing ended; this happens if the script calls spawn() when the server imports it: "
         raise RuntimeError(ended + UNGUARDED) from error
 
 
@@ -115,7 +115,7 @@ def _expect_script() -> None:
     """Raises RuntimeError if new processes could not import the script."""
     path = getattr(sys.modules["__main__"], "__file__", None)  # None: there is no script to import
     if path is not None and not os.path.exists(path):
-        raise RuntimeError(f"spawn() is called in a program without a file ({path}), which other processes cannot run")
+        raise RuntimeError(f"spawn() is called in a program without a file ({path}), so other processes cannot run this program")
 
 
 def _expect_guarded() -> None:
@@ -220,8 +220,8 @@ def _ending(exit_code: Optional[int]) -> str:
     if exit_code == EXIT_UNGUARDED:
         return "called spawn() itself: " + UNGUARDED
     if exit_code is not None and exit_code < 0:
-        hint = "; PYTHONFAULTHANDLER=1 shows the line" if exit_code == -signal.SIGSEGV else ""
-        return f"was ended by {signal.Signals(-exit_code).name}{hint}"
+        hint = "; set PYTHONFAULTHANDLER=1 to see the line" if exit_code == -signal.SIGSEGV else ""
+        return f"was killed by {signal.Signals(-exit_code).name}{hint}"
     return f"ended with exit code {exit_code} and without a result"
 
 

@@ -96,9 +96,9 @@ def _joined(said: dict[str, Any]) -> Communicator:
     for name in ("require_existing", "rank_per_thread", "progress_thread", "auto_mpi_discovery", "verbose"):
         said[name] = boolean(name, said[name])
     if said["config"] is not None and not isinstance(said["config"], (Mapping, str, os.PathLike)):
-        raise TypeError(f"config is a {type(said['config']).__name__}; expected DeepSpeed's, as a dict or a path, or None")
+        raise TypeError(f"config is a {type(said['config']).__name__}; expected a configuration of DeepSpeed (a dict or the path of a file), or None")
     if said["require_existing"] and said["dist_init_required"]:
-        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
+        raise ValueError("require_existing and dist_init_required are both True; expected at most one of them to be True")
     if said["require_existing"] or said["dist_init_required"] is False:
         joined = _join(_options({"require_existing": 1}), True)
     else:
@@ -142,7 +142,7 @@ _SETTINGS = {"nccl_library", "cuda_library"}
 def _one_of(name: str, value: Optional[Given], other_name: str, other: Optional[Given]) -> Optional[Given]:
     """Returns a setting that has two names. Raises ValueError if both are given and differ."""
     if value is not None and other is not None and value != other:
-        raise ValueError(f"{name} is {value!r} and {other_name} is {other!r}; expected one of them, or equal ones")
+        raise ValueError(f"{name} is {value!r} and {other_name} is {other!r}; expected only one of them, or the same value for both")
     return other if value is None else value
 
 
@@ -150,7 +150,7 @@ def _without_mpi(sources: Optional[int]) -> int:
     """Returns the sources of rank and size that remain with auto_mpi_discovery=False."""
     discovery = int(_raw.Source.PMIX | _raw.Source.LAUNCHER)
     if sources is not None and integer("sources", sources, 0, 2**32 - 1) & discovery:
-        raise ValueError("auto_mpi_discovery is False and sources has PMIX or LAUNCHER; expected one of them")
+        raise ValueError("auto_mpi_discovery is False, but sources contains PMIX or LAUNCHER; expected sources without them")
     return int(_raw.Source.OPTIONS | _raw.Source.ENV | _raw.Source.SINGLE) if sources is None else sources
 
 
@@ -191,7 +191,7 @@ def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
         code, text, ranks = _interrupt.call_on_other_thread(function, options, byref(handle))
     if code < 0:
         if is_importing_script():
-            text += "; this process of multiprocessing is importing the program's script: " + UNGUARDED
+            text += "; init_distributed() is called in a new process of multiprocessing that is importing the program's script: " + UNGUARDED
         raise from_code(code, text, op="init_distributed", rank=ranks[0] if ranks else None, ranks=ranks)
     assert handle.value is not None
     return communicator_of(handle.value, is_world=True)

@@ -249,7 +249,7 @@ def _bytes(argument: str, value: Value) -> bytes:
 
 def _names(keys: Sequence[str]) -> Any:
     if isinstance(keys, (str, bytes)):
-        raise TypeError(f"keys is {keys!r}; expected a list of strings")
+        raise TypeError(f"keys is one string, {keys!r}; expected a list of strings")
     return (ctypes.c_char_p * len(keys))(*(string(f"keys[{i}]", key) for i, key in enumerate(keys)))
 
 

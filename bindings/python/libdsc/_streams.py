@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import reprlib
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from libdsc import _buffers
-from libdsc._arguments import SIZE, integer
+from libdsc._arguments import SIZE, brief, integer
 from libdsc._blocks import Blocks
 from libdsc._buffers import DeviceMemory
 
@@ -69,8 +68,8 @@ def _memory_in(owner: Any) -> Iterator[DeviceMemory]:
 
 def _expect_device(comm: Calls, memory: DeviceMemory) -> None:
     if comm._device < 0:
-        advice = 'expected host memory, or init_distributed(backend="device") or device='
-        raise ValueError(f"{memory.argument} is on a GPU, and this communicator is not bound to a GPU; {advice}")
+        advice = 'expected host memory, or a world from init_distributed() with backend="device" or device='
+        raise ValueError(f"{memory.argument} is on a GPU, but this communicator is not bound to a GPU; {advice}")
     if memory.device not in (None, comm._device):
         bound = f"expected device {comm._device}, which this communicator is bound to"
         raise ValueError(f"{memory.argument} is on device {memory.device}; {bound}")
@@ -114,7 +113,7 @@ def handle_of(stream: Any) -> int:
         return integer("stream", value, *SIZE) or LEGACY
     except TypeError:
         accepted = "an integer, or an object with cuda_stream, ptr or __cuda_stream__"
-        raise TypeError(f"stream is {reprlib.repr(stream)}; expected {accepted}") from None
+        raise TypeError(f"stream is {brief(stream)}; expected {accepted}") from None
 
 
 def _current_context(driver: ctypes.CDLL) -> Optional[ctypes.c_void_p]:
@@ -161,13 +160,13 @@ def copy(to: int, source: int, size_bytes: int, stream: Optional[int], seconds: 
         return
     driver = _loaded_driver()
     if driver is None:
-        raise RuntimeError("CUDA's driver is not loaded; expected it where arrays are on a GPU")
+        raise RuntimeError("the CUDA driver library is not loaded, but an array on a GPU needs it")
     # A copy to host memory may itself wait for the stream, but without a time limit.
     wait_for(stream, seconds)
     places = ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size_bytes)
     result = driver.cuMemcpyAsync(*places, ctypes.c_void_p(stream))
     if result != 0:
-        raise RuntimeError(f"CUDA's driver gave {result} for a copy of {size_bytes} bytes; expected 0")
+        raise RuntimeError(f"the CUDA driver returned error {result} for a copy of {size_bytes} bytes")
     wait_for(stream, seconds)
 
 

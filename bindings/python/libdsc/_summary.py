@@ -24,7 +24,7 @@ REDUCING = {"all_reduce", "all_reduce_coalesced", "inference_all_reduce"}
 HEAD = ("operation", "size", "group", "ranks", "count", "total ms", "avg ms", "algbw Gbit/s", "busbw Gbit/s")
 STRAGGLER_HEAD = ("straggler ms", "straggler avg ms")
 STARTING_UP = {"bind_device", "ready"}  # operations that the library itself runs in every world
-UNITS = "1 KB is 1,024 B; averages leave out a tenth at each end"
+UNITS = "1 KB is 1,024 B; averages leave out the highest and the lowest tenth"
 
 
 # ---- formulas of DeepSpeed's communication logger; tools/dscctl/trace/measures.cpp has the same ones --------------

@@ -10,7 +10,7 @@ from ctypes import c_size_t
 from typing import Any, Callable, Literal, Optional, Sequence, Union, overload
 
 from libdsc import _buffers, _dtypes, _raw
-from libdsc._arguments import SIZE, dimension, integer, integers, sizes_of_ranks
+from libdsc._arguments import SIZE, brief, dimension, integer, integers, sizes_of_ranks
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, lib
 from libdsc._memory import numpy_module
@@ -76,7 +76,7 @@ def named(what: str, kind: Any, value: Any) -> Any:
         return list(kind)[names.index(value.lower())]
     near = difflib.get_close_matches(str(value), names, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(f"{what} is {value!r}; expected one of {', '.join(names)}{hint}")
+    raise ValueError(f"{what} is {brief(value)}; expected one of {', '.join(names)}{hint}")
 
 
 class PartSizes:
@@ -90,7 +90,7 @@ class PartSizes:
             if whole % self.ranks:
                 raise ValueError(
                     f"x has {whole} elements along dimension {dim}; expected a multiple of {self.ranks}, the number of "
-                    f"ranks, or the size of each part"
+                    f"ranks, or parts= with the size of each part"
                 )
             return whole // self.ranks
         if whole != sum(self.parts):
@@ -177,7 +177,7 @@ class TensorMaps(Objects):
             if chunk is not None:
                 if out is None or lists is not None:
                     what = "out is None; expected an array" if out is None else "parts is given; expected None"
-                    raise ValueError(f"{what} with chunk")
+                    raise ValueError(f"{what}, because chunk is given")
                 number, of = integers("chunk", _pair(chunk), *SIZE)
             else:
                 number, of = 0, 1
@@ -186,11 +186,11 @@ class TensorMaps(Objects):
                 return x
             if out is None:
                 if async_op:
-                    raise ValueError("out is None; expected an array with async_op, because a Work has no result")
+                    raise ValueError("out is None; expected an array, because with async_op the call returns a Work and no array")
                 out = make_like(x, found, shape, empty)
             given = tuple(getattr(out, "shape", shape))
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
-                raise ValueError(f"out has the shape {given}; expected {shape}")
+                raise ValueError(f"out has shape {given}; expected {shape}")
             target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
             function = lib.dsc_tensor_map_forward if way == MapDirection.FORWARD else lib.dsc_tensor_map_backward
             arguments = (options, found.address, target, found.dtype)
@@ -226,10 +226,10 @@ class TensorMaps(Objects):
     def _lists(self, kind: Any, at: int, parts: Any, other_parts: Any) -> list[Optional[list[int]]]:
         """Checks the lists of unequal parts, and that the mapping uses them."""
         if kind in _OF_TWO and at == 0:
-            raise ValueError("dim is 0, which is the sequence; expected another dimension of x")
+            raise ValueError("dim is 0, the sequence dimension; expected another dimension of x")
         has_two = kind in _OF_TWO or kind == TensorMapping.ALL_TO_ALL
         if other_parts is not None and not has_two:
-            raise ValueError("other_parts is for all_to_all, sequence_to_hidden and hidden_to_sequence; expected None")
+            raise ValueError("other_parts is given; expected None, except for all_to_all, sequence_to_hidden and hidden_to_sequence")
         if has_two and (parts is None) != (other_parts is None):
             raise ValueError("only one of parts and other_parts is given; expected both or neither")
         return [self._parts(name, value) for name, value in (("parts", parts), ("other_parts", other_parts))]
@@ -243,7 +243,7 @@ class TensorMaps(Objects):
             return outer, size, inner, tuple(shape), None
         sent, received = (lists[0], lists[1]) if way == MapDirection.FORWARD else (lists[1], lists[0])
         if size != sum(sent):
-            raise ValueError(f"x has {size} elements along dimension {at}; expected {sum(sent)}, the sum of the parts that are sent")
+            raise ValueError(f"x has {size} elements along dimension {at}; expected {sum(sent)}, the sum of the parts to send")
         shape[at] = sum(received)
         return outer, size, inner, tuple(shape), [c_sizes(item) for item in lists]
 
@@ -267,7 +267,7 @@ def _map_options(kind: Any, outer: int, dim: int, inner: int, lists: Any, chunk:
 
 def _pair(chunk: Any) -> Any:
     if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:
-        raise TypeError(f"chunk is {chunk!r}; expected a pair (number, of)")
+        raise TypeError(f"chunk is {brief(chunk)}; expected a pair (number, of)")
     return chunk
 
 

@@ -91,7 +91,7 @@ class TiedLayers(OnlyOne):
         given = {key: _as_list(arrays) for key, arrays in grads.items()}
         if {key: len(arrays) for key, arrays in given.items()} != dict(self._shape):
             got = {key: len(arrays) for key, arrays in given.items()}
-            raise ValueError(f"grads has {got}; expected as many arrays as weights, {dict(self._shape)}")
+            raise ValueError(f"grads has {got} arrays by key; expected {dict(self._shape)}, like weights")
         flat = [array for key, _ in self._shape for array in given[key]]
         tensors = Tensors(self._world, flat, "grads", self._dtype, True)
         place = place_of(self._world, [buffer.owner for buffer in tensors.buffers], stream)
@@ -178,7 +178,7 @@ def _options(ranks: Optional[Sequence[Sequence[int]]], sync: bool) -> tuple[_raw
         return options, None
     lengths = {len(pipeline) for pipeline in ranks}
     if len(lengths) > 1:
-        raise ValueError(f"ranks has pipelines of {sorted(lengths)} stages; expected the same number for all")
+        raise ValueError(f"ranks has pipelines of {sorted(lengths)} stages; expected the same number of stages in all pipelines")
     flat = [rank for p, pipeline in enumerate(ranks) for rank in integers(f"ranks[{p}]", pipeline, *INT32)]
     table = (c_int32 * max(1, len(flat)))(*flat)
     options.ranks, options.n_stages, options.n_pipelines = table, lengths.pop() if lengths else 0, len(ranks)

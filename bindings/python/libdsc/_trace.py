@@ -24,6 +24,6 @@ def request_trace_dump() -> None:
     """
     code: Any = lib.dsc_trace_dump_request()
     if code == Result.ERR_STATE:
-        raise errors.from_code(code, "request_trace_dump: no world of this process was made with DSC_TRACE_DIR set")
+        raise errors.from_code(code, "request_trace_dump: no world of this process was initialized with DSC_TRACE_DIR set")
     if code < 0:
         raise errors.from_code(code, "request_trace_dump: called in a child made by fork()")

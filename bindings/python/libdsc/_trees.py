@@ -51,7 +51,7 @@ def _sorted_keys(tree: Mapping[Any, Any], path: str) -> list[Any]:
     try:
         return sorted(tree)
     except TypeError as error:
-        raise TypeError(f"{path} has keys that have no order; expected keys of one type ({error})") from None
+        raise TypeError(f"{path} has keys that cannot be sorted; expected keys of one type ({error})") from None
 
 
 def rebuild(tree: Any, leaves: Iterator[Any]) -> Any:
@@ -144,7 +144,7 @@ def _writable(x: Any, path: str, dtype: Any) -> Any:
         return x
     found = _buffers.describe(x, path, dtype, False)
     if found.device >= 0:
-        raise ValueError(f"{path} is read-only on a GPU; expected an array that can be written")
+        raise ValueError(f"{path} is read-only and on a GPU; expected a writable array")
     return numpy_module().empty(found.shape, _dtypes.view_type(found.dtype, getattr(x, "dtype", None)))
 
 
@@ -152,7 +152,7 @@ def _result_of(x: Any, path: str, dtype: Any) -> tuple[Any, Dtype]:
     """Returns the array that gets an average, and its element type."""
     code = Dtype(_buffers.describe(x, path, dtype, False).dtype)
     if code not in FLOATS:
-        raise TypeError(f"{path} has element type {code.name.lower()}; expected floating point, which has an average")
+        raise TypeError(f"{path} has element type {code.name.lower()}; expected a floating-point type, because the call averages")
     return _writable(x, path, dtype), code
 
 
@@ -163,4 +163,4 @@ def _require_distinct(grads: Any, dtype: Any) -> None:
         found = _buffers.describe(x, path, dtype, False)
         other = places.setdefault(found.address, path) if found.count else path
         if other != path:
-            raise ValueError(f"{path} is the same memory as {other}; expected each array once")
+            raise ValueError(f"{path} has the same memory as {other}; expected each array once")

@@ -177,7 +177,7 @@ class Work(OnlyOne):
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable on completion, for select() and event loops; do not read it."""
         if self._completed:
-            raise ValueError("the operation has completed and its descriptor is closed; ask test() first")
+            raise ValueError("the operation has completed and its descriptor is closed; call fileno() only while test() returns False")
         descriptor = c_int32()
         check(lib.dsc_work_eventfd(self._handle, byref(descriptor)))
         return descriptor.value

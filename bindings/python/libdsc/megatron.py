@@ -120,7 +120,7 @@ def _needed() -> ModelParallel:
 def _group(name: str) -> Communicator:
     group = _needed().comm(name)
     if group is None:
-        raise errors.StateError(f"rank {_needed().rank} is in no group {name!r}; expected a rank that is in one")
+        raise errors.StateError(f"rank {_needed().rank} belongs to no group {name!r}; expected a call on a rank that belongs to one")
     return group
 
 
@@ -158,7 +158,7 @@ def get_data_parallel_group(
     """
     if partial_data_parallel:
         if not with_context_parallel:
-            raise ValueError("partial_data_parallel without with_context_parallel; expected both, as the parts are of both")
+            raise ValueError("partial_data_parallel is True and with_context_parallel is False; expected with_context_parallel=True too")
         return _group("intra_dp_cp" if "intra_dp_cp" in _needed().layout.groups else "dp_cp")
     return _group("dp_cp" if with_context_parallel else "dp")
 
@@ -408,7 +408,7 @@ def _is_virtual_stage(wanted: int, ignore_virtual: bool, vp_stage: Optional[int]
     if ignore_virtual or parts is None:
         return True
     if vp_stage is None:
-        raise ValueError(f"vp_stage is None; expected 0 to {parts - 1}, a part of the model on this stage")
+        raise ValueError(f"vp_stage is None; expected 0 to {parts - 1}, the virtual stage of the model on this pipeline stage")
     return integer("vp_stage", vp_stage, 0, parts - 1) == wanted
 
 

@@ -20,7 +20,7 @@ def _become(name: str) -> NoReturn:
     packaged = PACKAGED / name
     path = str(packaged) if packaged.exists() else shutil.which(name)
     if path is None or os.path.realpath(path) == os.path.realpath(sys.argv[0]):
-        sys.exit(f"{name}: the program is neither in the package ({packaged}) nor in PATH; pip install . in libdsc's tree installs it")
+        sys.exit(f"{name}: the program is neither in the package ({packaged}) nor in PATH; `pip install .` in libdsc's source tree installs it")
     os.execv(path, [name, *sys.argv[1:]])
 
 

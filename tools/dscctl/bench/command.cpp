@@ -55,8 +55,8 @@ class BenchCommand final : public Command {
 };
 
 BenchCommand::BenchCommand(CLI::App& parent)
-    : Command(
-          *parent.add_subcommand("bench", "How fast operations are here, which way data moves, and why")) {
+    : Command(*parent.add_subcommand(
+          "bench", "Measures operations on this host, and shows which algorithm is used and why")) {
   app().footer(
       "Starts the ranks itself, as processes. Measures plain buffers and those of dsc_mem_alloc(); bytes "
       "are\n"
@@ -65,32 +65,33 @@ BenchCommand::BenchCommand(CLI::App& parent)
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
   tools::offer(op, operation_list());
   app().add_option("--ranks", ranks_, "Number of ranks, such as 4 or 2,4 (default: 2)")->type_name("LIST");
-  CLI::Option* sizes = app()
-                           .add_option("--sizes", sizes_, "Such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
-                           ->type_name("LIST");
+  CLI::Option* sizes =
+      app()
+          .add_option("--sizes", sizes_, "Sizes such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
+          ->type_name("LIST");
   app()
-      .add_option("--budget-ms", budget_ms_,
-                  "Milliseconds of timed calls per row, about (default: 200; --tune: 20)")
+      .add_option(
+          "--budget-ms", budget_ms_,
+          "Approximate time of the measured calls per row, in milliseconds (default: 200; --tune: 20)")
       ->check(CLI::Range(1, 600000))
       ->type_name("MS");
   app().add_flag("-v,--verbose", verbose_,
-                 "Also says which algorithm was chosen, and why, and how often ranks slept or yielded");
-  app().add_flag("--json", as_json_, "Prints JSON, with all that -v says");
+                 "Also shows which algorithm was chosen and why, and how often ranks slept or yielded");
+  app().add_flag("--json", as_json_, "Prints JSON, including everything that -v shows");
   CLI::Option* tuning = app().add_flag("--tune", tune_,
                                        "Measures the settings of DSC_TUNING instead, and prints the "
-                                       "fastest; a minute or more for each number of ranks. With -v: "
-                                       "all times");
+                                       "fastest ones; takes a minute or more for each number of ranks. "
+                                       "With -v: prints all times");
   tuning->excludes(op)->excludes(sizes);
   CLI::Option* network =
       app()
-          .add_option(
-              "--network", network_,
-              "Measures send_recv and all_reduce, and writes latency and bandwidth as `dscctl schedule` "
-              "and `dscctl plan` read them")
+          .add_option("--network", network_,
+                      "Measures send_recv and all_reduce, and writes latency and bandwidth to a file that "
+                      "`dscctl schedule` and `dscctl plan` read")
           ->type_name("FILE");
   network->excludes(op)->excludes(tuning);
   app()
-      .add_option("--settings", settings_, "Of DSC_TUNING, that --tune measures (default: all)")
+      .add_option("--settings", settings_, "Settings of DSC_TUNING that --tune measures (default: all)")
       ->delimiter(',')
       ->needs(tuning)
       ->type_name("LIST");
@@ -116,7 +117,7 @@ std::vector<int> parse_ranks(const std::string& text) {
                                   " such as 2,4, got '" + item + "'");
     ranks.push_back(count);
   }
-  if (ranks.empty()) throw std::invalid_argument("--ranks: expected numbers such as 2,4, got nothing");
+  if (ranks.empty()) throw std::invalid_argument("--ranks: expected numbers such as 2,4, got an empty list");
   return ranks;
 }
 
@@ -124,7 +125,8 @@ void check_pairs(const Operation& operation, const std::vector<int>& ranks) {
   for (const int count : ranks)
     if (operation.in_pairs && count % 2 != 0)
       throw std::invalid_argument(std::string(operation.name) +
-                                  " needs pairs: --ranks takes even numbers, got " + std::to_string(count));
+                                  " runs between pairs of ranks: expected even numbers in --ranks, got " +
+                                  std::to_string(count));
 }
 
 // Measures with one number of ranks. With `as_json` the results go into the report, otherwise they are
@@ -212,7 +214,7 @@ void write_measured_network(const std::vector<int>& numbers, const std::string& 
   for (const int ranks : numbers)
     if (ranks % 2 != 0)
       throw std::invalid_argument(
-          "--network measures messages between pairs: --ranks takes even numbers, got " +
+          "--network measures messages between pairs of ranks: expected even numbers in --ranks, got " +
           std::to_string(ranks));
   if (!std::ofstream(path, std::ios::app)) throw std::invalid_argument(path + ": cannot be written");
   const NetworkFile network = measure_network(numbers, bytes, budget_ms);

@@ -66,7 +66,7 @@ class Ranks {
  public:
   explicit Ranks(const Job& job) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot make a pipe");
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("cannot create a pipe");
     lines_ = ends[0];
     for (int rank = 0; rank < job.ranks; ++rank) start(job, rank, ends[1]);
     close(ends[1]);

@@ -71,7 +71,8 @@ size_t parse_size(const std::string& text) {
 
 Case parse_case(const std::string& text) {
   const size_t buffers = text.find(':'), bytes = text.rfind(':');
-  if (buffers == bytes) throw std::invalid_argument("--as-rank: no case: " + text);
+  if (buffers == bytes)
+    throw std::invalid_argument("--as-rank: expected OPERATION:BUFFERS:BYTES, got '" + text + "'");
   return {&find_operation(text.substr(0, buffers)), text.substr(buffers, bytes - buffers) == ":shared",
           std::stoul(text.substr(bytes + 1))};
 }
@@ -103,7 +104,7 @@ const Operation& find_operation(const std::string& name) {
     list += (list.empty() ? "" : ", ") + known.back();
   }
   throw std::invalid_argument("unknown operation '" + name + "'" + tools::did_you_mean(name, known) +
-                              " (known: " + list + ")");
+                              " (known operations: " + list + ")");
 }
 
 std::vector<size_t> parse_sizes(const std::string& text) {

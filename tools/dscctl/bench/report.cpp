@@ -99,7 +99,9 @@ std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
            (processors == 1 ? " processor" : " processors") +
            " and take turns by sleeping and yielding, so times include waiting for a turn.";
   else if (many)
-    text = "There is a processor for every rank, but ranks had to wait for one: other programs run here.";
+    text =
+        "There are enough processors for all ranks, but ranks had to wait for one: other programs are "
+        "running.";
   if (text.empty()) return "";
   text += explain ? " switches: context switches of a rank in one operation, on average."
                   : " -v counts context switches.";
@@ -116,7 +118,7 @@ std::string reasons_text(const Facts& facts, const std::vector<Row>& rows) {
     std::snprintf(name, sizeof name, "  %-11s", row.algorithm.c_str());
     text += wrapped(with_values(rule->second, facts.settings), name, 13);
   }
-  if (seen.empty()) text += "  nothing was moved\n";
+  if (seen.empty()) text += "  no data was moved\n";
   return text + "DSC_TUNING=" + settings_text(facts.settings) + "\n";
 }
 

@@ -68,7 +68,7 @@ void check_keys(const std::vector<std::string>& keys, const Settings& known) {
   for (const std::string& key : keys)
     if (std::find(names.begin(), names.end(), key) == names.end())
       throw std::invalid_argument("unknown setting '" + key + "'" + tools::did_you_mean(key, names) +
-                                  " (known: " + list + ")");
+                                  " (known settings: " + list + ")");
 }
 
 class Tuner {

@@ -44,11 +44,11 @@ PlanCommand::PlanCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
           "plan", "Compares schedules, stages, chunks and micro-batches for a model, and recommends one")) {
   app().footer(
-      "Nothing is run: every candidate is simulated with the layers' times and bytes. See "
+      "No model is run: every candidate is simulated with the times and bytes of the layers. See "
       "docs/plan.md.\nExample: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 "
-      "--latency-us 10 --bandwidth 25GB/s\nA network is needed, as messages and all-reduces are not free: "
-      "--bandwidth, --reduce-bandwidth or --network.\nExit code: 0 fine, 1 nothing fits in the memory, 2 "
-      "wrong usage or input.");
+      "--latency-us 10 --bandwidth 25GB/s\nThe times of messages and all-reduces must be known: give "
+      "--bandwidth, --reduce-bandwidth or --network.\nExit code: 0 success, 1 no candidate fits in the "
+      "memory, 2 wrong usage or input.");
   add_model();
   add_network();
   add_choice();
@@ -59,24 +59,31 @@ void PlanCommand::add_model() {
       .add_option("--layers", layers_,
                   "CSV with a header, or JSON; - is stdin. Columns, per sample: name, forward_us, "
                   "backward_input_us and backward_weight_us or backward_us, weight_bytes, activation_bytes, "
-                  "output_bytes; and tied, a name that layers with the same weights have")
+                  "output_bytes; and tied, a name that is the same for layers with the same weights")
       ->required()
       ->type_name("FILE");
-  app().add_option("--devices", devices_, "Stages times replicas")->required()->type_name("N");
-  app().add_option("--batch", batch_, "Of a step, over all replicas")->required()->type_name("SAMPLES");
-  app().add_option("--memory", memory_, "Of a device, such as 80GB (default: any)")->type_name("BYTES");
   app()
-      .add_option(
-          "--state", state_,
-          "Bytes of weights, gradients and the optimizer over those of the weights (default: 4, as for Adam)")
+      .add_option("--devices", devices_, "Number of devices: stages times replicas")
+      ->required()
+      ->type_name("N");
+  app()
+      .add_option("--batch", batch_, "Samples of a step, over all replicas")
+      ->required()
+      ->type_name("SAMPLES");
+  app()
+      .add_option("--memory", memory_, "Memory of a device, such as 80GB (default: no limit)")
+      ->type_name("BYTES");
+  app()
+      .add_option("--state", state_,
+                  "Bytes of weights, gradients and optimizer per byte of weights (default: 4, as for Adam)")
       ->type_name("FACTOR");
   app()
       .add_option("--overhead-us", overhead_,
-                  "Of a layer in a forward pass, and in each half of a backward pass (default: 0)")
+                  "Bytes of a layer in a forward pass, and in each half of a backward pass (default: 0)")
       ->type_name("US");
   app()
       .add_option("--overlap", overlap_,
-                  "Time of two overlapped passes over the sum of their separate times, in dualpipe_v "
+                  "Time of two overlapped passes divided by the sum of their separate times, in dualpipe_v "
                   "(default: 1, no gain)")
       ->type_name("PART");
 }
@@ -85,28 +92,33 @@ void PlanCommand::add_network() {
   network_.add_to(app());
   app()
       .add_option("--bucket", bucket_,
-                  "Gradients that are reduced at once, such as 25MB (default: all of a part)")
+                  "Bytes of gradients in one all-reduce, such as 25MB (default: all gradients of a part)")
       ->type_name("BYTES");
 }
 
 void PlanCommand::add_choice() {
   CLI::Option* kind =
       app()
-          .add_option("-k,--kind", kinds_, "Only these schedules; auto: searches for an order (default: all)")
+          .add_option("-k,--kind", kinds_,
+                      "Compares only these schedules; auto: searches for an order (default: all)")
           ->delimiter(',')
           ->type_name("NAME[,NAME...]");
   tools::offer(kind, kind_names());
   const auto list = [&](const char* option, std::string& text, const char* help) {
     app().add_option(option, text, help)->type_name("N[,N...]");
   };
-  list("-s,--stages", stages_, "Only these (default: all that divide the devices)");
-  list("-m,--micro-batches", micro_batches_, "Only these (default: all that divide a replica's batch)");
-  list("-c,--chunks", chunks_, "Only these parts of the model per stage (default: 1, 2, 4, ...)");
-  app().add_option("--top", top_, "Lines of the table at most (default: 10)")->type_name("N");
+  list("-s,--stages", stages_,
+       "Compares only these numbers of stages (default: all that divide the devices)");
+  list("-m,--micro-batches", micro_batches_,
+       "Compares only these numbers of micro-batches (default: all that divide the batch of a replica)");
+  list("-c,--chunks", chunks_,
+       "Compares only these numbers of parts of the model per stage (default: 1, 2, 4, ...)");
+  app().add_option("--top", top_, "Maximum number of rows of the table (default: 10)")->type_name("N");
   app().add_flag("--json", as_json_, "Prints JSON");
   app()
-      .add_option("--html", html_,
-                  "Writes a page for a browser: the best five side by side, with sliders for costs")
+      .add_option(
+          "--html", html_,
+          "Writes a page for a browser: the best five candidates side by side, with sliders for costs")
       ->check(schedule::file_to_write())
       ->type_name("FILE");
 }
@@ -173,7 +185,7 @@ int PlanCommand::answer() const {
               << recommendation(asked, found) << "\n"
               << remarks(asked, layers, found);
   if (!html_.empty() && found.rows.empty())
-    std::cerr << "dscctl: " << html_ << " was not written, as there is nothing to show\n";
+    std::cerr << "dscctl: " << html_ << " was not written, because no candidate was found\n";
   else if (!html_.empty())
     schedule::write_file(html_, page_of_rows(asked, found));
   return found.rows.empty() ? kNothingFits : kFine;

@@ -72,13 +72,15 @@ void check_columns(const std::vector<std::string>& names, const std::string& loc
   const bool halves = has("backward_input_us") || has("backward_weight_us");
   if (has(kBackward) && halves)
     refuse_at(location,
-              "backward_us and its halves, expected either backward_us or backward_input_us with "
-              "backward_weight_us");
+              "backward_us is given together with its halves, expected either backward_us or both "
+              "backward_input_us and backward_weight_us");
   if (!has(kBackward) && !halves)
-    refuse_at(location, "no backward_us, expected backward_us, or backward_input_us and backward_weight_us");
+    refuse_at(
+        location,
+        "backward_us is missing, expected backward_us, or both backward_input_us and backward_weight_us");
   for (const Column& column : kColumns)
     if (!has(column.name) && !(has(kBackward) && std::string(column.name).starts_with("backward_")))
-      refuse_at(location, std::string("no ") + column.name + ", expected one for every layer");
+      refuse_at(location, std::string(column.name) + " is missing, expected it for every layer");
 }
 
 double value_of(const Cell& cell, const std::string& name, bool is_bytes) {
@@ -127,7 +129,7 @@ std::string field_at(const std::string& line, size_t& at, size_t number) {
   if (at >= line.size()) refuse_at(location_of(number, first + 1), "expected a closing quote");
   const size_t comma = std::min(line.find(',', at), line.size());
   if (!trimmed(line.substr(at + 1, comma - at - 1)).empty())
-    refuse_at(location_of(number, at + 2), "text after a quote, expected a comma");
+    refuse_at(location_of(number, at + 2), "text after a closing quote, expected a comma");
   at = comma;
   return text;
 }
@@ -147,7 +149,7 @@ std::vector<std::string> header_of(const std::string& line, size_t number) {
   for (const Cell& cell : cells_of(line, number)) {
     check_name(cell.text, cell.location);
     if (std::find(names.begin(), names.end(), cell.text) != names.end())
-      refuse_at(cell.location, "a second column '" + cell.text + "'");
+      refuse_at(cell.location, "column '" + cell.text + "' occurs twice, expected each column once");
     names.push_back(cell.text);
   }
   check_columns(names, "line " + std::to_string(number));
@@ -159,7 +161,7 @@ std::vector<Record> csv_records(const std::string& text) {
   while (!lines.empty() && trimmed(lines.back()).empty()) lines.pop_back();
   std::vector<Record> records;
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (trimmed(lines[i]).empty()) refuse_at(location_of(i + 1, 1), "an empty line, expected a layer");
+    if (trimmed(lines[i]).empty()) refuse_at(location_of(i + 1, 1), "the line is empty, expected a layer");
     if (i == 0) {
       names = header_of(lines[i], 1);
       continue;
@@ -169,7 +171,7 @@ std::vector<Record> csv_records(const std::string& text) {
       refuse_at(cells.size() > names.size() ? cells[names.size()].location
                                             : location_of(i + 1, lines[i].size() + 1),
                 std::to_string(cells.size()) + " values, expected " + std::to_string(names.size()) +
-                    " as line 1 has");
+                    ", like line 1");
     Record& record = records.emplace_back();
     for (size_t k = 0; k < cells.size(); ++k) record[names[k]] = cells[k];
   }
@@ -235,14 +237,14 @@ void check_ties(const std::vector<Layer>& layers) {
     if (layers[i].weight_bytes != layers[first].weight_bytes)
       refuse_at(layer_text(i, layers[i].name),
                 "weight_bytes is " + tools::exact_text(layers[i].weight_bytes) + ", expected " +
-                    tools::exact_text(layers[first].weight_bytes) + " as for " +
+                    tools::exact_text(layers[first].weight_bytes) + " as in " +
                     layer_text(first, layers[first].name) + ", which has the same tied name '" +
-                    layers[i].tied + "'; put other weights into a layer of their own");
+                    layers[i].tied + "'; put weights that are not shared into a separate layer");
   }
   for (const auto& [name, tie] : ties)
     if (tie.second == 1)
       refuse_at(layer_text(tie.first, layers[tie.first].name),
-                "tied is '" + name + "', expected a name that two or more layers have");
+                "tied is '" + name + "', expected a name that at least two layers have");
 }
 
 Layers layers_of(std::string text) {

@@ -39,7 +39,7 @@ std::vector<const Kind*> wanted_kinds(const Question& question) {
   for (const std::string& name : question.kinds) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw std::invalid_argument("--kind: unknown schedule '" + name + "'" +
-                                  tools::did_you_mean(name, known) + " (known: " + list + ")");
+                                  tools::did_you_mean(name, known) + " (known schedules: " + list + ")");
     are_named = are_named || name != kAuto;
   }
   std::vector<const Kind*> wanted;
@@ -194,7 +194,7 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
 std::string why_no_schedule(const Question& question, Shape shape, const std::vector<const Kind*>& wanted) {
   const int samples = question.batch / shape.replicas;
   std::string why =
-      "none of the given --micro-batches divides the " + std::to_string(samples) + " samples of a replica";
+      "no number in --micro-batches divides the " + std::to_string(samples) + " samples of a replica";
   for (const int micro_batches : divisors(samples)) {
     if (!is_among(question.micro_batches, micro_batches)) continue;
     shape.micro_batches = micro_batches;
@@ -202,11 +202,11 @@ std::string why_no_schedule(const Question& question, Shape shape, const std::ve
     const std::vector<int> chunks = chunks_for(question, kind, shape.stages);
     shape.chunks = chunks.empty() ? std::max(2, kind.chunks) : chunks.front();
     if (chunks.empty() && kind.chunks == 1)
-      return std::string(kind.name) + " needs 1 chunk, which --chunks excludes";
+      return std::string(kind.name) + " needs 1 chunk, but --chunks excludes 1";
     if (chunks.empty())
       return std::string(kind.name) + " has " + std::to_string(shape.chunks) +
              (kind.chunks > 0 ? " chunks" : " chunks or more") +
-             ", which --chunks excludes or for which there are fewer layers (" +
+             ", but --chunks excludes this, or there are fewer layers (" +
              std::to_string(question.layers.size()) + ") than parts";
     if (try_to_make({&kind, shape}) != DSC_OK) why = schedule::last_error();
   }
@@ -226,14 +226,15 @@ std::string why_nothing(const Question& question, const std::vector<const Kind*>
     reasons += (reasons.empty() ? "on " : "; on ") + std::to_string(stages) + " x " +
                std::to_string(replicas) + ": ";
     if (static_cast<size_t>(stages) > question.layers.size())
-      reasons += "more stages than the " + std::to_string(question.layers.size()) + " layers";
+      reasons += "there are only " + std::to_string(question.layers.size()) + " layers";
     else if (question.batch % replicas != 0)
-      reasons += "the replicas do not divide the batch of " + std::to_string(question.batch);
+      reasons += "the number of replicas does not divide the batch of " + std::to_string(question.batch);
     else
       reasons += why_no_schedule(question, {stages, replicas}, wanted);
   }
-  if (count == 0) return "expected stages that divide the " + devices + " devices: " + numbers;
-  return "of stages x replicas that make " + devices + " devices, " + reasons;
+  if (count == 0)
+    return "expected a number of stages that divides " + devices + " devices, one of: " + numbers;
+  return "no stages x replicas on " + devices + " devices can be used: " + reasons;
 }
 
 }  // namespace
@@ -284,7 +285,7 @@ Candidates candidates(const Question& question) {
     if (question.batch % replicas == 0) add_candidates(question, {stages, replicas}, wanted, found);
   }
   if (!found.all.empty()) return found;
-  throw std::invalid_argument("there is nothing to compare: " + why_nothing(question, wanted));
+  throw std::invalid_argument("no candidate to compare: " + why_nothing(question, wanted));
 }
 
 Placement placement_of(const schedule::Handle& schedule) {

@@ -93,23 +93,24 @@ std::string Network::reduction_words() const {
 }
 
 void NetworkOptions::add_to(CLI::App& app) {
-  app.add_option("--network", network_,
-                 "Latencies and bandwidths: a file of `dscctl bench --network`; 'measure' measures processes "
-                 "of this machine now, which takes seconds; 'free' takes messages and all-reduces as free. "
-                 "Other options take precedence")
-      ->type_name("FILE|measure|free");
-  app.add_option("--latency-us", latency_, "Of a message between stages (default: 0)")->type_name("US");
   app.add_option(
-         "--bandwidth", bandwidth_,
-         "Of a link between two devices, in each direction, such as 25GB/s or 100Gb/s; 0B/s is unlimited. "
-         "All-reduces are then priced as rings of such links")
-      ->type_name("RATE");
-  app.add_option("--reduce-latency-us", reduce_latency_,
-                 "Of an all-reduce (default: that of a ring, 2 (replicas - 1) times --latency-us)")
+         "--network", network_,
+         "Latencies and bandwidths: a file of `dscctl bench --network`; 'measure' measures processes "
+         "on this host now, which takes seconds; 'free' assumes that messages and all-reduces take no "
+         "time. Other options take precedence")
+      ->type_name("FILE|measure|free");
+  app.add_option("--latency-us", latency_, "Latency of a message between stages (default: 0)")
       ->type_name("US");
   app.add_option(
-         "--reduce-bandwidth", reduce_bandwidth_,
-         "Bytes of gradients over the time of their all-reduce; 0B/s is unlimited (default: that of a ring)")
+         "--bandwidth", bandwidth_,
+         "Bandwidth of a link between two devices, in each direction, such as 25GB/s or 100Gb/s; 0B/s is "
+         "unlimited. It also gives the time of all-reduces, as rings of such links")
+      ->type_name("RATE");
+  app.add_option("--reduce-latency-us", reduce_latency_,
+                 "Latency of an all-reduce (default: as in a ring, 2 (replicas - 1) times --latency-us)")
+      ->type_name("US");
+  app.add_option("--reduce-bandwidth", reduce_bandwidth_,
+                 "Bytes of gradients per second in an all-reduce; 0B/s is unlimited (default: as in a ring)")
       ->type_name("RATE");
 }
 
@@ -153,7 +154,7 @@ Network NetworkOptions::network(int devices) const {
     network.reductions.are_free = true;
     network.messages_source = network.reductions.source = "--network free";
   } else if (network_ == kMeasure) {
-    apply_file(network, measured_here(devices), "measured now between processes of this machine", devices);
+    apply_file(network, measured_here(devices), "measured now between processes on this host", devices);
   } else if (!network_.empty()) {
     apply_file(network, read_network(network_), network_ + ", measured", devices);
   }
@@ -169,12 +170,13 @@ void expect_known(const Network& network, bool uses_messages, bool uses_reductio
   if (unknown.empty()) return;
   throw std::invalid_argument(
       "how long " + unknown +
-      " take is not known, and without it a plan is worth nothing. Expected one of\n  --bandwidth 25GB/s "
-      "--latency-us 10   of a link between two devices; all-reduces are then rings of such links\n  "
-      "--reduce-bandwidth 10GB/s            what an all-reduce of gradients gets, in addition or instead\n  "
-      "--network FILE                       as `dscctl bench --network FILE` measured it on the machines "
-      "that train\n  --network measure                    measures processes of this machine now (not GPUs, "
-      "not other hosts)\n  --network free                       takes both as free, which favours replicas");
+      " take is not known, and a plan depends on it. Expected one of\n  --bandwidth 25GB/s "
+      "--latency-us 10   for a link between two devices; all-reduces are then rings of such links\n  "
+      "--reduce-bandwidth 10GB/s            for an all-reduce of gradients, in addition or instead\n  "
+      "--network FILE                       a file of `dscctl bench --network FILE` from the hosts that "
+      "train\n  --network measure                    measures processes on this host now (not GPUs, "
+      "not other hosts)\n  --network free                       assumes that both take no time, which favors "
+      "replicas");
 }
 
 }  // namespace dscctl::plan

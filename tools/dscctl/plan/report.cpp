@@ -275,7 +275,7 @@ std::string assumptions(const Question& question, const Answer& answer) {
     text +=
         "a stage has one copy of weights that its layers share, and stages that share some add up their "
         "gradients by such an all-reduce at the end; ";
-  if (!answer.uses_messages && !answer.uses_reductions) text += "one device, so no network; ";
+  if (!answer.uses_messages && !answer.uses_reductions) text += "one device, so there is no network; ";
   return text + short_time(question.state) +
          " bytes of weights, gradients and optimizer per byte of weights (--state).\n\n";
 }
@@ -289,9 +289,9 @@ std::string table_of(const Answer& answer) {
 
 std::string recommendation(const Question& question, const Answer& answer) {
   if (!answer.rows.empty()) return best_text(question, answer);
-  if (!answer.least) return "No order was found for these.\n";
+  if (!answer.least) return "No order was found for these options.\n";
   const Row& least = *answer.least;
-  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the least found is " +
+  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the smallest need found is " +
          bytes_text(least.least_bytes) + ", for " + shape_text(least) + ".\n";
 }
 
@@ -299,9 +299,9 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   const Counts& counts = answer.counts;
   std::string text =
       std::to_string(counts.all) + " configurations: " + std::to_string(counts.simulated) + " simulated";
-  if (counts.hopeless > 0) text += ", " + std::to_string(counts.hopeless) + " that cannot be in the table";
+  if (counts.hopeless > 0) text += ", " + std::to_string(counts.hopeless) + " that cannot be among the best";
   if (counts.left > 0)
-    text += ", " + std::to_string(counts.left) + " left out because it would take too long";
+    text += ", " + std::to_string(counts.left) + " left out because simulating them would take too long";
   if (counts.too_large > 0) text += "; " + std::to_string(counts.too_large) + " more are too large";
   text += ".";
   if (counts.improved > 0)
@@ -309,14 +309,15 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   if (counts.searched > 0)
     text += " auto searched for an order of " + counted(static_cast<int>(counts.searched), "shape") + ".";
   if (counts.repeated > 0)
-    text += " Not shown: " + std::to_string(counts.repeated) +
-            " with the schedule and stages of a row that take as long (within 0.05 %) and do not need less "
-            "memory.";
+    text +=
+        " Not shown: " + std::to_string(counts.repeated) +
+        " with the schedule and stages of a row that take the same time (within 0.05 %) and do not need less "
+        "memory.";
   text += "\n";
   if (layers.are_split)
-    text += "Only backward_us is given: each half of a backward pass is taken to be half of it.\n";
+    text += "Only backward_us is given: each half of a backward pass is assumed to take half of it.\n";
   text += measured_text(question);
-  return text + "The optimizer's time is not counted.\n";
+  return text + "The time of the optimizer is not included.\n";
 }
 
 std::string command_of(const Question& question, const Row& row) {

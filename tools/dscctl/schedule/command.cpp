@@ -123,16 +123,17 @@ class ScheduleCommand final : public Command {
 
 ScheduleCommand::ScheduleCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
-          "schedule", "Prints, draws, prices, converts and checks pipeline schedules; runs nothing")) {
+          "schedule", "Prints, draws, simulates, converts and checks pipeline schedules; runs no model")) {
   app().footer(
-      "F is a forward pass, B a backward pass, I and W its two halves, in lower case on the second of "
-      "two\nchunks; the number is the micro-batch, and dots are idle.\nExamples: dscctl schedule --kind zb_v "
-      "--stages 4 --micro-batches 8\n         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg "
-      "1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n         "
-      "dscctl schedule --from mine.csv --check\nCosts are those of a whole stage, whose chunks share them "
-      "evenly: one value, or one for each stage. With\na value for each part of the model (stages x chunks) "
-      "they are those of the parts. 3x2,1 is 2,2,2,1.\nSeveral --kind end with a table that compares "
-      "them.\nExit code: 0 fine, 1 unknown schedule, or one that cannot be run, 2 wrong usage.");
+      "F is a forward pass, B a backward pass, I and W its two halves; lower case letters are the second of "
+      "two\nchunks. The number is the micro-batch, and dots are idle time.\nExamples: dscctl schedule --kind "
+      "zb_v --stages 4 --micro-batches 8\n         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 "
+      "--svg 1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n   "
+      "      dscctl schedule --from mine.csv --check\nCosts are for a whole stage, and its chunks share them "
+      "evenly: give one value, or one for each stage. Or\ngive one value for each part of the model (stages "
+      "x chunks): costs are then for the parts. 3x2,1 is 2,2,2,1.\nWith several --kind, a table at the end "
+      "compares them.\nExit code: 0 success, 1 unknown schedule, or a schedule that cannot be run, 2 wrong "
+      "usage.");
   add_what();
   cost_options_.add_to(app());
   add_output();
@@ -151,7 +152,7 @@ void ScheduleCommand::add_what() {
       ->check(whole_number())
       ->type_name("N");
   app()
-      .add_option("-m,--micro-batches", micro_batches_, "Of a batch (default: 8)")
+      .add_option("-m,--micro-batches", micro_batches_, "Micro-batches of a batch (default: 8)")
       ->check(whole_number())
       ->type_name("N");
   app()
@@ -159,20 +160,21 @@ void ScheduleCommand::add_what() {
       ->check(whole_number())
       ->type_name("N");
   app()
-      .add_option("--group", group_, "interleaved_1f1b: micro-batches per chunk and turn")
+      .add_option("--group", group_, "For interleaved_1f1b: micro-batches per chunk and turn")
       ->check(whole_number())
       ->type_name("N");
   app()
       .add_option("--activations", activations_,
-                  "auto: most micro-batches times chunks that a stage may hold (default: any)")
+                  "For auto: maximum of micro-batches times chunks that a stage may hold (default: no limit)")
       ->check(whole_number())
       ->type_name("N");
   app()
-      .add_option("--memory", memory_, "auto: most bytes of a stage, such as 80GB (default: any)")
+      .add_option("--memory", memory_, "For auto: maximum bytes of a stage, such as 80GB (default: no limit)")
       ->type_name("BYTES");
-  app().add_flag("--forward-only", forward_only_, "Without backward passes");
-  app().add_flag("--merge", merge_, "Merges the halves of a backward pass that follow each other");
-  app().add_flag("--at-once", at_once_, "Sends right after the pass that makes a message, as PyTorch does");
+  app().add_flag("--forward-only", forward_only_, "Makes a schedule without backward passes");
+  app().add_flag("--merge", merge_, "Merges the two halves of a backward pass if they are consecutive");
+  app().add_flag("--at-once", at_once_,
+                 "Sends a message directly after the pass that computes it, as PyTorch does");
   auto* from = app()
                    .add_option("--from", from_, "Reads the schedule from a file instead; - is stdin")
                    ->type_name("FILE");
@@ -181,7 +183,7 @@ void ScheduleCommand::add_what() {
   app()
       .add_option(
           "--format", format_,
-          "Of that file: pytorch, pytorch_comms, deepspeed, megatron or json (default: by what it says)")
+          "Format of that file: pytorch, pytorch_comms, deepspeed, megatron or json (default: detected)")
       ->check(CLI::IsMember(kFormats))
       ->needs(from)
       ->type_name("FORMAT");
@@ -195,23 +197,23 @@ void ScheduleCommand::add_output() {
       ->type_name("FILE");
   app()
       .add_option("--html", html_,
-                  "Writes a page for a browser: all --kind on one time axis with their memory, and sliders "
+                  "Writes a page for a browser: all --kind on one time axis, with their memory, and sliders "
                   "for costs, stages, micro-batches and memory")
       ->check(file_to_write())
       ->type_name("FILE");
   app()
       .add_option(
           "--write", write_,
-          "Prints the schedule in a format instead: pytorch, pytorch_comms, deepspeed, megatron, json")
+          "Prints the schedule in this format instead: pytorch, pytorch_comms, deepspeed, megatron, json")
       ->check(CLI::IsMember(kFormats))
       ->type_name("FORMAT");
-  app().add_flag("--check", check_, "Says only whether it can be run");
+  app().add_flag("--check", check_, "Prints only whether the schedule can be run");
   app().add_flag("--critical-path", critical_path_,
                  "Also prints the operations that cannot be delayed without delaying the end");
   app()
       .add_option("--width", width_,
                   "Cuts the picture into pieces of this many columns (default: the width of the terminal; "
-                  "uncut elsewhere)")
+                  "not cut if the output is no terminal)")
       ->check(whole_number())
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
@@ -247,7 +249,7 @@ Handle ScheduleCommand::best(Costs costs) const {
   auto [schedule, result] = find(options("auto"), costs.as_c(), limits);
   std::cerr << "found: " << result.origin << ", makespan " << shortened(result.makespan)
             << (result.is_optimal == 1 ? ", and no order is faster"
-                                       : ", and none is below " + shortened(result.bound));
+                                       : ", and no order takes less than " + shortened(result.bound));
   if (result.best_named[0] != '\0')
     std::cerr << "; " << result.best_named << " takes " << shortened(result.best_named_makespan);
   std::cerr << "\n";
@@ -275,7 +277,7 @@ std::vector<Handle> ScheduleCommand::schedules(const Costs& costs) const {
   if (needs_one && kinds_.size() > 1)
     throw std::invalid_argument(
         "--kind is given " + std::to_string(kinds_.size()) +
-        " times, expected one for --svg, --perfetto and --write; --html takes several");
+        " times, expected one --kind with --svg, --perfetto and --write; --html accepts several");
   for (const std::string& kind : kinds_) made.push_back(kind == kAuto ? best(costs) : make(options(kind)));
   return made;
 }
@@ -341,18 +343,18 @@ void ScheduleCommand::check_usage() const {
   if (!memory_.empty() && tools::bytes_of("--memory", memory_) <= 0)
     throw std::invalid_argument("--memory: expected more than 0 bytes, got '" + memory_ + "'");
   if (activations_ != 0 && !is_wanted(kAuto))
-    throw std::invalid_argument("--activations is a limit for --kind auto, which is not given");
+    throw std::invalid_argument("--activations is a limit for --kind auto, but --kind auto is not given");
   if (!memory_.empty() && !is_wanted(kAuto))
-    throw std::invalid_argument("--memory is a limit for --kind auto, which is not given");
+    throw std::invalid_argument("--memory is a limit for --kind auto, but --kind auto is not given");
   if (check_ && !write_.empty())
     throw std::invalid_argument(
-        "--write prints the schedule, and --check says only whether it can be run: "
-        "expected one of them");
+        "--write prints the schedule, and --check prints only whether it can be run: expected only one of "
+        "them");
   if (critical_path_ && (check_ || !write_.empty()))
-    throw std::invalid_argument(
-        "--critical-path prints more than --check and --write do: expected one of them");
+    throw std::invalid_argument("--critical-path cannot be given together with --check or --write");
   if (width_ > 0 && !has_picture())
-    throw std::invalid_argument("--width is for the picture, which is not printed here");
+    throw std::invalid_argument(
+        "--width applies to the picture, but no picture is printed with these options");
 }
 
 // For schedules with a name, the page also offers other sizes.

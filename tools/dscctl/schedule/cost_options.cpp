@@ -17,7 +17,7 @@ double rate_per_time(const std::string& option, const std::string& text) {
   if (const auto plain = tools::parse_number(text)) return *plain;
   if (const auto rate = tools::parse_rate(text)) return *rate / kUsPerSecond;
   throw std::invalid_argument(option +
-                              ": expected bytes per unit of time such as 25000, or 25GB/s or 100Gb/s where "
+                              ": expected bytes per unit of time such as 25000, or 25GB/s or 100Gb/s if "
                               "times are microseconds, got '" +
                               text + "'");
 }
@@ -39,19 +39,21 @@ std::vector<double> read_list(const std::string& option, const std::string& text
 }  // namespace
 
 std::array<CostOptions::List, 7> CostOptions::make_lists() {
-  return {
-      List{"--forward", "Time of a forward pass, for all parts of the model or for each (default: 1)",
-           &Costs::forward, false},
-      List{"--backward-input", "Time of the first half of a backward pass (default: 1)",
-           &Costs::backward_input, false},
-      List{"--backward-weight", "Time of the second half (default: 1)", &Costs::backward_weight, false},
-      List{"--message-bytes", "What a part passes to the next one (default: 0)", &Costs::message_bytes, true},
-      List{"--activation-bytes", "Held for a micro-batch until its backward pass ends (default: 0)",
-           &Costs::activation_bytes, true},
-      List{"--static-bytes", "Weights, their gradients, the optimizer's state (default: 0)",
-           &Costs::static_bytes, true},
-      List{"--gradient-bytes", "All-reduced over replicas at the end (default: 0)", &Costs::gradient_bytes,
-           true}};
+  return {List{"--forward", "Time of a forward pass, for all parts of the model or for each (default: 1)",
+               &Costs::forward, false},
+          List{"--backward-input", "Time of the first half of a backward pass (default: 1)",
+               &Costs::backward_input, false},
+          List{"--backward-weight", "Time of the second half of a backward pass (default: 1)",
+               &Costs::backward_weight, false},
+          List{"--message-bytes", "Bytes that a part sends to the next part (default: 0)",
+               &Costs::message_bytes, true},
+          List{"--activation-bytes", "Bytes held for a micro-batch until its backward pass ends (default: 0)",
+               &Costs::activation_bytes, true},
+          List{"--static-bytes", "Bytes of weights, gradients and optimizer state (default: 0)",
+               &Costs::static_bytes, true},
+          List{"--gradient-bytes",
+               "Bytes of gradients that are all-reduced over replicas at the end (default: 0)",
+               &Costs::gradient_bytes, true}};
 }
 
 std::array<CostOptions::Value, 6> CostOptions::make_values() {
@@ -59,25 +61,27 @@ std::array<CostOptions::Value, 6> CostOptions::make_values() {
       Value{"--comm,--latency", "Time of a message between stages (default: 0)", &Costs::latency,
             tools::number_of, "TIME"},
       Value{"--bandwidth",
-            "Of a link between two stages, in each direction, in bytes per unit of time, or such as 25GB/s "
-            "and 100Gb/s where that is a microsecond (default: unlimited)",
+            "Bandwidth of a link between two stages, in each direction: bytes per unit of time, or 25GB/s or "
+            "100Gb/s if times are microseconds (default: unlimited)",
             &Costs::bytes_per_time, rate_per_time, "RATE"},
-      Value{"--bucket", "Gradients that are reduced at once (default: all of a part)", &Costs::bucket_bytes,
-            tools::bytes_of, "BYTES"},
+      Value{"--bucket", "Bytes of gradients in one all-reduce (default: all gradients of a part)",
+            &Costs::bucket_bytes, tools::bytes_of, "BYTES"},
       Value{"--reduce-latency", "Time of an all-reduce (default: 0)", &Costs::reduce_latency,
             tools::number_of, "TIME"},
-      Value{"--reduce-bandwidth",
-            "Bytes of gradients over the time of their all-reduce, in the same units (default: unlimited)",
-            &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
+      Value{
+          "--reduce-bandwidth",
+          "Bandwidth of an all-reduce: bytes of gradients per unit of time, or as above (default: unlimited)",
+          &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
       Value{"--overlap",
-            "Time of two overlapped passes over the sum of their separate times (default: 1, no gain)",
+            "Time of two overlapped passes divided by the sum of their separate times (default: 1, no gain)",
             &Costs::overlap, tools::part_of, "PART"}};
 }
 
 void CostOptions::add_to(CLI::App& app) {
-  app.add_option("--network", network_,
-                 "Latencies and bandwidths that `dscctl bench --network` measured with the most ranks; times "
-                 "are microseconds, and other options take precedence")
+  app.add_option(
+         "--network", network_,
+         "File of `dscctl bench --network`: takes its latencies and bandwidths of the most ranks. Times "
+         "are microseconds, and other options take precedence")
       ->type_name("FILE");
   for (List& list : lists_)
     app.add_option(list.option, list.text, list.help)
@@ -121,7 +125,7 @@ void CostOptions::expect_no_stages(const Costs& costs, int32_t stages, int32_t c
       throw std::invalid_argument(std::string(list.option) + " has a value for each of " +
                                   std::to_string(stages) + " stages, expected 1 value or " +
                                   std::to_string(stages * chunks) +
-                                  ": auto chooses which parts of the model a stage has");
+                                  ", because auto chooses which parts of the model a stage has");
 }
 
 CLI::Validator file_to_write() {

@@ -17,7 +17,8 @@ dsc_pipe_costs_t Costs::as_c() {
   for (auto* list : lists) {
     if (list->size() != 1 && list->size() != costs.n)
       throw std::runtime_error("a list of costs has " + std::to_string(list->size()) +
-                               " values, expected 1 or " + std::to_string(costs.n) + ", as another one has");
+                               " values, expected 1 or " + std::to_string(costs.n) +
+                               ", like another list of costs");
     list->resize(costs.n, list->front());
   }
   costs.forward = forward.data();

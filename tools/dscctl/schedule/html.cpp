@@ -52,7 +52,7 @@ Json orders_json(const Handle& schedule) {
 void expect_few(const Handle& schedule, size_t& left) {
   const size_t operations = operations_of(schedule);
   if (operations > left)
-    throw std::runtime_error("more than " + std::to_string(kMostShown) +
+    throw std::runtime_error("the schedule has more than " + std::to_string(kMostShown) +
                              " operations, expected fewer for a page");
   left -= operations;
 }

@@ -120,7 +120,7 @@ std::string comparison_of(const std::vector<Handle>& schedules, const std::vecto
   const bool of_stage = differ_in_chunks(schedules);
   for (size_t i = 0; i < schedules.size(); ++i)
     rows.push_back(row_of_schedule(schedules[i], prices[i], of_stage));
-  const char* head = "costs and activations are of a whole stage, and its chunks share them evenly\n";
+  const char* head = "costs and activations are for a whole stage, and its chunks share them evenly\n";
   return (of_stage ? head : "") + rows_text(rows);
 }
 

@@ -49,8 +49,8 @@ Trace load(const Sources& sources) {
   Trace trace = load_dumps(sources);
   if (!trace.dumps.empty()) return trace;
   std::string text = sources.front().string() + ": ";
-  text += sources.size() > 1                  ? "no usable dump here and in what is named with it"
-          : fs::is_directory(sources.front()) ? "no usable dsc_trace_rank_<rank>.json in this folder"
+  text += sources.size() > 1                  ? "no usable dump in this path or in the other given paths"
+          : fs::is_directory(sources.front()) ? "no usable dsc_trace_rank_<rank>.json in this directory"
                                               : "no usable dump";
   for (const Problem& problem : trace.problems) text += "\n  " + problem.file + ": " + problem.text;
   throw Refused(text);
@@ -78,7 +78,7 @@ CLI::Validator number(const char* what, double least, double most) {
 }
 
 constexpr double kMostSeconds = 1e9;
-constexpr const char* kDumps = "Folders with dumps, or files";
+constexpr const char* kDumps = "Directories with dumps, or dump files";
 
 class TraceCommand final : public Command {
  public:
@@ -98,42 +98,42 @@ class TraceCommand final : public Command {
 };
 
 TraceCommand::TraceCommand(CLI::App& parent)
-    : Command(
-          *parent.add_subcommand("trace", "What the ranks of a job recorded before they wrote their dumps")) {
+    : Command(*parent.add_subcommand(
+          "trace",
+          "Reads the dumps of all ranks, which contain their latest operations, and finds problems")) {
   app().require_subcommand(1);
   app().footer(
-      "PATH is a folder with one dsc_trace_rank_<rank>.json per rank, as a job leaves them in "
-      "DSC_TRACE_DIR,\n"
-      "or a file of any name.\n"
-      "Such as: dscctl trace merge traces && xdg-open traces/timeline.html\n"
-      "         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n"
-      "         dscctl trace summary traces --rank 3\n"
-      "         dscctl trace iteration traces && xdg-open traces/iteration.svg\n"
-      "Exit code: 0 nothing found, 1 something is late, slow, stuck, failed, unfit or missing, 2 wrong "
-      "usage.");
+      "PATH is a directory with one dsc_trace_rank_<rank>.json per rank, as a job writes them to "
+      "DSC_TRACE_DIR,\nor a dump file of any name.\nExample: dscctl trace merge traces && xdg-open "
+      "traces/timeline.html\n         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n   "
+      "      dscctl trace summary traces --rank 3\n         dscctl trace iteration traces && xdg-open "
+      "traces/iteration.svg\nExit code: 0 no problem found, 1 something is late, slow, stuck, failed, "
+      "mismatched or missing, 2  wrong usage.");
   merge_ = app().add_subcommand(
-      "merge", "Says which rank is late at which operation; writes timeline.html and trace.perfetto.json");
+      "merge", "Finds which rank is late at which operation; writes timeline.html and trace.perfetto.json");
   merge_->add_option("PATH", sources_, kDumps)->required()->type_name("");
-  merge_->add_option("-o,--out", out_, "Folder for the two files (default: that of the first dump)")
+  merge_
+      ->add_option("-o,--out", out_, "Directory for the two files (default: the directory of the first dump)")
       ->type_name("DIR");
   merge_
       ->add_option("--late-after", late_after_s_,
-                   "A rank is late if others waited this long for it (default: 1)")
+                   "A rank is late if other ranks waited this long for it (default: 1)")
       ->check(number("seconds from 0 to 1000000000, such as 0.5", 0, kMostSeconds))
       ->type_name("SECONDS");
   merge_->add_flag("--all", all_, "Prints all findings, not only the first ten of each kind");
   merge_->add_flag("--json", as_json_, "Prints the report as JSON");
   summary_ = app().add_subcommand(
-      "summary", "Count, latency and bandwidth of one rank's operations by kind, size and group");
+      "summary", "Prints count, latency and bandwidth of one rank's operations by kind, size and group");
   summary_->add_option("PATH", sources_, kDumps)->required()->type_name("");
-  summary_->add_option("--rank", rank_, "Which rank (default: the lowest with a dump)")
-      ->check(number("a rank, 0 or more", 0, INT_MAX))
+  summary_->add_option("--rank", rank_, "Rank to show (default: the lowest rank with a dump)")
+      ->check(number("a rank number, 0 or more", 0, INT_MAX))
       ->type_name("RANK");
   summary_->add_flag("--json", as_json_, "Prints JSON");
   iteration_ = app().add_subcommand(
       "iteration", "Draws the latest iteration of gradient reducers on all ranks; writes iteration.svg");
   iteration_->add_option("PATH", sources_, kDumps)->required()->type_name("");
-  iteration_->add_option("-o,--out", out_, "Folder for the file (default: that of the first dump)")
+  iteration_
+      ->add_option("-o,--out", out_, "Directory for the file (default: the directory of the first dump)")
       ->type_name("DIR");
 }
 
@@ -168,8 +168,8 @@ int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
   if (trace.of_rank(chosen) == nullptr) {
     std::vector<int> known;
     for (const Dump& dump : trace.dumps) known.push_back(dump.rank);
-    throw Refused("--rank " + std::to_string(chosen) + ": there is a usable dump of " + ranks_text(known) +
-                  " only");
+    throw Refused("--rank " + std::to_string(chosen) +
+                  ": expected a rank with a usable dump: " + ranks_text(known));
   }
   const std::vector<SummaryRow> rows = summarize(trace, match(trace), chosen);
   std::cout << (as_json ? text_of(summary_json(trace, rows, chosen), 2) + "\n"
@@ -180,9 +180,9 @@ int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
 int run_iteration(const Sources& sources, const fs::path& out) {
   const std::string picture = draw_iterations(load(sources));
   if (picture.empty())
-    throw Refused(
-        sources.front().string() +
-        ": no iteration of a gradient reducer; a dump has only those of reducers that still existed");
+    throw Refused(sources.front().string() +
+                  ": the dumps contain no iteration of a gradient reducer. A dump contains only iterations "
+                  "of reducers that still existed when it was written");
   fs::create_directories(out);
   const fs::path svg = write_file(out, "iteration.svg", [&](std::ostream& to) { to << picture; });
   std::cout << "Wrote " << svg.string() << " (open it in a browser)\n";

@@ -72,7 +72,7 @@ class DumpParser {
       if (group.name.empty()) group.name = reader.text_or_empty("name");
       if (group.name.empty()) group.name = id;
       if (group.position(dump.rank) < 0)
-        throw WrongField(reader.path_of("ranks") + ": this file's rank is not among them");
+        throw WrongField(reader.path_of("ranks") + ": expected a list that contains the rank of this file");
       const size_t index = index_of(std::move(group));
       own_[id] = index;
       dump.groups[index] = Progress{};
@@ -299,8 +299,8 @@ std::vector<Problem> take_out_other_jobs(const Trace& trace, std::vector<DumpFil
   const auto latest = std::ranges::max_element(trace.dumps, {}, &Dump::time);
   for (const Dump& dump : trace.dumps) {
     if (dump.job == latest->job && dump.world_size == latest->world_size) continue;
-    problems.push_back({dump.file.filename().string(),
-                        "job: this is an older " + run_text(dump) + "; the latest is " + run_text(*latest)});
+    problems.push_back({dump.file.filename().string(), "job: this dump is of an older " + run_text(dump) +
+                                                           "; the latest dump is of " + run_text(*latest)});
     std::erase_if(files, [&](const DumpFile& file) { return file.path == dump.file; });
   }
   return problems;
@@ -316,8 +316,9 @@ void take_out_twins(Trace& trace) {
     if (kept.empty() || kept.back().rank != dump.rank)
       kept.push_back(std::move(dump));
     else
-      trace.problems.push_back({dump.file.filename().string(),
-                                "rank: another dump of rank " + std::to_string(dump.rank) + " is used"});
+      trace.problems.push_back(
+          {dump.file.filename().string(),
+           "rank: a later dump of rank " + std::to_string(dump.rank) + " is used instead"});
   }
   trace.dumps = std::move(kept);
 }

@@ -232,7 +232,7 @@ class LateFinder {
     const std::string done = operation.on_device() ? "called" : "completed";
     const Progress& progress = dump.groups.at(operation.group);
     const int64_t number = operation.on_device() ? progress.called : progress.completed;
-    if (number <= 0) return "; " + done + " none of this group";
+    if (number <= 0) return "; " + done + " no collective of this group";
     for (const Entry& entry : dump.entries)
       if (!entry.is_message && entry.group == operation.group && entry.sequence == number)
         return "; last " + done + " collective " + std::to_string(number) + " (" + entry.name + ")";
@@ -265,8 +265,8 @@ class LateFinder {
   void report_absent(const Operation& operation, const std::vector<int>& ranks,
                      const std::vector<Waiter>& waiters) {
     const std::string who = ranks.size() == 1
-                                ? ranks_text(ranks) + ", which left no dump,"
-                                : "at least one of " + ranks_text(ranks) + ", which left no dumps,";
+                                ? ranks_text(ranks) + ", which wrote no dump,"
+                                : "at least one of " + ranks_text(ranks) + ", which wrote no dumps,";
     findings_.push_back(
         {Kind::kLate, who + " has not arrived at " + title(trace_, operation) + "; " + waiting_text(waiters),
          ranks, &operation});

@@ -100,7 +100,7 @@ Json parse(const std::string& text) {
   } catch (const Json::parse_error& error) {
     const bool cut = error.byte > text.size();
     throw WrongField(line_and_column(text, error.byte) + ": " +
-                     (cut ? "the text ends too early; was the file truncated?" : "not valid JSON"));
+                     (cut ? "the JSON text ends too early; the file may be truncated" : "not valid JSON"));
   }
 }
 

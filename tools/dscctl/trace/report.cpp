@@ -69,7 +69,7 @@ std::string findings_text(const Report& report, bool all, const Colors& colors) 
             colors.dim("and " + std::to_string(count) + " more " + kind_name(kind) + " (--all shows them)") +
             "\n";
   return text.empty()
-             ? "  " + colors.green("no rank holds the others up, nothing failed, all calls match") + "\n"
+             ? "  " + colors.green("no rank delays other ranks, no operation failed, all calls match") + "\n"
              : text;
 }
 
@@ -95,10 +95,12 @@ std::string lateness_text(const Report& report, const Colors& colors) {
                      row.worst == nullptr ? "" : title(report.trace, *row.worst)});
   }
   std::string text =
-      "\n" + colors.bold("Which ranks arrive last at collectives") + "\n" + table_text(table, {6});
+      "\n" + colors.bold("Ranks that arrive last at collectives") + "\n" + table_text(table, {6});
   if (rows.size() > kShownRanks)
-    text += "  " + colors.dim("and " + std::to_string(rows.size() - kShownRanks) + " ranks that cost less") +
-            "\n";
+    text +=
+        "  " +
+        colors.dim("and " + std::to_string(rows.size() - kShownRanks) + " ranks that delay the others less") +
+        "\n";
   return text;
 }
 
@@ -107,7 +109,7 @@ std::string hosts_text(const Trace& trace) {
   for (const Dump& dump : trace.dumps) hosts.insert(dump.host);
   if (hosts.size() < 2) return "";
   return "  the ranks ran on " + std::to_string(hosts.size()) +
-         " hosts: times of different hosts differ as much as their clocks do\n";
+         " hosts: differences between their clocks make times of different hosts inexact\n";
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ std::string summary_text(const Trace& trace, const std::vector<SummaryRow>& rows
                      decimal(row.bus_gbps, 2), decimal(row.straggler_total_ms, 3),
                      decimal(row.straggler_average_ms, 4)});
   return "rank " + std::to_string(rank) + " of " + std::to_string(trace.world_size) +
-         "; 1 KB is 1,024 B; averages leave out a tenth at each end\n" + table_text(table, {0, 2});
+         "; 1 KB is 1,024 B; averages leave out the highest and the lowest tenth\n" +
+         table_text(table, {0, 2});
 }
 
 Json summary_json(const Trace& trace, const std::vector<SummaryRow>& rows, int rank) {

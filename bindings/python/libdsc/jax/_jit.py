@@ -19,8 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TOKEN = "_libdsc_token"
 MISPLACED = (
-    "is called while another function of JAX traces, such as jax.jit or jax.grad, which would not keep the order of its "
-    "operations; expected libdsc.jax.jit() outermost, as in libdsc.jax.jit(jax.grad(f))"
+    "is called inside another transformation of JAX, such as jax.jit or jax.grad, which would not keep the order of its "
+    "operations; expected libdsc.jax.jit() as the outermost one, as in libdsc.jax.jit(jax.grad(f))"
 )
 
 

@@ -49,7 +49,7 @@ def _load() -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError as error:
             tried.append(f"  {path}: {error}")
-    advice = "It is built and installed with libdsc.so; set DSC_JAX_LIBRARY to the path of one."
+    advice = "It is built and installed together with libdsc.so; to use another one, set DSC_JAX_LIBRARY to its path."
     raise ImportError(f"{FILE} could not be loaded; tried\n" + "\n".join(tried) + "\n" + advice)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from libdsc import _dtypes, _start, errors
-from libdsc._arguments import dimension, expect_communicator, member
+from libdsc._arguments import brief, dimension, expect_communicator, member
 from libdsc._communicator import Communicator
 from libdsc._raw import Op, Result, TensorMapping
 from libdsc._tensor_map import MapDirection
@@ -53,7 +53,7 @@ def average_gradients(grads: Any, comm: Optional[Communicator] = None, *, token:
         for path, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
             if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
                 where, kind = jax.tree_util.keystr(path), jnp.result_type(leaf)
-                raise TypeError(f"grads{where} has element type {kind}; expected floating point, which has an average")
+                raise TypeError(f"grads{where} has element type {kind}; expected a floating-point type, because the call averages")
         return _tree(_steps.AllReduce(group._handle, Op.AVG), grads, token, _REDUCED)
     except Exception as error:
         raise shown(error)
@@ -109,7 +109,7 @@ def reduce_scatter(
     """
     try:
         if _op(op) not in (Op.SUM, Op.AVG):
-            raise ValueError(f'op is {op!r}; expected "sum" or "avg"')
+            raise ValueError(f'op is {brief(op)}; expected "sum" or "avg"')
         divisor = _group(comm).size if _op(op) == Op.AVG else 1
     except Exception as error:
         raise shown(error)
@@ -236,14 +236,14 @@ def _group(comm: Optional[Communicator]) -> Communicator:
 
 def _op(op: Any) -> int:
     if not isinstance(op, (str, Op)):
-        raise TypeError(f"op is {op!r}; expected the name of a built-in operation")
+        raise TypeError(f"op is {brief(op)}; expected the name of a built-in operation")
     return int(_dtypes.op_code(op))
 
 
 def _peer(name: str, rank: Any, group: Communicator) -> int:
     found = member(name, rank, group.size)
     if found == group.rank:
-        raise ValueError(f"{name} is {found}, this rank itself; expected another one")
+        raise ValueError(f"{name} is {found}, this rank itself; expected another rank")
     return found
 
 
@@ -271,7 +271,7 @@ def _mapped(x: Any, mapping: Any, axis: int, comm: Optional[Communicator], token
         array = _array(x, "x", _MOVED)
         at = dimension(axis, array.ndim, "x")
         if at == 0 and kind in (TensorMapping.SEQUENCE_TO_HIDDEN, TensorMapping.HIDDEN_TO_SEQUENCE):
-            raise ValueError("axis is 0, which is the sequence; expected another dimension of x")
+            raise ValueError("axis is 0, the sequence dimension; expected another dimension of x")
         step = _steps.Mapping(group._handle, group.size, group.rank, kind, MapDirection.FORWARD, at)
         return _first(_perform(step, (array,), token), token)
     except Exception as error:
@@ -291,8 +291,8 @@ def _perform(step: _steps.Step, arrays: tuple[Any, ...], token: Any) -> tuple[Se
         return _steps.apply(step, arrays, _order.UNORDERED)  # type: ignore[no-any-return]
     if any(isinstance(x, jax.core.Tracer) for x in arrays):
         raise TypeError(
-            f"{step.name} is traced by a function of JAX that gives its operations no order, such as jax.jit; expected "
-            "libdsc.jax.jit() outermost, as in libdsc.jax.jit(jax.grad(f)), or token="
+            f"{step.name} is called inside a transformation of JAX that does not keep the order of operations, such as jax.jit; "
+            "expected libdsc.jax.jit() as the outermost one, as in libdsc.jax.jit(jax.grad(f)), or token="
         )
     found, after = _at_once.with_token((step, arrays), {})
     if not found:

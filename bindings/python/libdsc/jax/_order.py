@@ -116,8 +116,8 @@ def _structure(equation: Any, inputs: list[Any], token: Any) -> tuple[Sequence[A
     if name in _STRUCTURES:
         return _STRUCTURES[name](equation.params, inputs, token)
     raise NotImplementedError(
-        f"libdsc.jax cannot order calls inside {name}; expected them under jit, grad, vmap, scan, while_loop, fori_loop, cond, "
-        "switch, checkpoint, custom_jvp or custom_vjp, or with token="
+        f"libdsc.jax cannot order calls inside {name}; expected calls inside jit, grad, vmap, scan, while_loop, fori_loop, cond, "
+        "switch, checkpoint, custom_jvp or custom_vjp, or calls with token="
     )
 
 

@@ -214,7 +214,7 @@ class OneWay(Step):
 
     @property
     def instead(self) -> str:
-        return "; expected send_recv(), which has one, or jax.lax.stop_gradient() of the argument"
+        return "; expected send_recv(), which has a gradient, or jax.lax.stop_gradient() of the argument"
 
 
 class Send(OneWay):

@@ -137,7 +137,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         with as_torch(old.name), old.lock:
             shrunk = old.host.shrink()
         if shrunk.size != old.size - len(set(ranks_to_exclude)):
-            raise Error(f"{shrunk.size} ranks of {old.size} are alive and have arrived; expected all except {sorted(ranks_to_exclude)}")
+            raise Error(f"{shrunk.size} of {old.size} ranks have called shrink(); expected all except {sorted(ranks_to_exclude)}")
         return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", old.label, shrunk))
 
 
@@ -214,7 +214,7 @@ def replace_gloo() -> None:
     communicator(group): it raises for other groups.
     """
     if dist.is_initialized() and not has_default_group():
-        warnings.warn("replace_gloo() after init_process_group(): existing groups are not changed", RuntimeWarning, 2)
+        warnings.warn("replace_gloo() was called after init_process_group(): groups that already exist do not use libdsc", RuntimeWarning, 2)
     create_in_place = functools.partial(create, label="gloo")
     dist.Backend.register_backend("gloo", create_in_place, extended_api=True, devices=DEVICES)
 
@@ -235,7 +235,7 @@ def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator
             pass
     if not isinstance(found, (Backend, ProcessGroup)):
         raise TypeError(
-            f"process_group is a {type(found).__name__} without the backend dsc; expected one of"
+            f"process_group is a {type(found).__name__} without the backend dsc; expected a group from"
             ' init_process_group("dsc") or new_group(backend="dsc"), or a communicator of libdsc'
         )
     return found._group.communicator(torch.device(device))

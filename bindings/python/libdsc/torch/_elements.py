@@ -70,7 +70,7 @@ def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
     if tensor.is_conj() or tensor.is_neg():
-        raise ValueError(f"{argument} is a lazy conjugate or negative; expected its resolve_conj() or resolve_neg()")
+        raise ValueError(f"{argument} is a lazy conjugate or negative; call its resolve_conj() or resolve_neg() first")
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.is_contiguous():
@@ -78,7 +78,7 @@ def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
     if not is_dense(tensor):
         raise ValueError(
             f"Tensors must be contiguous: {argument} has shape {tuple(tensor.shape)} and strides {tensor.stride()},"
-            " and what is written to a copy would be lost"
+            " and the call has to write into it"
         )
     return tensor.as_strided((tensor.numel(),), (1,))
 
@@ -120,7 +120,7 @@ def reducible(tensor: torch.Tensor, op: Any) -> torch.Tensor:
         return torch.view_as_real(tensor)
     wider = WIDER.get(tensor.dtype)
     if wider is None:
-        raise TypeError(f"tensors of {tensor.dtype} cannot be reduced; they can be broadcast, gathered, sent and so on")
+        raise TypeError(f"tensors of {tensor.dtype} cannot be reduced; only operations that copy, such as broadcast and send, accept them")
     return tensor.to(wider)
 
 

@@ -77,7 +77,7 @@ class Group:
     def expect_no_background(self, what: str) -> None:
         """Raises RuntimeError if a blocking call would delay the message of a receive from any source."""
         if self.has_background:
-            raise RuntimeError(f"{what} while a receive from any source waits; expected the end of that one first")
+            raise RuntimeError(f"{what} is called while a receive from any source is pending; wait for that receive first")
 
     def _join(self, device: Optional[int]) -> Communicator:
         # The name must be equal on all ranks, so it does not contain the number of the GPU, which may differ.
@@ -100,7 +100,7 @@ class Group:
         if device.type == "cpu":
             return self.host
         if device.type != "cuda":
-            raise ValueError(f"the tensor is on {device}; expected one on cpu or cuda")
+            raise ValueError(f"the tensor is on {device}; expected a tensor on cpu or cuda")
         number = torch.cuda.current_device() if device.index is None else device.index
         with self.lock:
             known = self.devices.get(number)

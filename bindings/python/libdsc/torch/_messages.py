@@ -62,7 +62,7 @@ class Inbox:
             return [comm.recv(x, peer, True)], lambda: peer
         if self._any:
             raise NotImplementedError(
-                f"receiving from rank {peer} while a receive from any source waits; expected the end of that one first"
+                f"a receive from rank {peer} is called while a receive from any source is pending; wait for that receive first"
             )
         header, numbers = self._headers.pop(peer, None) or _awaited(comm, peer)
         return [header, comm.recv(x, peer, True)], lambda: _checked(numbers, peer, tag)
@@ -159,7 +159,7 @@ class AnySource(Work):
         while not self.is_completed() and not self._is_matched:
             if time.monotonic() > end_s:
                 waited_s = self._timeout_s if limit_s is None else limit_s
-                raise Error(f"no message with tag {self.tag} arrived from any rank within {waited_s} s; the receive goes on")
+                raise Error(f"no message with tag {self.tag} arrived from any rank within {waited_s} s; the receive is still pending")
             looks += 1
             if looks > LOOKS:
                 _sleep_until_any(self.parts())
@@ -175,7 +175,7 @@ def _checked(header: torch.Tensor, peer: int, tag: int) -> int:
     mark, came = header.tolist()
     if mark == MARK and came == tag:
         return peer
-    text = f"rank {peer} sent a message with tag {came}, and this rank receives one with tag {tag}"
+    text = f"rank {peer} sent a message with tag {came}, but this rank receives a message with tag {tag}"
     hint = "; the messages between two ranks arrive in the order in which they were sent"
     raise errors.from_code(_raw.Result.ERR_MISMATCH, text + hint, rank=peer, ranks=(peer,))
 

@@ -105,7 +105,7 @@ class Operations:
         """Returns one Work for all operations started since start_coalescing()."""
         coalesced, self._group.coalesced = self._group.coalesced, None
         if coalesced is None:
-            raise RuntimeError("end_coalescing() without start_coalescing()")
+            raise RuntimeError("end_coalescing() was called without start_coalescing()")
         works = coalesced.works
         parts = [part for work in works for part in work.parts()]
         return Work(parts, None, self._group.name, _all_of([_ending(work) for work in works]))
@@ -143,7 +143,7 @@ class Operations:
         kind = getattr(options.reduceOp, "op", options.reduceOp)
         if kind not in (ReduceOp.SUM, ReduceOp.AVG):
             raise ValueError(f"the reduce operation of sparse tensors is {options.reduceOp}; expected SUM or AVG")
-        self._group.expect_no_background("a sum of sparse tensors")
+        self._group.expect_no_background("all_reduce of sparse tensors")
         try:
             with self._group.lock:
                 for tensor in tensors:
@@ -346,7 +346,7 @@ class Operations:
         """Receives a tensor from any source: the rank that sends first. Asynchronous; for host memory."""
         whole = as_output(_only(tensors), "tensor")
         if whole.device.type != "cpu" or self._group.coalesced is not None:
-            raise NotImplementedError("receiving from any source on a GPU, or in a batch, is not supported; give src=")
+            raise NotImplementedError("receiving from any source on a GPU, or in a batch, is not supported; pass src=")
         try:
             with self._group.lock:
                 return self._inbox.recv_any(movable(whole), tensors, tag)
@@ -408,7 +408,7 @@ def _timeout_of(options: Any, group: Group, comm: Communicator) -> ContextManage
 
 def _only(tensors: Tensors) -> Tensor:
     if len(tensors) != 1:
-        raise ValueError(f"{len(tensors)} tensors are given; expected one")
+        raise ValueError(f"{len(tensors)} tensors are given; expected one tensor")
     return tensors[0]
 
 
@@ -444,6 +444,6 @@ def _counts(tensor: Tensor, array: Tensor, sizes: Sequence[int], ranks: int, arg
     if len(sizes) != ranks:
         raise ValueError(f"{argument} has {len(sizes)} split sizes; expected {ranks}, one per rank")
     if sum(sizes) != rows:
-        raise ValueError(f"the split sizes of {argument} add up to {sum(sizes)}; expected {rows}, its rows")
+        raise ValueError(f"the split sizes of {argument} add up to {sum(sizes)}; expected {rows}, the number of its rows")
     row = array.numel() // rows if rows else 0
     return [size * row for size in sizes]

@@ -101,7 +101,7 @@ class Work(dist._Work):  # type: ignore[misc]
         for work in self._works:
             try:
                 if not work.wait(limit_s):
-                    raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
+                    raise Error(f"{work!r} did not complete within {limit_s} s; it is still running")
             except errors.DscError as error:
                 if not work.test():
                     raise translated(error, self._group) from error

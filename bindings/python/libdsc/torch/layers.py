@@ -48,7 +48,7 @@ class _Ranks:
 
     def __reduce__(self) -> Any:
         if self.group is not None:
-            raise TypeError("a layer with group= cannot be pickled; expected its whole_state_dict(), or a layer without group=")
+            raise TypeError("a layer with group= cannot be pickled; use whole_state_dict(layer), or a layer without group=")
         return _Ranks, (None,)
 
 
@@ -135,9 +135,9 @@ class _Divided(nn.Module):  # type: ignore[misc]
 def _expect_kind(name: str, plain: Any, kind: type) -> None:
     """Raises for a subclass of torch's layer or a layer with hooks, because the divided layer would ignore them."""
     if type(plain) is not kind:
-        raise TypeError(f"{name} is a {type(plain).__name__}; expected a torch.nn.{kind.__name__} itself")
+        raise TypeError(f"{name} is a {type(plain).__name__}; expected a torch.nn.{kind.__name__} and no subclass")
     if any(getattr(plain, f"_{when}_hooks") for when in ("forward_pre", "forward", "backward_pre", "backward")):
-        raise ValueError(f"{name} has hooks; expected none: register them with the divided layer")
+        raise ValueError(f"{name} has hooks; register hooks with the divided layer instead")
 
 
 class _Linear(_Divided):
@@ -205,7 +205,7 @@ class ColumnParallelLinear(_Linear):
     ) -> None:
         expect_one_output(gather_output, sequence_parallel)
         if integer("fused", fused, 1) > 1 and gather_output:
-            raise ValueError(f"fused is {fused} and gather_output True; expected one of them: parts of several layers would be mixed")
+            raise ValueError(f"fused is {fused} and gather_output is True; expected only one of them, because gathering would mix the fused layers")
         options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
         self._fused = fused
         super().__init__(in_features, out_features, bias, device, dtype, group, **options)
@@ -460,7 +460,7 @@ def _divided_parameters(layer: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Yields the divided parameters of one layer, without those of submodules."""
     for name in layer._DIMS if isinstance(layer, _Divided) else ():
         if name not in layer._parameters:
-            raise ValueError(f"{name} of a {type(layer).__name__} is not a parameter; expected a layer without parametrizations")
+            raise ValueError(f"{name} of a {type(layer).__name__} is not a parameter; expected a layer without torch.nn.utils.parametrizations")
         if layer._parameters[name] is not None:
             yield name, layer._parameters[name]
 

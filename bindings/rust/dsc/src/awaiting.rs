@@ -58,7 +58,7 @@ pub(crate) fn poll_completion(started: &Arc<Started>, context: &Context<'_>) -> 
 fn wake_when_complete(started: &Arc<Started>, waker: &Waker) -> Result<()> {
     started.event_fd()?; // created here, where a failure can be returned
     let reactor = reactor().map_err(|error| {
-        Error::new(ErrorCode::System, format!("await: the thread that wakes tasks cannot be started: {}", error))
+        Error::new(ErrorCode::System, format!("await: cannot start the thread that wakes tasks: {}", error))
     })?;
     drop(reactor.await_with(started, waker.clone()));
     let _ = (&reactor.interrupt).write(&[0]); // if the pipe is full, the thread will wake anyway

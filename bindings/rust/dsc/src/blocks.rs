@@ -97,7 +97,7 @@ impl Comm {
     fn expect_blocks(&self, op: &str, name: &str, whole: Span, counts: &[usize]) -> Result<()> {
         if counts.len() != self.size() {
             let text =
-                format!("there are {} counts for {}; expected one per rank, {}", counts.len(), name, self.size());
+                format!("there are {} counts for {}; expected {}, one per rank", counts.len(), name, self.size());
             return Err(self.wrong(op, text));
         }
         let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
@@ -106,7 +106,7 @@ impl Comm {
         }
         let expected = match sum {
             Some(sum) => format!("{}, the sum of its counts", sum),
-            None => "the sum of its counts, which is more than memory can hold".into(),
+            None => "the sum of its counts, which is too large for memory".into(),
         };
         Err(self.wrong(op, format!("{} has {} elements; expected {}", name, whole.count, expected)))
     }
@@ -125,7 +125,10 @@ impl Comm {
         if one.dtype == other.dtype {
             return Ok(());
         }
-        Err(self.wrong(op, format!("buffers are of {:?} and of {:?}; expected one type", one.dtype, other.dtype)))
+        Err(self.wrong(
+            op,
+            format!("the buffers have the types {:?} and {:?}; expected the same type", one.dtype, other.dtype),
+        ))
     }
 
     fn wrong(&self, op: &str, text: String) -> Error {

@@ -92,8 +92,9 @@ impl Comm {
 
     /// Takes ownership of the world, or shares it with the `Comm`s that already own it.
     pub(crate) fn from_world(handle: *mut sys::dsc_comm_t) -> Result<Self> {
-        let handle = NonNull::new(handle)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no world and no error".into()))?;
+        let handle = NonNull::new(handle).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a world nor an error".into())
+        })?;
         let mut worlds = WORLDS.lock().unwrap_or_else(PoisonError::into_inner);
         worlds.retain(|world| world.strong_count() > 0);
         if let Some(known) = worlds.iter().filter_map(Weak::upgrade).find(|world| world.handle.0 == handle) {

@@ -26,7 +26,8 @@ pub(crate) fn natural(number: i32) -> usize {
 }
 
 pub(crate) fn c_string(name: &str, value: &str) -> Result<CString> {
-    CString::new(value).map_err(|_| Error::invalid(format!("{} is {:?}; expected text without a zero", name, value)))
+    CString::new(value)
+        .map_err(|_| Error::invalid(format!("{} is {:?}; expected text without zero bytes", name, value)))
 }
 
 /// Reads a text of any length, from a function that takes a buffer, its capacity and a pointer for the needed bytes.
@@ -99,6 +100,6 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said() {
         assert!(number("peer", usize::MAX).unwrap_err().message.starts_with("peer is 18446744073709551615; expected"));
-        assert!(c_string("name", "a\0b").unwrap_err().message.contains("without a zero"));
+        assert!(c_string("name", "a\0b").unwrap_err().message.contains("without zero bytes"));
     }
 }

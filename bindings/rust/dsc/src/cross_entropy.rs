@@ -210,7 +210,7 @@ impl<'a> CrossEntropy<'a> {
 
     fn elements(&self) -> Result<usize> {
         let tokens = self.targets.len();
-        let text = || format!("{} tokens of {} columns are more than memory can hold", tokens, self.columns);
+        let text = || format!("{} tokens of {} columns are too large for memory", tokens, self.columns);
         tokens.checked_mul(self.columns).ok_or_else(|| Error::invalid(text()))
     }
 

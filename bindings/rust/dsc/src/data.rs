@@ -180,7 +180,10 @@ impl<B: Data<Kind = u8>> Raw<B> {
     pub fn new(bytes: B, dtype: Dtype) -> Result<Self> {
         let (len, size) = (bytes.span().count, dtype.bytes());
         if size == 0 {
-            return Err(Error::invalid(format!("Raw::new: {} is not an element type of this library", dtype.number())));
+            return Err(Error::invalid(format!(
+                "Raw::new: {} is not the number of an element type of this library",
+                dtype.number()
+            )));
         }
         if len % size != 0 {
             let expected = format!("a multiple of {}, the size of {:?}", size, dtype);
@@ -223,7 +226,10 @@ mod tests {
         assert_eq!((raw.span().count, raw.span().dtype), (3, Dtype::Bf16));
         let error = Raw::new(vec![0u8; 7], Dtype::Bf16).unwrap_err();
         assert_eq!(error.message, "Raw::new: there are 7 bytes; expected a multiple of 2, the size of Bf16");
-        assert!(Raw::new(vec![0u8; 7], Dtype::Unknown(99)).unwrap_err().message.contains("99 is not an element type"));
+        assert!(Raw::new(vec![0u8; 7], Dtype::Unknown(99))
+            .unwrap_err()
+            .message
+            .contains("99 is not the number of an element type"));
     }
 
     #[test]

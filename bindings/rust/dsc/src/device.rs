@@ -166,7 +166,7 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
     /// Returns a part of the elements.
     pub fn slice(&mut self, part: Range<usize>) -> Result<DeviceSlice<'_, T>> {
         if part.start > part.end || part.end > self.len {
-            let text = format!("slice: {:?} is outside of {} elements", part, self.len);
+            let text = format!("slice: the range is {:?}; expected a range within {} elements", part, self.len);
             return Err(Error::invalid(text));
         }
         let address = self.address + part.start * size_of::<T>();

@@ -119,7 +119,7 @@ impl Comm {
         drop(turn);
         self.check(result, "moe_plan_create")?;
         let handle = NonNull::new(plan).map(MoePlanHandle);
-        let text = "the library gave no plan and no error";
+        let text = "the library returned neither a plan nor an error";
         let handle = handle.ok_or_else(|| Error::new(ErrorCode::Internal, text.into()))?;
         let mut info = sized!(sys::dsc_moe_plan_info_t);
         // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
@@ -422,7 +422,7 @@ impl MoePlan<'_> {
         if found.dtype == dtype {
             return Ok(());
         }
-        let text = format!("{}: {} is of {:?}; expected {:?}", op, name, found.dtype, dtype);
+        let text = format!("{}: {} has type {:?}; expected {:?}", op, name, found.dtype, dtype);
         Err(Error::invalid(text).in_op(op))
     }
 }

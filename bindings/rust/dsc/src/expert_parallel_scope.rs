@@ -155,7 +155,8 @@ impl MoePlan<'_> {
             return Ok(());
         }
         let (found, expected) = (scope.comm().name(), self.comm().name());
-        let text = format!("{}: the scope is of group {:?}; expected that of the plan, {:?}", op, found, expected);
+        let text =
+            format!("{}: the scope belongs to group {:?}; expected the group of the plan, {:?}", op, found, expected);
         Err(Error::invalid(text).in_op(op))
     }
 }

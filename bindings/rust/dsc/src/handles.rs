@@ -143,9 +143,9 @@ impl ScheduleHandle {
     pub(crate) fn made(make: impl FnOnce(&mut *mut sys::dsc_pipe_schedule_t) -> sys::dsc_result_t) -> Result<Self> {
         let mut schedule = ptr::null_mut();
         check(make(&mut schedule))?;
-        NonNull::new(schedule)
-            .map(ScheduleHandle)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no schedule and no error".into()))
+        NonNull::new(schedule).map(ScheduleHandle).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a schedule nor an error".into())
+        })
     }
 
     pub(crate) fn raw(&self) -> *mut sys::dsc_pipe_schedule_t {

@@ -134,7 +134,7 @@ impl<'b> Bucket<'b> {
         for (offset, count) in offsets.iter().zip(counts) {
             let skipped = offset.checked_sub(at).filter(|skipped| skipped + count <= rest.len());
             let skipped = skipped.ok_or_else(|| {
-                Error::new(ErrorCode::Internal, "parts of a bucket are not in the order of its parameters".into())
+                Error::new(ErrorCode::Internal, "the parts of a bucket are not in the order of its parameters".into())
             })?;
             let (part, after) = take(&mut rest)[skipped..].split_at_mut(*count);
             parts.push(part);
@@ -159,7 +159,7 @@ impl<'b> Bucket<'b> {
             Some(device) if !self.raw.stream.is_null() => {
                 Ok(unsafe { DeviceSlice::from_raw(self.raw.buffer.cast::<T>(), self.raw.count, device) })
             }
-            _ => Err(Error::invalid(format!("bucket {} is in memory of the host; see buffer_mut", self.index()))),
+            _ => Err(Error::invalid(format!("bucket {} is in host memory; use buffer_mut() instead", self.index()))),
         }
     }
 
@@ -168,7 +168,7 @@ impl<'b> Bucket<'b> {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "bucket {} is on a GPU, where a slice is not possible; see device_buffer",
+            "bucket {} is on a GPU and cannot be a slice; use device_buffer() instead",
             self.index()
         )))
     }
@@ -178,7 +178,12 @@ impl<'b> Bucket<'b> {
             return Ok(());
         }
         let (index, dtype) = (self.index(), self.dtype());
-        Err(Error::invalid(format!("bucket {} is of {:?}; it is asked for as {:?}", index, dtype, T::DTYPE)))
+        Err(Error::invalid(format!(
+            "bucket {} has elements of {:?}; expected a call for this type, got {:?}",
+            index,
+            dtype,
+            T::DTYPE
+        )))
     }
 }
 
@@ -213,16 +218,16 @@ impl Hook {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::new(ErrorCode::Reentrant, "the hook was called while it ran".into()));
+                return Err(Error::new(ErrorCode::Reentrant, "the hook was called again before it returned".into()));
             }
         };
         let Running { function, comm } = &mut *guard;
         if comm.is_none() {
             *comm = Comm::from_group(raw.comm)?;
         }
-        let comm = comm
-            .as_ref()
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no group and no error".into()))?;
+        let comm = comm.as_ref().ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a group nor an error".into())
+        })?;
         function(&mut Bucket { raw, comm }).map_err(|cause| self.told(raw.index, cause))
     }
 

@@ -47,7 +47,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
         let span = self.fit(index, gradient.span())?;
         if span.is_on_device() {
             let text =
-                "accumulate: the gradient is on a GPU, which reads it later; expected accumulate_on with a stream";
+                "accumulate: the gradient is on a GPU, which reads it after this call; expected accumulate_on() with a stream";
             return Err(Error::invalid(text.into()));
         }
         self.accumulate_raw(index, span, ptr::null_mut())
@@ -110,7 +110,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn mark_ready_copy<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit(index, gradient.span())?;
         if span.is_on_device() {
-            let text = "mark_ready_copy: the gradient is on a GPU; expected memory of the host, or mark_ready_on";
+            let text = "mark_ready_copy: the gradient is on a GPU; expected host memory, or a call of mark_ready_on()";
             return Err(Error::invalid(text.into()));
         }
         self.accumulate_raw(index, span, ptr::null_mut())?;
@@ -189,13 +189,13 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn mark_sparse<V: Data + ?Sized>(&self, index: usize, indices: &[i64], values: &V) -> Result<()> {
         let (param, values) = (self.reducer.param(index)?, values.span());
         let row = param.sparse_row.ok_or_else(|| {
-            Error::invalid(format!("parameter {} has no sparse gradients; see Tensor::expect_sparse", index))
+            Error::invalid(format!("parameter {} was not created with sparse gradients; use Tensor::expect_sparse() when the reducer is created", index))
         })?;
         if indices.len().checked_mul(row) != Some(values.count) || (values.dtype, values.device) != (param.dtype, HOST)
         {
             let rows = format!("{} rows of {} of {:?} on the host", indices.len(), row, param.dtype);
             let got = format!("{} elements of {:?}", values.count, values.dtype);
-            return Err(Error::invalid(format!("the rows of parameter {} are {}; expected {}", index, got, rows)));
+            return Err(Error::invalid(format!("values of parameter {} has {}; expected {}", index, got, rows)));
         }
         let before = self.claim(index)?;
         let (raw, rows) = (self.reducer.raw(), indices.len());
@@ -302,7 +302,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
             let place =
                 |device: i32| if device == HOST { "on the host".into() } else { format!("on device {}", device) };
             let (got, expected) = (place(gradient.device), place(param.device));
-            let text = format!("the gradient of parameter {} is {}; expected it {}", index, got, expected);
+            let text = format!("the gradient of parameter {} is {}; expected a gradient {}", index, got, expected);
             return Err(Error::invalid(text));
         }
         if (gradient.count, gradient.dtype) == (param.count, param.dtype) {

@@ -99,8 +99,9 @@ impl Join {
         // SAFETY: the library checks the handles; the list and the options outlive the call.
         let result = unsafe { sys::dsc_join_create(comm.raw(), handles.as_ptr(), handles.len(), &raw, &mut join) };
         comm.check(result, "join_create")?;
-        let handle = NonNull::new(join)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no join and no error".into()))?;
+        let handle = NonNull::new(join).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a join nor an error".into())
+        })?;
         let turn = Arc::new(Mutex::new(()));
         for reducer in reducers {
             reducer.joined = Some(turn.clone());
@@ -159,11 +160,17 @@ impl Join {
         let wrong = |text: String| Err(Error::invalid(format!("finish: {}", text)).in_group(&self.group));
         if reducers.len() != self.reducers.len() || buffers.len() != self.reducers.len() {
             let (got, lists, expected) = (reducers.len(), buffers.len(), self.reducers.len());
-            return wrong(format!("there are {} reducers and {} lists of buffers; expected {}", got, lists, expected));
+            return wrong(format!(
+                "there are {} reducers and {} lists of buffers; expected {} of each",
+                got, lists, expected
+            ));
         }
         for (index, (reducer, joined)) in reducers.iter().zip(&self.reducers).enumerate() {
             if reducer.raw() as usize != *joined {
-                return wrong(format!("reducer {} is not the one that the join was made with, or has ended", index));
+                return wrong(format!(
+                    "reducer {} is not the reducer that the join was created with, or it has ended",
+                    index
+                ));
             }
             reducer.expect_buffers("finish_with_buffers", buffers[index])?;
         }

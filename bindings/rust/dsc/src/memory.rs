@@ -54,7 +54,7 @@ impl Comm {
         let result = unsafe { sys::dsc_mem_alloc(self.raw(), bytes.max(1), kind, &mut memory) };
         self.check(result, "mem_alloc")?;
         NonNull::new(memory)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no memory and no error".into()))
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library returned neither memory nor an error".into()))
     }
 }
 

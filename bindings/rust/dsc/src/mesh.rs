@@ -96,8 +96,9 @@ impl Mesh {
     }
 
     fn taken(mesh: *mut sys::dsc_mesh_t, names: Vec<String>) -> Result<Self> {
-        let handle = NonNull::new(mesh)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no mesh and no error".into()))?;
+        let handle = NonNull::new(mesh).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a mesh nor an error".into())
+        })?;
         Ok(Mesh { handle: MeshHandle(handle), names })
     }
 

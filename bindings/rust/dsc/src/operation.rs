@@ -93,7 +93,10 @@ impl Operation {
     /// Returns this rank's part of a buffer that has `size` equal parts.
     fn own_part(&self, whole: Span, size: usize, rank: usize) -> Result<Span> {
         if whole.count % size != 0 {
-            let text = format!("the buffer has {} elements; expected a multiple of {}, the ranks", whole.count, size);
+            let text = format!(
+                "the buffer has {} elements; expected a multiple of {}, the number of ranks",
+                whole.count, size
+            );
             return Err(Error::invalid(format!("{}: {}", self.name(), text)));
         }
         let count = whole.count / size;
@@ -103,17 +106,18 @@ impl Operation {
     /// Returns an error unless the larger buffer has `times` as many elements as the other buffer, and the same type.
     fn expect(&self, large: Span, large_name: &str, small: Span, small_name: &str, times: usize) -> Result<()> {
         if large.dtype != small.dtype {
-            let text = format!("{} is of {:?}; expected {:?}, as {}", large_name, large.dtype, small.dtype, small_name);
+            let text =
+                format!("{} has type {:?}; expected {:?}, like {}", large_name, large.dtype, small.dtype, small_name);
             return Err(Error::invalid(format!("{}: {}", self.name(), text)));
         }
         let expected = small.count.checked_mul(times);
         if expected == Some(large.count) {
             return Ok(());
         }
-        let expected = expected.map_or("more than memory can hold".into(), |count| count.to_string());
+        let expected = expected.map_or("a number that is too large for memory".into(), |count| count.to_string());
         let why = match times {
-            1 => format!("as {}", small_name),
-            _ => format!("{} of {} for each of {} ranks", small.count, small_name, times),
+            1 => format!("like {}", small_name),
+            _ => format!("{} elements of {} for each of {} ranks", small.count, small_name, times),
         };
         let text = format!("{} has {} elements; expected {}, {}", large_name, large.count, expected, why);
         Err(Error::invalid(format!("{}: {}", self.name(), text)))

@@ -186,7 +186,7 @@ impl PipeCosts {
                 return Err(Error::invalid(text));
             }
             if len != 1 && len != n {
-                let text = format!("{} has {} numbers; expected 1 or {}, as {} has", name, len, n, longest);
+                let text = format!("{} has {} numbers; expected 1 or {}, like {}", name, len, n, longest);
                 return Err(Error::invalid(text));
             }
         }

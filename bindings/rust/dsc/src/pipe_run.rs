@@ -80,9 +80,10 @@ impl<'f, S> PipeCallbacks<'f, S> {
     /// Returns an error for callbacks that would never be called.
     fn check(&self) -> Result<()> {
         match self.table.iter().find(|(op, _)| !COMPUTING.contains(op)) {
-            Some((op, _)) => {
-                Err(Error::invalid(format!("pipe_run: there is a callback for {}, which the library does itself", op)))
-            }
+            Some((op, _)) => Err(Error::invalid(format!(
+                "pipe_run: there is a callback for {}, but the library performs this operation itself",
+                op
+            ))),
             None => Ok(()),
         }
     }
@@ -171,7 +172,8 @@ impl<'c> PipeTensors<'c> {
     /// shape.
     pub fn resize(&mut self, index: usize, shape: &[usize]) -> Result<()> {
         if self.sizes.is_null() {
-            let text = "these tensors cannot be resized: only outputs can, in forward, when shapes are variable";
+            let text =
+                "these tensors cannot be resized; only the outputs of forward can, and only with variable shapes";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
         let tensor = self.tensor(index)?;
@@ -201,7 +203,7 @@ impl<'c> PipeTensors<'c> {
         let n = self.list.len();
         self.list
             .get(index)
-            .ok_or_else(|| Error::invalid(format!("there is no tensor {} here; there are {}", index, n)))
+            .ok_or_else(|| Error::invalid(format!("there is no tensor {}; the number of tensors is {}", index, n)))
     }
 
     fn count(&self, index: usize, tensor: &sys::dsc_tensor_t) -> Result<usize> {
@@ -222,7 +224,7 @@ impl<'c> PipeTensors<'c> {
     /// The elements of a tensor, for writing.
     pub fn get_mut<T: Element>(&mut self, index: usize) -> Result<&mut [T]> {
         if !self.writable {
-            let text = "these tensors are only read in this callback: forward writes outputs, backward input_grads";
+            let text = "these tensors are read-only in this callback; forward writes its outputs, and backward its input_grads";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
         let (place, count) = self.find::<T>(index)?;
@@ -243,12 +245,17 @@ impl<'c> PipeTensors<'c> {
         let tensor = self.tensor(index)?;
         if tensor.device != HOST {
             let text =
-                format!("tensor {} is on device {}, where a slice is not possible; see place", index, tensor.device);
+                format!("tensor {} is on device {} and cannot be a slice; use place() instead", index, tensor.device);
             return Err(Error::invalid(text));
         }
         if tensor.dtype != T::DTYPE.number() {
             let dtype = crate::Dtype::from_number(tensor.dtype);
-            return Err(Error::invalid(format!("tensor {} is of {:?}; asked for as {:?}", index, dtype, T::DTYPE)));
+            return Err(Error::invalid(format!(
+                "tensor {} has elements of {:?}; expected a call for this type, got {:?}",
+                index,
+                dtype,
+                T::DTYPE
+            )));
         }
         let count = self.count(index, tensor)?;
         if count == 0 {
@@ -257,7 +264,7 @@ impl<'c> PipeTensors<'c> {
         // SAFETY: places has an entry for every tensor of the list.
         let place = unsafe { *self.places.add(index) };
         if place.is_null() {
-            return Err(Error::invalid(format!("tensor {} has no gradient: it is of an integer type", index)));
+            return Err(Error::invalid(format!("tensor {} has no gradient, because it has an integer type", index)));
         }
         Ok((place.cast(), count))
     }
@@ -429,7 +436,7 @@ impl Comm {
     ) -> Result<f64> {
         let device = self.device()?.ok_or_else(|| {
             Error::invalid(
-                "pipe_run_on: this communicator is bound to no GPU; expected pipe_run without a stream".into(),
+                "pipe_run_on: this communicator is not bound to a GPU; expected pipe_run() without a stream".into(),
             )
         })?;
         self.run_schedule(schedule, state, callbacks, shapes, Place::Device(device, stream))

@@ -157,9 +157,9 @@ impl PipePlan {
         let (mut report, mut makespan) = (ptr::null_mut(), 0.0);
         // SAFETY: the library checks the handle. costs and the pointer for the report outlive the call.
         costs.with_raw(|costs| check(unsafe { sys::dsc_pipe_simulate(self.raw(), costs, &mut report) }))?;
-        let handle = NonNull::new(report)
-            .map(ReportHandle)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no report and no error".into()))?;
+        let handle = NonNull::new(report).map(ReportHandle).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a report nor an error".into())
+        })?;
         // SAFETY: the library checks the handle, and makespan outlives the call.
         check(unsafe { sys::dsc_pipe_report_makespan(report, &mut makespan) })?;
         let stages = list(0, sized!(sys::dsc_pipe_stage_stats_t), |stages, capacity, n| {

@@ -50,7 +50,7 @@ impl Comm {
         })?;
         self.check(result, "shrink")?;
         Comm::from_group(shrunk)?
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no group and no error".into()))
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library returned neither a group nor an error".into()))
     }
 
     /// Returns the ranks that were missing in the latest [`agree`](Comm::agree) or [`shrink`](Comm::shrink); the same

@@ -125,8 +125,9 @@ impl BucketReducer {
             }
         })?;
         comm.check(result, "bucket_reducer_create")?;
-        let handle = NonNull::new(reducer)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no reducer and no error".into()))?;
+        let handle = NonNull::new(reducer).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a reducer nor an error".into())
+        })?;
         let param = |tensor: &Tensor<'_>| {
             let Span { count, dtype, device, .. } = tensor.span;
             let (view_dtype, sparse_row) = (options.view_dtype(dtype), tensor.sparse_row());
@@ -233,7 +234,7 @@ impl BucketReducer {
         if !self.is_on_device() || self.synchronize_raw(UNTIL_ITS_TIMEOUT)? {
             return Ok(());
         }
-        let text = "finish: the device was not done within the time-out of the communicator";
+        let text = "finish: the device did not complete within the timeout of the communicator";
         Err(Error::new(ErrorCode::Timeout, text.into()).in_group(&self.group))
     }
 
@@ -257,7 +258,10 @@ impl BucketReducer {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
         if param.device == HOST {
-            return Err(Error::invalid(format!("device_view: parameter {} is in memory of the host; see view", index)));
+            return Err(Error::invalid(format!(
+                "device_view: parameter {} is in host memory; use view() instead",
+                index
+            )));
         }
         self.place(index)
     }
@@ -300,7 +304,8 @@ impl BucketReducer {
         if self.at_rest && self.handle.is_some() {
             return Ok(());
         }
-        let text = format!("{}: the last iteration was not finished, or failed: the buckets hold no results", call);
+        let text =
+            format!("{}: the last iteration failed or was not finished, so the buckets contain no results", call);
         Err(Error::new(ErrorCode::State, text).in_group(&self.group))
     }
 
@@ -317,7 +322,11 @@ impl BucketReducer {
 
     pub(crate) fn param(&self, index: usize) -> Result<&Param> {
         self.params.get(index).ok_or_else(|| {
-            Error::invalid(format!("there is no parameter {}; this reducer has {}", index, self.params.len()))
+            Error::invalid(format!(
+                "there is no parameter {}; the number of parameters is {}",
+                index,
+                self.params.len()
+            ))
         })
     }
 
@@ -347,7 +356,7 @@ impl BucketReducer {
         if self.handle.is_none() {
             let call = op.trim_start_matches("bucket_reducer_");
             let message = format!(
-                "{}: an iteration was dropped before finish(), or failed on the GPU, which ended this reducer; make a new one",
+                "{}: this reducer has ended, because an iteration failed on the GPU or was dropped before finish(); create a new reducer",
                 call
             );
             return Error { code: ErrorCode::State, message, ..error };
@@ -386,8 +395,8 @@ impl Param {
         };
         claimed.map_err(|state| {
             let text = match state {
-                MARKED => format!("parameter {} was marked already", index),
-                _ => format!("parameter {} is in use: its view, or a call in another thread", index),
+                MARKED => format!("parameter {} has already been marked", index),
+                _ => format!("parameter {} is in use by its view or by a call in another thread", index),
             };
             Error::new(ErrorCode::State, text)
         })
@@ -402,8 +411,10 @@ impl Param {
         if self.device == HOST {
             return Ok(());
         }
-        let text =
-            format!("parameter {} is on device {}, where a slice is not possible; see device_view", index, self.device);
+        let text = format!(
+            "parameter {} is on device {} and its view cannot be a slice; use device_view() instead",
+            index, self.device
+        );
         Err(Error::invalid(text))
     }
 
@@ -411,7 +422,7 @@ impl Param {
         if self.sparse_row.is_none() {
             return Ok(());
         }
-        Err(Error::invalid(format!("parameter {} has sparse gradients; see mark_sparse and sparse", index)))
+        Err(Error::invalid(format!("parameter {} has sparse gradients; use mark_sparse() and sparse() instead", index)))
     }
 
     /// Checks that the parameter has memory in a bucket, of this type.
@@ -425,7 +436,7 @@ impl Param {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "the view of parameter {} is of {:?}; it is asked for as {:?}",
+            "the view of parameter {} has elements of {:?}; expected a call for this type, got {:?}",
             index,
             self.view_dtype,
             T::DTYPE

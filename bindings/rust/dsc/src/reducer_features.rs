@@ -120,9 +120,16 @@ impl BucketReducer {
     /// Checks that these are the buffers that were registered.
     pub(crate) fn expect_buffers(&self, call: &str, given: &[Tensor<'_>]) -> Result<()> {
         let text = match given.iter().zip(&self.buffers).position(|(tensor, place)| Place::of(tensor) != *place) {
-            Some(index) => format!("buffer {} is not the one, or not where it was, at set_buffers", index),
+            Some(index) => format!(
+                "buffer {} is not the buffer that was passed to set_buffers(), or its memory has moved since",
+                index
+            ),
             None if given.len() == self.buffers.len() => return Ok(()),
-            None => format!("there are {} buffers; expected the {} of set_buffers", given.len(), self.buffers.len()),
+            None => format!(
+                "there are {} buffers; expected the {} buffers that were passed to set_buffers()",
+                given.len(),
+                self.buffers.len()
+            ),
         };
         Err(Error::invalid(format!("{}: {}", call, text)).in_group(&self.group))
     }

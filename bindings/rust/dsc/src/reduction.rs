@@ -26,7 +26,8 @@ impl Combine {
     pub(crate) fn expect(self, call: &str, dtype: Dtype) -> Result<()> {
         match self.only {
             Some(only) if only != dtype => {
-                let text = format!("{}: op is a UserOp for {:?}; the buffers are of {:?}", call, only, dtype);
+                let text =
+                    format!("{}: op is a UserOp for {:?}; expected buffers of this type, got {:?}", call, only, dtype);
                 Err(Error::invalid(text))
             }
             _ => Ok(()),

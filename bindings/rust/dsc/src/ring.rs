@@ -113,8 +113,9 @@ impl Ring {
         // SAFETY: the library checks the handle, and the output outlives the call.
         let result = unsafe { sys::dsc_ring_create(comm.raw(), block_bytes, grad_bytes, &mut ring) };
         comm.check(result, "ring_create")?;
-        let handle = NonNull::new(ring)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no object and no error".into()))?;
+        let handle = NonNull::new(ring).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither an object nor an error".into())
+        })?;
         let group = comm.shared.name.clone();
         Ok(Ring { handle: RingHandle(handle), group, size: comm.size(), own: Vec::new(), sums: Vec::new() })
     }
@@ -170,7 +171,7 @@ impl Ring {
 
     pub(crate) fn expect_counts(&self, counts: Option<&[usize]>) -> Result<()> {
         if let Some(counts) = counts.filter(|counts| counts.len() != self.size) {
-            let text = format!("ring: counts has {} sizes; expected one per rank, {}", counts.len(), self.size);
+            let text = format!("ring: counts has {} sizes; expected {}, one per rank", counts.len(), self.size);
             return Err(Error::invalid(text));
         }
         Ok(())
@@ -229,7 +230,7 @@ impl<T: Element, G: Element> RingBackward<'_, T, G> {
     /// Returns the sum of the gradients of this rank's block, at the end of the pass.
     pub fn into_sum(self) -> Result<Vec<G>> {
         if !self.is_over {
-            let text = "ring: the pass is not at its end; expected step() until it gives None";
+            let text = "ring: the pass has not ended; expected calls of step() until it returns None";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
         // SAFETY: the library has written count elements, and no longer uses them after the end of a pass.

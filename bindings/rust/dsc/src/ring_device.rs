@@ -105,11 +105,11 @@ impl Ring {
         self.expect_counts(counts)?;
         for (name, span) in [("block", Some(block)), ("grad", grad)] {
             if span.map_or(false, |span| span.device < 0) {
-                return Err(Error::invalid(format!("{} is in memory of the host; expected it on a GPU", name)));
+                return Err(Error::invalid(format!("{} is in host memory; expected memory of a GPU", name)));
             }
         }
         if let Some(grad) = grad.filter(|grad| grad.count != block.count) {
-            let text = format!("grad has {} elements; expected {}, as the block", grad.count, block.count);
+            let text = format!("grad has {} elements; expected {}, like the block", grad.count, block.count);
             return Err(Error::invalid(text));
         }
         // SAFETY: the library checks the handle. counts has one entry per rank. The caller guarantees the rest.

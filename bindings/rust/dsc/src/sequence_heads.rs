@@ -83,14 +83,17 @@ impl SequenceHeads {
     fn exchange(&self, comm: &Comm, is_forward: bool, from: Span, to: Span) -> Result<()> {
         for (name, list) in [("sequence_parts", &self.sequence_parts), ("head_parts", &self.head_parts)] {
             if let Some(list) = list.as_ref().filter(|list| list.len() != comm.size()) {
-                let text = format!("{} has {} sizes; expected one per rank, {}", name, list.len(), comm.size());
+                let text = format!("{} has {} sizes; expected {}, one per rank", name, list.len(), comm.size());
                 return Err(wrong(text));
             }
         }
         expect("send", from, self.count(comm, is_forward))?;
         expect("recv", to, self.count(comm, !is_forward))?;
         if from.dtype != to.dtype {
-            return Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)));
+            return Err(wrong(format!(
+                "the buffers have the types {:?} and {:?}; expected the same type",
+                from.dtype, to.dtype
+            )));
         }
         let _turn = comm.turn(OP)?;
         let options = self.options();
@@ -138,7 +141,7 @@ fn expect(name: &str, buffer: Span, count: Option<usize>) -> Result<()> {
     if count == Some(buffer.count) {
         return Ok(());
     }
-    let wanted = count.map_or("more than fit the address space".to_owned(), |count| count.to_string());
+    let wanted = count.map_or("a number that is too large for memory".to_owned(), |count| count.to_string());
     Err(wrong(format!("{} has {} elements; expected {}", name, buffer.count, wanted)))
 }
 

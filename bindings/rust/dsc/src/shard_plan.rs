@@ -134,9 +134,9 @@ impl ShardRules {
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_shard_plan_options_init(raw, bytes) })?;
         let mut alone = vec![0u8; n];
         for &param in &self.alone {
-            *alone
-                .get_mut(param)
-                .ok_or_else(|| Error::invalid(format!("alone has parameter {}; expected less than {}", param, n)))? = 1;
+            *alone.get_mut(param).ok_or_else(|| {
+                Error::invalid(format!("alone contains parameter {}; expected parameters below {}", param, n))
+            })? = 1;
         }
         if !self.alone.is_empty() {
             raw.alone = alone.as_ptr();

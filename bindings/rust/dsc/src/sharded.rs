@@ -218,7 +218,7 @@ impl Sharded {
     /// The parameters must be in forward order, in host memory. Their memory is used only during this call.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
         if params.iter().any(|tensor| tensor.span.device != HOST) {
-            let text = "sharded parameters are on a GPU, which this binding does not take; expected memory of the host";
+            let text = "sharded parameters are on a GPU, which this binding does not support; expected host memory";
             return Err(Error::new(ErrorCode::Unsupported, text.into())
                 .in_op("sharded_create")
                 .in_group(&comm.shared.name));
@@ -230,8 +230,9 @@ impl Sharded {
             unsafe { sys::dsc_sharded_create(comm.raw(), raw.list.as_ptr(), raw.list.len(), options, &mut sharded) }
         })?;
         comm.check(result, "sharded_create")?;
-        let handle = NonNull::new(sharded)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no object and no error".into()))?;
+        let handle = NonNull::new(sharded).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither an object nor an error".into())
+        })?;
         let mut made = Sharded {
             handle: ShardedHandle(handle),
             group: comm.shared.name.clone(),
@@ -393,12 +394,12 @@ impl Sharded {
     /// between [`finish`](Sharded::finish) and [`step_done`](Sharded::step_done), or before the first step.
     pub fn shard<P: Element, G: Element>(&mut self, bucket: usize) -> Result<(&mut [P], &[G])> {
         if !self.at_rest {
-            let text = "shard: parameters may be on their way; expected a call between finish and step_done";
+            let text = "shard: parameters may still be in transfer; expected a call between finish() and step_done()";
             return Err(Error::new(ErrorCode::State, text.into()).in_group(&self.group));
         }
         let raw = self.raw_shards()?;
         let found = raw.get(bucket).ok_or_else(|| {
-            Error::invalid(format!("shard: there is no bucket {}; expected less than {}", bucket, raw.len()))
+            Error::invalid(format!("shard: there is no bucket {}; expected a number below {}", bucket, raw.len()))
         })?;
         expect_type::<P>("shard of parameters", Dtype::from_number(found.dtype))?;
         expect_type::<G>("shard of gradients", Dtype::from_number(found.grad_dtype))?;
@@ -484,7 +485,8 @@ impl Sharded {
 
     fn known(&self, call: &str, index: usize) -> Result<&Param> {
         self.params.get(index).ok_or_else(|| {
-            let text = format!("{}: there is no parameter {}; expected less than {}", call, index, self.params.len());
+            let text =
+                format!("{}: there is no parameter {}; expected a number below {}", call, index, self.params.len());
             Error::invalid(text)
         })
     }
@@ -493,7 +495,7 @@ impl Sharded {
     fn fit(&self, call: &str, index: usize, gradient: Span) -> Result<Span> {
         let param = self.known(call, index)?;
         if gradient.device != HOST {
-            return Err(Error::invalid(format!("{}: the gradient is on a GPU; expected memory of the host", call)));
+            return Err(Error::invalid(format!("{}: the gradient is on a GPU; expected host memory", call)));
         }
         if gradient.count != param.count {
             let text = format!(
@@ -514,7 +516,12 @@ fn expect_type<T: Element>(what: &str, dtype: Dtype) -> Result<()> {
     if T::DTYPE == dtype {
         return Ok(());
     }
-    Err(Error::invalid(format!("the {} is of {:?}; expected that type, got {:?}", what, dtype, T::DTYPE)))
+    Err(Error::invalid(format!(
+        "the {} has elements of {:?}; expected a call for this type, got {:?}",
+        what,
+        dtype,
+        T::DTYPE
+    )))
 }
 
 impl fmt::Debug for Sharded {

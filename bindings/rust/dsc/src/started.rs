@@ -178,8 +178,9 @@ pub(crate) fn complete_work(comm: &Comm, work: *mut sys::dsc_work_t, op: &'stati
 
 /// Takes ownership of a new work object.
 fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Arc<Started>> {
-    let handle = NonNull::new(work)
-        .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
+    let handle = NonNull::new(work).ok_or_else(|| {
+        Error::new(ErrorCode::Internal, "the library returned neither a work object nor an error".into())
+    })?;
     let (group, has_progress_thread) = (comm.shared.name.clone(), comm.shared.has_progress_thread);
     let told = AtomicBool::new(false);
     Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, has_progress_thread, told }))
@@ -199,7 +200,8 @@ pub(crate) unsafe fn start_batch(
     // SAFETY: guaranteed by the caller.
     let refused = unsafe { batch.start(stream, &mut work) };
     if work.is_null() {
-        let missing = || Err(Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()));
+        let missing =
+            || Err(Error::new(ErrorCode::Internal, "the library returned neither a work object nor an error".into()));
         return (None, refused.and_then(|()| missing()));
     }
     match adopt(comm, work, "batch") {

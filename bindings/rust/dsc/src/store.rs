@@ -172,8 +172,9 @@ impl Store {
     }
 
     fn over(store: *mut sys::dsc_store_t) -> Result<Self> {
-        let handle = NonNull::new(store)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no store and no error".into()))?;
+        let handle = NonNull::new(store).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither a store nor an error".into())
+        })?;
         Ok(Store { handle: StoreHandle(handle) })
     }
 

@@ -163,7 +163,7 @@ impl TensorMap {
         if from.dtype == to.dtype {
             return Ok(());
         }
-        Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)))
+        Err(wrong(format!("the buffers have the types {:?} and {:?}; expected the same type", from.dtype, to.dtype)))
     }
 
     /// Calls the library, which does not keep the lists.
@@ -213,7 +213,7 @@ impl TensorMap {
         for (name, list) in [("parts", &self.parts), ("other_parts", &self.other_parts)] {
             if let Some(list) = list.as_ref().filter(|list| list.len() != comm.size()) {
                 return Err(wrong(format!(
-                    "{} has {} sizes; expected one per rank, {}",
+                    "{} has {} sizes; expected {}, one per rank",
                     name,
                     list.len(),
                     comm.size()
@@ -221,11 +221,15 @@ impl TensorMap {
             }
         }
         if self.parts.is_some() && self.chunk.is_some() {
-            return Err(wrong("chunk is for equal parts; expected no list of parts with it".to_owned()));
+            return Err(wrong("chunk is given together with a list of parts; expected only one of them, because chunks need equal parts".to_owned()));
         }
         let takes_two = self.divides_sequence() || self.mapping == Mapping::AllToAll;
         if self.other_parts.is_some() != (takes_two && self.parts.is_some()) {
-            let need = if self.other_parts.is_some() { "are for uneven exchanges of two lists" } else { "are missing" };
+            let need = if self.other_parts.is_some() {
+                "are given; expected them only for mappings with two lists of parts"
+            } else {
+                "are missing; expected them together with parts"
+            };
             return Err(wrong(format!("other_parts {}", need)));
         }
         Ok(())
@@ -262,7 +266,9 @@ impl TensorMap {
                 Holds::PartOfSequence => Some(part(&self.other_parts, 0)),
                 _ => sum(&self.other_parts, 0),
             };
-            rows = sequence.and_then(|s| s.checked_mul(rows)).ok_or_else(|| wrong("sizes overflow".to_owned()))?;
+            rows = sequence
+                .and_then(|s| s.checked_mul(rows))
+                .ok_or_else(|| wrong("the product of the sizes is too large".to_owned()))?;
         } else if let Holds::PartOfSequence = holds {
             rows /= comm.size();
         }
@@ -275,7 +281,7 @@ impl TensorMap {
         if count == Some(buffer.count) {
             return Ok(());
         }
-        let wanted = count.map_or("more than fit the address space".to_owned(), |count| count.to_string());
+        let wanted = count.map_or("a number that is too large for memory".to_owned(), |count| count.to_string());
         Err(wrong(format!("{} has {} elements; expected {}", name, buffer.count, wanted)))
     }
 }

@@ -107,7 +107,7 @@ impl TiedOptions {
     fn table(&self) -> Result<Vec<i32>> {
         let stages = self.pipelines.first().map_or(0, Vec::len);
         if self.pipelines.iter().any(|ranks| ranks.len() != stages) {
-            return Err(Error::invalid(format!("pipelines differ in length; expected {} ranks in each", stages)));
+            return Err(Error::invalid(format!("pipelines have different lengths; expected {} ranks in each", stages)));
         }
         self.pipelines.iter().flatten().map(|rank| number("a rank of a pipeline", *rank)).collect()
     }
@@ -158,8 +158,9 @@ impl TiedLayers {
             sys::dsc_tied_layers_create(comm.raw(), raw.list.as_ptr(), raw.list.len(), &raw_options, &mut tied)
         };
         comm.check(result, "tied_layers_create")?;
-        let handle = NonNull::new(tied)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no object and no error".into()))?;
+        let handle = NonNull::new(tied).ok_or_else(|| {
+            Error::new(ErrorCode::Internal, "the library returned neither an object nor an error".into())
+        })?;
         Ok(TiedLayers { handle: TiedHandle(handle), group: comm.shared.name.clone() })
     }
 
@@ -168,7 +169,8 @@ impl TiedLayers {
     /// `grads` has one gradient for each weight of this rank, in the order of the keys and their weights.
     pub fn reduce(&mut self, grads: &mut [Tensor<'_>]) -> Result<()> {
         if grads.iter().any(|grad| grad.span.is_on_device()) {
-            let text = "reduce: a gradient is on a GPU, which writes it later; expected reduce_on with a stream";
+            let text =
+                "reduce: a gradient is on a GPU, which writes it after this call; expected reduce_on() with a stream";
             return Err(Error::invalid(text.into()));
         }
         // SAFETY: the gradients are in host memory, and borrowed until the call ends.

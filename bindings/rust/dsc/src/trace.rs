@@ -52,7 +52,7 @@ impl Watch {
         let path = match path {
             Some(path) => Some(
                 CString::new(path.as_os_str().as_bytes())
-                    .map_err(|_| Error::invalid(format!("path is {:?}; expected a path without a zero", path)))?,
+                    .map_err(|_| Error::invalid(format!("path is {:?}; expected a path without zero bytes", path)))?,
             ),
             None => None,
         };
@@ -62,7 +62,7 @@ impl Watch {
     }
 
     fn still_there(&self) -> Result<Arc<Shared>> {
-        self.shared().ok_or_else(|| Error::new(ErrorCode::BadHandle, "the communicator is gone".to_owned()))
+        self.shared().ok_or_else(|| Error::new(ErrorCode::BadHandle, "the communicator has ended".to_owned()))
     }
 }
 
@@ -76,7 +76,7 @@ pub fn request_trace_dump() -> Result<()> {
     match unsafe { sys::dsc_trace_dump_request() } {
         result if result >= 0 => Ok(()),
         sys::DSC_ERR_STATE => {
-            let text = "no world of this process was made with DSC_TRACE_DIR set";
+            let text = "no world of this process was initialized with DSC_TRACE_DIR set";
             Err(Error::new(ErrorCode::State, text.to_owned()))
         }
         other => Err(Error::new(ErrorCode::from_number(other), "called in a child made by fork()".to_owned())),

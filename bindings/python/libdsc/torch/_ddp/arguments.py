@@ -12,13 +12,13 @@ MIB = 1 << 20
 
 # Options of PyTorch that this class cannot support, each with the reason.
 _REFUSED = {
-    "mixed_precision": "parameters stay in their own type here; use torch.autocast, or hook 'bf16' to send gradients in 16 bits",
-    "delay_all_reduce_named_params": "all gradients go through one reducer; leave parameters out with "
-    "_set_params_and_buffers_to_ignore_for_model() and reduce them yourself",
-    "param_to_hook_all_reduce": "it belongs to delay_all_reduce_named_params, which is not supported",
-    "bucket_cap_mb_list": "all buckets but the first have one limit here; use bucket_cap_mb",
-    "skip_all_reduce_unused_params": "an unused parameter is sent as zeros in its bucket; use static_graph=True",
-    "lazy_bucket_allocation": "buckets are memory that the ranks share, which is allocated once",
+    "mixed_precision": "parameters keep their element type; use torch.autocast, or the hook 'bf16' to send gradients in 16 bits",
+    "delay_all_reduce_named_params": "one reducer handles all gradients; to reduce some yourself, exclude their parameters with "
+    "_set_params_and_buffers_to_ignore_for_model()",
+    "param_to_hook_all_reduce": "it is for delay_all_reduce_named_params, which is not supported",
+    "bucket_cap_mb_list": "all buckets except the first have the same limit; use bucket_cap_mb",
+    "skip_all_reduce_unused_params": "the bucket of an unused parameter is reduced with zeros in its place; use static_graph=True",
+    "lazy_bucket_allocation": "the memory of buckets is shared by the ranks and is allocated once",
 }
 
 
@@ -34,7 +34,7 @@ def expect_host(device_ids: Any, output_device: Any) -> None:
     if device_ids is not None and len(device_ids) > 0:
         raise ValueError(f"device_ids is {device_ids!r}; expected None: gradients are reduced in host memory")
     if output_device is not None:
-        raise ValueError(f"output_device is {output_device!r}; expected None: outputs stay where the module makes them")
+        raise ValueError(f"output_device is {output_device!r}; expected None: outputs stay on the device where the module computes them")
 
 
 def bucket_options(bucket_cap_mb: Any) -> dict[str, int]:

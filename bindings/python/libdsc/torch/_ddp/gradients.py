@@ -77,7 +77,7 @@ class Gradients:
         param = self.params[i]
         grad = param.grad
         if grad is None:
-            raise errors.StateError(f"{self.names[i]}: p.grad is None when its gradient is ready; expected that no hook takes it away")
+            raise errors.StateError(f"{self.names[i]}: p.grad is None although its gradient is ready; expected hooks that do not remove p.grad")
         self.marked[i] = 1
         if i in self.sparse:
             return self._mark_sparse(i, grad)
@@ -99,12 +99,12 @@ class Gradients:
     def _mark_sparse(self, i: int, grad: Any) -> None:
         if grad.layout != torch.sparse_coo:
             raise TypeError(
-                f"{self.names[i]} has a gradient of layout {grad.layout}; expected a sparse one, for its module has sparse=True. "
-                "A weight that is shared with a dense layer needs sparse=False"
+                f"{self.names[i]} has a gradient of layout {grad.layout}; expected a sparse one, because its module has sparse=True. "
+                "Use sparse=False for a weight that is shared with a dense layer"
             )
         rows = grad.detach().coalesce()  # coalesced first, so that sums are rounded as in PyTorch
         if rows.sparse_dim() != 1:
-            raise TypeError(f"{self.names[i]} has a gradient with {rows.sparse_dim()} sparse dimensions; expected 1, its rows")
+            raise TypeError(f"{self.names[i]} has a gradient with {rows.sparse_dim()} sparse dimensions; expected 1, the rows")
         values = rows.values()
         values = torch.view_as_real(values) if values.is_complex() else values
         self.reducer.mark_sparse(i, rows.indices()[0].numpy(), values.contiguous())

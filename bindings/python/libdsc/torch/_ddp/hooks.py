@@ -113,7 +113,7 @@ def expect_hook(hook: Any) -> None:
 def expect_no_state(state: Any) -> None:
     """Raises ValueError for a state with a hook that is given by name, because it would not be used."""
     if state is not None:
-        raise ValueError(f"state is a {type(state).__name__}; expected None with a hook by name, which keeps its own state")
+        raise ValueError(f"state is a {type(state).__name__}; expected None, because a hook that is given by name keeps its own state")
 
 
 def once(has_hook: bool) -> None:

@@ -18,7 +18,7 @@ def expect_known_graph(ddp: DistributedDataParallel) -> None:
     """Raises StateError if the first iteration of a static graph would be inside a join."""
     static = ddp._reduction.static
     if static is not None and not static.is_known:
-        raise errors.StateError("join: static_graph needs its first iteration on all ranks; expected one before the join")
+        raise errors.StateError("join: static_graph is True; expected one iteration on all ranks before join()")
 
 
 @contextlib.contextmanager

@@ -242,7 +242,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
     def join_hook(self, **kwargs: Any) -> uneven.ShadowHook:
         """Returns the hook for torch.distributed.algorithms.join.Join, which needs a torch process group."""
         if not kwargs.get("divide_by_initial_world_size", True):
-            raise ValueError("divide_by_initial_world_size is False; expected True under torch's Join: use model.join()")
+            raise ValueError("divide_by_initial_world_size is False; expected True with torch's Join. To use False, call model.join() instead")
         uneven.expect_known_graph(self)
         return uneven.ShadowHook(self)
 
@@ -314,5 +314,5 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
     def __getstate__(self) -> NoReturn:
         raise TypeError(
             "a DistributedDataParallel of libdsc holds a communicator and cannot be pickled or copied; "
-            "expected its module, or its state_dict()"
+            "use its module, or its state_dict()"
         )

@@ -16,7 +16,7 @@ from libdsc.torch._ddp.static import StaticGraph
 from libdsc.torch._modules.outputs import differentiable
 
 ADVICE = (
-    "\n  Parameters that a forward pass does not use, or outputs that the loss does not use, need find_unused_parameters=True"
+    "\n  If the forward pass does not use all parameters, or the loss not all outputs, set find_unused_parameters=True"
 )
 
 
@@ -112,8 +112,8 @@ class Reduction:
             return
         self._warned = True
         warnings.warn(
-            "libdsc.torch.DistributedDataParallel: a backward pass that does not come from an output of the wrapper's forward() "
-            "adds to p.grad on this rank alone; call the wrapper instead of its module to average it. This is reported once.",
+            "libdsc.torch.DistributedDataParallel: a backward pass that does not start from an output of the wrapper's forward() "
+            "adds to p.grad on this rank only. To average gradients, call the wrapper instead of its module. This is reported once.",
             stacklevel=2,
         )
 
@@ -176,9 +176,9 @@ class Reduction:
     def set_static(self) -> None:
         """Declares the graph as static. Must be called before the first reduction."""
         if self.iterations or self.is_open:
-            raise errors.StateError("_set_static_graph: gradients were reduced already; expected this call before the first iteration")
+            raise errors.StateError("_set_static_graph: gradients have already been reduced; expected this call before the first iteration")
         if self._find_unused:
-            raise errors.StateError("_set_static_graph: find_unused_parameters is True; expected static_graph=True at construction")
+            raise errors.StateError("_set_static_graph: find_unused_parameters is True; expected static_graph=True in the constructor instead")
         self.static = StaticGraph(self._comm, self.gradients)
 
     def close(self) -> None:

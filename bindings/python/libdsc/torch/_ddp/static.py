@@ -54,7 +54,7 @@ class StaticGraph:
         expected = self._expected.get(i, 0)
         if count > expected:
             raise errors.StateError(
-                f"{self._gradients.names[i]} got a gradient {count} times in this iteration; expected {expected} as in the first one, "
+                f"{self._gradients.names[i]} got a gradient {count} times in this iteration; expected {expected}, as in the first iteration, "
                 "because static_graph is True"
             )
         if count == expected:

@@ -43,7 +43,7 @@ def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}; expected a torch.Tensor")
     if isinstance(x, FakeTensor):
-        raise TypeError(f"{name} is a FakeTensor, which has no elements; expected a tensor that has")
+        raise TypeError(f"{name} is a FakeTensor, which has no elements; expected a tensor with elements")
     if isinstance(x, AsyncCollectiveTensor):
         x = x.wait()
     if hasattr(x, "to_local"):
@@ -73,7 +73,7 @@ def expect_equal_parts(name: str, given: Optional[int], part: int, comm: Communi
     every = own.new_empty(comm.size)
     comm.all_gather(every, own)
     if len(set(every.tolist())) > 1:
-        raise ValueError(f"{name} is None, and ranks have parts of {every.tolist()}; expected their sum, as they differ")
+        raise ValueError(f"{name} is None, but ranks have parts of different sizes, {every.tolist()}; expected {name}={sum(every.tolist())}, their sum")
 
 
 def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> None:
@@ -81,19 +81,19 @@ def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.T
     if tensor(weight, "weight", is_float=True).dim() != 2:
         raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
     if bias is not None and tensor(bias, "bias", is_float=True).shape != weight.shape[:1]:
-        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({weight.shape[0]},), as weight has {weight.shape[0]} rows")
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({weight.shape[0]},), because weight has {weight.shape[0]} rows")
     for name, other in (("x", x), ("bias", weight if bias is None else bias)):
         if other.device != weight.device:
-            raise ValueError(f"{name} is on {other.device} and weight on {weight.device}; expected one device")
+            raise ValueError(f"{name} is on {other.device} and weight on {weight.device}; expected the same device")
         if other.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise TypeError(f"{name} has element type {other.dtype} and weight {weight.dtype}; expected one type, or torch.autocast")
+            raise TypeError(f"{name} has element type {other.dtype} and weight {weight.dtype}; expected the same type, or torch.autocast")
 
 
 def sequence_dimension(value: Any, x: torch.Tensor) -> int:
     """Returns the dimension of the sequence as a number from 0 on. It must not be the last one."""
     at = dimension(value, x.dim(), "x")
     if at == x.dim() - 1:
-        raise ValueError(f"sequence_dim is {value}, the last dimension of x; expected that of the sequence")
+        raise ValueError(f"sequence_dim is {value}, the last dimension of x; expected the dimension of the sequence")
     return at
 
 

@@ -90,7 +90,7 @@ def ring_attention(
     count = whole_size(tokens, q.shape[1], comm)
     parts = [sum(map(len, sequence_ranges(count, comm.size, r, order))) for r in range(comm.size)]
     if q.shape[1] != parts[comm.rank]:
-        raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, which rank {comm.rank} has of {count}")
+        raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, the part of rank {comm.rank} of {count} tokens")
     work = _work(comm, count, parts, order if is_causal else None)
     out: torch.Tensor = _RingAttention.apply(q, k, v, comm, work, parts, q.shape[-1] ** -0.5 if scale is None else scale)
     return out
@@ -99,11 +99,11 @@ def ring_attention(
 def _expect_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     shapes = f"q, k and v have shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
-        raise ValueError(f"{shapes}; expected [batch, tokens, heads, head_dim], equal for k and v")
+        raise ValueError(f"{shapes}; expected [batch, tokens, heads, head_dim], with equal shapes of k and v")
     if q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3] or not k.shape[2] or q.shape[2] % k.shape[2]:
-        raise ValueError(f"{shapes}; expected equal sizes, but k and v may have fewer heads, a divisor of those of q")
+        raise ValueError(f"{shapes}; expected equal sizes, except that the heads of q may be a multiple of the heads of k and v")
     if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"q, k and v have element types {q.dtype}, {k.dtype} and {v.dtype}; expected one type")
+        raise TypeError(f"q, k and v have element types {q.dtype}, {k.dtype} and {v.dtype}; expected the same type for all")
 
 
 def _work(comm: Communicator, count: int, parts: list[int], causal_order: Optional[OrderName]) -> list[Optional[CausalWork]]:

@@ -56,7 +56,7 @@ def all_reduce(x: torch.Tensor, op: Any = "sum", group: Any = None) -> torch.Ten
     if code in (Op.SUM, Op.AVG):
         return linear_step(x, reduced, reduced)
     if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"op is {op!r}, which has no gradient, and x requires one; expected 'sum', 'avg' or x.detach()")
+        raise ValueError(f"op is {op!r}, which has no gradient, but x requires a gradient; expected 'sum', 'avg' or x.detach()")
     return reduced(read(x, "x"))
 
 
@@ -142,7 +142,7 @@ def all_to_all(
         recv_parts: the sizes that this rank receives from each rank; give both or none.
     """
     if (send_parts is None) != (recv_parts is None):
-        raise ValueError(f"{'send_parts' if send_parts is None else 'recv_parts'} is None; expected both or neither")
+        raise ValueError(f"{'send_parts' if send_parts is None else 'recv_parts'} is None; expected both send_parts and recv_parts, or neither")
     return tensor_map(x, TensorMapping.ALL_TO_ALL, dim, group, parts=send_parts, other_parts=recv_parts)
 
 
@@ -165,9 +165,9 @@ def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group
     comm = group_of(group, x.device)
     to, come = (None if rank is None else member(name, rank, comm.size) for name, rank in (("dest", dest), ("source", source)))
     if comm.rank in (to, come) and to != come:
-        raise ValueError(f"dest is {to} and source {come}, one of them this rank itself; expected both or neither")
+        raise ValueError(f"dest is {to} and source is {come}; expected both or neither to be {comm.rank}, this rank itself")
     if come is not None and to is None and torch.is_grad_enabled() and x.is_floating_point() and not x.requires_grad:
-        raise ValueError(f"x requires no gradient, so none would go back to rank {come}; expected x.requires_grad_() or torch.no_grad()")
+        raise ValueError(f"x requires no gradient, so no gradient would be sent back to rank {come}; expected x.requires_grad_() or torch.no_grad()")
     exchange, adjoint = partial(_swapped, comm=comm, dest=to, source=come), partial(_swapped, comm=comm, dest=come, source=to)
     return linear_step(x, exchange, adjoint)
 

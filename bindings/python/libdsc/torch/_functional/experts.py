@@ -34,7 +34,7 @@ def moe_plan(
     """
     expert_ids = tensor(expert_ids, "expert_ids")
     if expert_ids.is_floating_point():
-        raise TypeError(f"expert_ids has element type {expert_ids.dtype}; expected whole numbers, such as torch.int64")
+        raise TypeError(f"expert_ids has element type {expert_ids.dtype}; expected an integer type, such as torch.int64")
     comm = group_of(group, expert_ids.device)
     ids = read(expert_ids.to("cpu", torch.int32), "expert_ids")
     factors = None if weights is None else read(tensor(weights, "weights").to("cpu", torch.float32), "weights")
@@ -95,4 +95,4 @@ class _Combine(torch.autograd.Function):  # type: ignore[misc]
 
 def _expect_plan(plan: Any) -> None:
     if not isinstance(plan, MoePlan):
-        raise TypeError(f"plan is a {type(plan).__name__}; expected what moe_plan() returned")
+        raise TypeError(f"plan is a {type(plan).__name__}; expected a plan that moe_plan() returned")

@@ -48,7 +48,7 @@ def column_parallel_linear(
     x = tensor(x, is_float=True)
     comm = group_of(group, x.device)
     expect_product(x, weight, bias)
-    expect_last(x, weight.shape[1], f"as weight has shape {tuple(weight.shape)}")
+    expect_last(x, weight.shape[1], f"because weight has shape {tuple(weight.shape)}")
     if sequence_parallel:
         whole = mapping_step(x, comm, TensorMapping.GATHER_REDUCE, sequence_dimension(sequence_dim, x))
     else:
@@ -89,7 +89,7 @@ def row_parallel_linear(
     comm = group_of(group, x.device)
     expect_product(x, weight, bias)
     columns = weight.shape[1] if input_is_parallel else weight.shape[1] * comm.size
-    expect_last(x, columns, f"as weight has shape {tuple(weight.shape)} and input_is_parallel is {input_is_parallel}")
+    expect_last(x, columns, f"because weight has shape {tuple(weight.shape)} and input_is_parallel is {input_is_parallel}")
     part = x if input_is_parallel else mapping_step(x, comm, TensorMapping.SCATTER, -1)
     y = _summed(F.linear(part, weight), comm, sequence_parallel, sequence_dim)
     if bias is None:
@@ -139,7 +139,7 @@ def vocab_parallel_embedding(
     rows = split_range(count, comm.size, comm.rank)
     if weight.shape[0] != len(rows):
         raise ValueError(
-            f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, which rank {comm.rank} of {comm.size} has of {count}"
+            f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, the part of rank {comm.rank} of {count} rows"
         )
     if sequence_parallel:
         sequence_dim = dimension(sequence_dim, tokens.dim(), "tokens")
@@ -190,9 +190,9 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"label_smoothing is {label_smoothing}; expected a number from 0 to 1")
     logits, targets = tensor(logits, "logits", is_float=True), tensor(targets, "targets")
     if targets.is_floating_point():
-        raise TypeError(f"targets has element type {targets.dtype}; expected whole numbers, such as torch.int64")
+        raise TypeError(f"targets has element type {targets.dtype}; expected an integer type, such as torch.int64")
     if logits.dim() < 1:
-        raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
+        raise ValueError("logits has no dimensions; expected this rank's part of the vocabulary in the last dimension")
     words = whole_size(vocab_size, logits.shape[-1], comm)
     losses = vocab_loss(
         logits,
@@ -212,13 +212,13 @@ def vocab_parallel_cross_entropy(
 def expect_one_output(gather_output: bool, sequence_parallel: bool) -> None:
     """Raises ValueError if options of column_parallel_linear() exclude each other."""
     if gather_output and sequence_parallel:
-        raise ValueError("gather_output and sequence_parallel are both True; expected one of them")
+        raise ValueError("gather_output and sequence_parallel are both True; expected at most one of them to be True")
 
 
 def expect_parallel_input(input_is_parallel: bool, sequence_parallel: bool) -> None:
     """Raises ValueError if options of row_parallel_linear() exclude each other."""
     if sequence_parallel and not input_is_parallel:
-        raise ValueError("sequence_parallel is True and input_is_parallel False; expected this rank's features of the sequence")
+        raise ValueError("sequence_parallel is True and input_is_parallel is False; expected input_is_parallel=True and this rank's features")
 
 
 def _summed(x: torch.Tensor, comm: Communicator, sequence_parallel: bool, sequence_dim: int) -> torch.Tensor:
@@ -244,4 +244,4 @@ def _expect_tokens(tokens: torch.Tensor, count: int) -> None:
     if tokens.numel():
         least, most = int(tokens.min()), int(tokens.max())
         if least < 0 or most >= count:
-            raise IndexError(f"tokens has {least if least < 0 else most}; expected 0 to {count - 1}")
+            raise IndexError(f"tokens contains {least if least < 0 else most}; expected values from 0 to {count - 1}")

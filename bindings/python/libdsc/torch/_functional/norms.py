@@ -40,9 +40,9 @@ def rms_norm(
     x = tensor(x, is_float=True)
     comm = group_of(group, x.device)
     if x.dim() < 1:
-        raise ValueError("x has no dimension; expected this rank's part of each row as the last one")
+        raise ValueError("x has no dimensions; expected this rank's part of each row in the last dimension")
     if weight is not None:
-        expect_last(x, tensor(weight, "weight").numel(), f"as weight has shape {tuple(weight.shape)}")
+        expect_last(x, tensor(weight, "weight").numel(), f"because weight has shape {tuple(weight.shape)}")
     expect_equal_parts("hidden_size", hidden_size, x.shape[-1], comm, x.device)
     rows = wide(x)
     mean = all_reduce(rows.square().sum(-1, keepdim=True), "sum", comm) / whole_size(hidden_size, x.shape[-1], comm)

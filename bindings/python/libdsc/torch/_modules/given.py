@@ -25,7 +25,7 @@ def communicator_for(process_group: Any, device_mesh: Any) -> Communicator:
     The mesh may also be passed as the process group.
     """
     if process_group is not None and device_mesh is not None:
-        raise ValueError("process_group and device_mesh are both given; expected one of them")
+        raise ValueError("process_group and device_mesh are both given; expected only one of them")
     if isinstance(process_group, DeviceMesh):
         device_mesh = process_group
     if device_mesh is not None:
@@ -39,6 +39,6 @@ def communicator_for(process_group: Any, device_mesh: Any) -> Communicator:
     if process_group is not None or torch.distributed.is_initialized():
         return communicator(process_group)
     raise errors.StateError(
-        "there are no ranks yet; expected torch.distributed.init_process_group('dsc') or libdsc.init_distributed() before, "
-        "or process_group"
+        "no process group exists yet; call torch.distributed.init_process_group('dsc') or libdsc.init_distributed() first, "
+        "or pass process_group"
     )

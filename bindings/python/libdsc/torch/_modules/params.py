@@ -48,18 +48,18 @@ def expect_params(named: Iterable[Named]) -> None:
     for name, param in named:
         if isinstance(param, torch.nn.parameter.UninitializedParameter):
             raise RuntimeError(
-                f"parameter {name} is uninitialized; expected parameters with a shape: run one forward pass of the module first"
+                f"parameter {name} is uninitialized and has no shape yet; run one forward pass of the module first"
             )
         if param.device.type == "meta":
-            raise RuntimeError(f"parameter {name} is on the meta device; expected memory: call module.to_empty(device='cpu') first")
+            raise RuntimeError(f"parameter {name} is on the meta device and has no memory; call module.to_empty(device='cpu') first")
         if param.device.type != "cpu":
             raise ValueError(f"parameter {name} is on {param.device}; expected all parameters in host memory (device 'cpu')")
         if param.layout != torch.strided:
             raise ValueError(f"parameter {name} has layout {param.layout}; expected torch.strided")
         if layout.overlaps_itself(param):
-            raise ValueError(f"parameter {name} has elements that share memory, as after expand(); expected a clone()")
+            raise ValueError(f"parameter {name} has elements that share memory, as after expand(); expected a clone() of it")
     if not any(param.requires_grad for _, param in named):
-        raise RuntimeError("no parameter of the module requires a gradient; expected at least one: without any there is nothing to average")
+        raise RuntimeError("no parameter of the module requires a gradient; expected at least one that does")
 
 
 def expect_replicas(comm: Communicator, named: Iterable[Named]) -> None:
@@ -73,8 +73,8 @@ def expect_replicas(comm: Communicator, named: Iterable[Named]) -> None:
     for (name, _), of_ranks in zip(parts, every.T.tolist()):
         if len(set(of_ranks)) > 1:
             raise ValueError(
-                f"parameter {name} is divided, and these ranks have its parts {of_ranks}; expected one part on all: a "
-                "process_group of the ranks that are replicas"
+                f"parameter {name} is divided among ranks, and the ranks of this group have parts {of_ranks} of it; expected a "
+                "process_group of replicas, which all have the same part"
             )
 
 

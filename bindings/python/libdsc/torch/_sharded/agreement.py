@@ -16,7 +16,7 @@ def collective(op: str) -> Iterator[None]:
     try:
         yield
     except (errors.PeerError, errors.TimeoutError, errors.MismatchError) as error:
-        error.message = f"{op}: {error.message}; expected that all ranks call {op}"
+        error.message = f"{op}: {error.message}; expected all ranks to call {op}"
         raise
 
 
@@ -37,7 +37,7 @@ def on_all(comm: Communicator, op: str, prepare: Callable[[], Any]) -> Any:
         raise why
     for rank, reason in enumerate(told):
         if reason is not None:
-            raise failure_of(f"{op}: rank {rank} cannot, so no rank does: {reason.text}", reason, rank, op) from why
+            raise failure_of(f"{op}: rank {rank} failed, so all ranks stop: {reason.text}", reason, rank, op) from why
     return result
 
 

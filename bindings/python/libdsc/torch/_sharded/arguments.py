@@ -13,12 +13,12 @@ from libdsc.torch._modules import params
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 NO_JOIN = (
-    "join: a rank without batches cannot gather parameters for the others; expected as many batches on all ranks, "
-    "or libdsc.torch.DistributedDataParallel"
+    "join: a rank without batches cannot gather parameters for the other ranks; expected the same number of batches "
+    "on all ranks, or libdsc.torch.DistributedDataParallel"
 )
 NO_HOOK = (
-    "register_comm_hook: gradients go to the ranks that own them, which a hook for all-reduces cannot do; "
-    "expected none, or libdsc.torch.DistributedDataParallel"
+    "register_comm_hook: gradients are reduced to the ranks that own them, but communication hooks are for all-reduces; "
+    "expected no hook, or libdsc.torch.DistributedDataParallel"
 )
 
 
@@ -26,7 +26,7 @@ def refuse_mixed_precision(given: Any) -> None:
     """Raises if parameters should have another type in passes."""
     if given is not None:
         raise ValueError(
-            f"mixed_precision is a {type(given).__name__}; expected None: parameters are gathered in their own type; use torch.autocast"
+            f"mixed_precision is a {type(given).__name__}; expected None, because parameters are gathered in their own type; use torch.autocast"
         )
 
 
@@ -36,12 +36,12 @@ def expect_params(module: Any, named: list[params.Named]) -> None:
     sparse = params.sparse_params(module)
     for name, param in named:
         if param in sparse:
-            raise ValueError(f"parameter {name} has sparse gradients; expected sparse=False in its embedding: shards are dense")
+            raise ValueError(f"parameter {name} has sparse gradients; expected sparse=False in its embedding, because shards are dense")
         if param.dtype not in _FLOATING:
             known = ", ".join(str(each) for each in _FLOATING)
             raise ValueError(f"parameter {name} is of {param.dtype}; expected one of {known}")
         if param.grad is not None:
-            raise ValueError(f"parameter {name} has a gradient; expected none: call zero_grad() before wrapping")
+            raise ValueError(f"parameter {name} has a gradient; call zero_grad() before wrapping the module")
         if type(param.data) is not torch.Tensor:
             raise ValueError(f"parameter {name} holds a {type(param.data).__name__}; expected a plain torch.Tensor")
 

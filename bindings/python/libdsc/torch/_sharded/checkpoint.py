@@ -57,14 +57,14 @@ def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any
     found: dict[str, list[Any]] = {}
     for key in optimizer_state.keys(state):
         if "." in key:
-            raise ValueError(f"the optimizer has a value named {key!r}; expected a name without a dot")
+            raise ValueError(f"the state of the optimizer has the name {key!r}; expected a name without a dot")
         values = {owners[number]: of[key] for number, of in state["state"].items() if optimizer_state.is_part(key, of.get(key))}
         found[_PREFIX + key] = []
         for bucket in range(wholes.n_buckets):
             here = {i: value for i, value in values.items() if wholes.bucket_of(i) == bucket}
             types = {value.dtype for value in here.values()} or {torch.float32}
             if len(types) > 1:
-                raise ValueError(f"the optimizer's {key!r} is of {sorted(map(str, types))} for parameters of one type; expected one type")
+                raise ValueError(f"the optimizer's {key!r} has the types {sorted(map(str, types))} for parameters of one type; expected one type")
             shard = wholes.shard_of(bucket, here, types.pop())
             found[_PREFIX + key].append((shard.view(torch.uint16) if shard.dtype == torch.bfloat16 else shard).numpy())
     return found
@@ -103,24 +103,24 @@ def _shards(parts: Parts, folder: Any) -> dict[str, list[Any]]:
     try:
         return parts.sharded.load(folder)
     except ValueError as error:
-        if "the checkpoint has names" not in str(error):
+        if "the checkpoint has the name " not in str(error):
             raise
-        raise ValueError(f"{error}; expected the units of save(), which say in which order parameters are") from error
+        raise ValueError(f"{error}; expected the same units as at save(), because they determine the order of parameters") from error
 
 
 def _read(folder: pathlib.Path, parts: Parts, module: Any, optimizer: Optional[Any]) -> Any:
     path = folder / _FILE
     if not path.exists():
-        raise FileNotFoundError(f"{folder} has no file {_FILE}; expected what ShardedDataParallel.save() wrote")
+        raise FileNotFoundError(f"{folder} has no file {_FILE}; expected a folder that ShardedDataParallel.save() wrote")
     rest = torch.load(path, map_location="cpu", weights_only=True)
     if rest["format"] != _FORMAT:
         raise ValueError(f"{path} has format {rest['format']}; expected {_FORMAT}")
     for name, order in zip(parts.names, parts.orders):
         if rest["orders"].get(name, order) != order:
-            raise ValueError(f"{path} has {name} with dimensions in the order {rest['orders'][name]}; expected {order}, as in memory here")
+            raise ValueError(f"{path} has the dimensions of {name} in the order {rest['orders'][name]}; expected {order}, as in this module")
     known, own = sorted(rest["module"]), sorted(_without_params(parts, module))
     if known != own:
-        raise ValueError(f"{path} has the buffers {known}; expected {own}")
+        raise ValueError(f"{path} has the buffers {known}; expected {own}, as in this module")
     if optimizer is not None:
         _expect_optimizer(path, rest["optimizer"], [parts.names[i] for i in optimizer_state.indices(parts, optimizer)], optimizer)
     return rest
@@ -128,15 +128,15 @@ def _read(folder: pathlib.Path, parts: Parts, module: Any, optimizer: Optional[A
 
 def _expect_optimizer(path: pathlib.Path, saved: Any, names: list[str], optimizer: Any) -> None:
     if saved is None:
-        raise ValueError(f"{path} was saved without an optimizer; expected load(folder) without one")
+        raise ValueError(f"{path} was saved without an optimizer; expected load(folder) without optimizer")
     if len(saved["names"]) != len(names):
-        raise ValueError(f"{path} has an optimizer of {len(saved['names'])} parameters; expected {len(names)}")
+        raise ValueError(f"{path} has an optimizer of {len(saved['names'])} parameters; expected {len(names)}, as in this optimizer")
     for number, (known, name) in enumerate(zip(saved["names"], names)):
         if known != name:
-            raise ValueError(f"{path} has an optimizer with {known} as parameter {number}; expected {name}: groups of another order")
+            raise ValueError(f"{path} has an optimizer with {known} as parameter {number}; expected {name}, the parameter of this optimizer")
     sizes, own = ([len(group["params"]) for group in groups] for groups in (saved["param_groups"], optimizer.param_groups))
     if sizes != own:
-        raise ValueError(f"{path} has an optimizer with groups of {sizes} parameters; expected {own}")
+        raise ValueError(f"{path} has an optimizer with groups of {sizes} parameters; expected {own}, as in this optimizer")
 
 
 def _value(parts: Parts, i: int, arrays: Optional[list[Any]], value: Any) -> Any:

@@ -96,5 +96,5 @@ class Gathered:
             if i is not None and self.parts.units[i] == unit:
                 raise errors.StateError(
                     f"forward: a {type(self._modules[unit]).__name__} returns memory of its parameter {self.parts.names[i]}, which is "
-                    "given back; expected a copy, such as weight.clone()"
+                    "released after the call; expected a copy, such as weight.clone()"
                 )

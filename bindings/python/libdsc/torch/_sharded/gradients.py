@@ -32,9 +32,9 @@ class Gradients:
     def expect_sums(self, op: str) -> None:
         """Raises StateError if there are no averages."""
         if self.is_open:
-            raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside it first")
+            raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; run a backward pass outside no_sync() first")
         if not self._has_sums:
-            raise errors.StateError(f"{op}: no backward pass has averaged gradients; expected this call after backward()")
+            raise errors.StateError(f"{op}: there are no averaged gradients; expected this call after backward()")
 
     def take(self, i: int, marks: bool) -> None:
         """Takes the gradient out of p.grad.
@@ -44,9 +44,9 @@ class Gradients:
         parts = self._parts
         grad, parts.params[i].grad = parts.params[i].grad, None
         if grad is None:
-            raise errors.StateError(f"{parts.names[i]}: p.grad is None when its gradient is ready; expected that no hook takes it away")
+            raise errors.StateError(f"{parts.names[i]}: p.grad is None although its gradient is ready; expected hooks that do not remove p.grad")
         if grad.layout != torch.strided:
-            raise TypeError(f"{parts.names[i]} has a gradient of layout {grad.layout}; expected a dense one")
+            raise TypeError(f"{parts.names[i]} has a gradient of layout {grad.layout}; expected a dense gradient")
         if not self.is_open:
             self._begin()
         elif marks and not self._marked and self._adds:
@@ -68,13 +68,13 @@ class Gradients:
         for i in self._frozen:
             if parts.params[i].requires_grad:
                 raise errors.StateError(
-                    f"{parts.names[i]} requires a gradient and did not when it was wrapped; expected requires_grad_() before that"
+                    f"{parts.names[i]} requires a gradient now, but did not when the module was wrapped; call requires_grad_() before wrapping"
                 )
         for i in parts.trained:
             if len(parts.params[i]._post_accumulate_grad_hooks or ()) > 1:
                 raise errors.StateError(
-                    f"{parts.names[i]} has a register_post_accumulate_grad_hook() of the program's, which would find no p.grad; expected "
-                    "none: parts of gradients are there when backward() returns"
+                    f"{parts.names[i]} has a hook from register_post_accumulate_grad_hook(), but p.grad is not set when that hook runs; expected "
+                    "no such hook: read p.grad, this rank's part, after backward()"
                 )
 
     def _begin(self) -> None:

@@ -80,7 +80,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         given.expect_module(module)
         if any(isinstance(each, ShardedDataParallel) for each in module.modules()):
-            raise ValueError("module has a ShardedDataParallel inside; expected one around all, with units")
+            raise ValueError("module contains a ShardedDataParallel; expected one ShardedDataParallel around the whole module, with units=")
         arguments.refuse_mixed_precision(mixed_precision)
         init_sync = boolean("init_sync", init_sync)
         named = params.named_params(module, set())
@@ -170,7 +170,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
         """Returns the state_dict() of the wrapped module, with copies of whole parameters. Collective."""
         if keep_vars:
-            raise ValueError("keep_vars is True; expected False: whole parameters are copies here")
+            raise ValueError("keep_vars is True; expected False, because state_dict() returns copies of the whole parameters")
         found = module_state.of(self._passes, self.module, prefix)
         if destination is None:
             return found
@@ -184,7 +184,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         All ranks must pass the same state. If one cannot load it, no parameter is changed on any rank.
         """
         if assign:
-            raise ValueError("assign is True; expected False: parameters stay in the memory of the library")
+            raise ValueError("assign is True; expected False, because parameters must stay in the memory of the library")
         return module_state.load(self._comm, self._passes, self.module, state_dict, strict)
 
     @collective("optimizer_state_dict")
@@ -237,12 +237,12 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     def _load_from_state_dict(
         self, state: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, why: list[str]
     ) -> None:
-        why.append(f"{prefix[:-1]} is a ShardedDataParallel; expected load_state_dict() of that, on all ranks, with its own entries")
+        why.append(f"{prefix[:-1]} is a ShardedDataParallel; call its own load_state_dict() on all ranks, with its entries only")
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(
             "a ShardedDataParallel holds a communicator and parts of parameters, and cannot be pickled or copied; "
-            "expected its state_dict()"
+            "use its state_dict()"
         )
 
 
@@ -280,7 +280,7 @@ def _expect_whole(
     if passes is None or keep_vars or module is not of():
         return
     if passes.gathered.parts.are_shown:
-        raise errors.StateError("state_dict: this module shows parts of parameters; expected state_dict() of its ShardedDataParallel")
+        raise errors.StateError("state_dict: the parameters of this module are this rank's parts; call state_dict() of its ShardedDataParallel")
 
 
 def _copy_whole(own: Callable[[], Optional[Passes]], of: Callable[[], Any], module: Any, state: Any, prefix: str, _: Any) -> None:

@@ -43,7 +43,7 @@ def load(comm: Communicator, passes: Passes, module: Any, state: Mapping[str, An
 def expect_reduced(passes: Passes, op: str) -> None:
     """Raises StateError between micro-batches, because new parameters would not be gathered before the next one."""
     if passes.gradients.is_open:
-        raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside it first")
+        raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; run a backward pass outside no_sync() first")
 
 
 @contextlib.contextmanager

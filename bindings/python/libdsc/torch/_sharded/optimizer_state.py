@@ -44,7 +44,7 @@ def indices(parts: Parts, optimizer: Any) -> list[int]:
     for number, group in enumerate(optimizer.param_groups):
         for param in group["params"]:
             if param not in known:
-                raise ValueError(f"group {number} of the optimizer has a parameter that the module does not have; expected its parameters only")
+                raise ValueError(f"group {number} of the optimizer has a parameter that the module does not have; expected parameters of the module only")
             found.append(known[param])
     return found
 
@@ -79,11 +79,11 @@ def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
             what = f"the optimizer's {key!r} of {parts.names[i]}"
             if is_part(key, value):
                 if value.shape != parts.data[i].shape:
-                    raise ValueError(f"{what} has {value.numel()} elements; expected the {parts.data[i].numel()} of this rank's part")
+                    raise ValueError(f"{what} has {value.numel()} elements; expected {parts.data[i].numel()}, the elements of this rank's part")
             elif isinstance(value, torch.Tensor):
                 if value.dim():
                     raise ValueError(
-                        f"{what} has the shape {tuple(value.shape)}; expected one number, or the elements of this rank's part: "
+                        f"{what} has shape {tuple(value.shape)}; expected one number, or the elements of this rank's part, because "
                         "only elementwise optimizers can be sharded"
                     )
             elif not isinstance(value, _NUMBERS):
@@ -103,7 +103,7 @@ def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, An
     whole_keys = _whole_keys(parts, owners, state)
     for number, values in state["state"].items():
         if not 0 <= number < len(owners):
-            raise ValueError(f"the state has parameter {number}; expected 0 to {len(owners) - 1}, those of the optimizer")
+            raise ValueError(f"the state has parameter {number}; expected 0 to {len(owners) - 1}, the parameters of the optimizer")
         i = owners[number]
         result["state"][number] = {key: _part(parts, i, key, value, whole_keys) for key, value in values.items()}
     return result
@@ -130,6 +130,6 @@ def _part(parts: Parts, i: int, key: str, value: Any, whole_keys: set[str]) -> A
     if key == "step" or value.dim() == 0:
         return value.clone()
     raise ValueError(
-        f"the state has {key!r} of {parts.names[i]} with the shape {tuple(value.shape)}; expected one number, or "
-        f"{tuple(parts.shapes[i])} as the parameter"
+        f"the state has {key!r} of {parts.names[i]} with shape {tuple(value.shape)}; expected one number, or "
+        f"{tuple(parts.shapes[i])}, the shape of the parameter"
     )

@@ -104,8 +104,8 @@ class Parts:
         written, self._written = self._written, []
         if written:
             raise errors.StateError(
-                f"{op}: {written[0]} was written in place while it was whole, and the change is lost; expected writes to this rank's part, "
-                "between passes"
+                f"{op}: {written[0]} was written in place during a pass, when it was the whole parameter, and this change is lost; "
+                "expected changes of this rank's part only, between passes"
             )
 
     def whole(self, i: int) -> Any:
@@ -141,8 +141,8 @@ class Parts:
                 continue
             if param.dtype != own.dtype or param.shape != own.shape:
                 raise ValueError(
-                    f"{name} was given {param.dtype} of shape {tuple(param.shape)}; expected {own.dtype} of shape {tuple(own.shape)}, this "
-                    "rank's part: convert a module before it is wrapped, and load whole tensors by load_state_dict() of the wrapper"
+                    f"{name} was replaced by {param.dtype} of shape {tuple(param.shape)}; expected {own.dtype} of shape {tuple(own.shape)}, this "
+                    "rank's part. Convert a module before wrapping it, and load whole tensors with load_state_dict() of the wrapper"
                 )
             own.copy_(param.detach())
             param.data = own
@@ -151,7 +151,7 @@ class Parts:
         """Raises ValueError for parameters of libdsc.torch.layers: a norm would leave out the parts of other ranks."""
         for name, param in zip(self.names, self.params):
             if hasattr(param, "partition_rank"):
-                raise ValueError(f"{op}: {name} is divided among other ranks too; expected none: the norm would leave their parts out")
+                raise ValueError(f"{op}: {name} is also divided by libdsc.torch.layers; expected no such parameter, because the norm would lack its other parts")
 
     def _hide_grad(self, i: int) -> None:
         if i not in self._hidden:

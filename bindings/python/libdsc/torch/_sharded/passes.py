@@ -44,17 +44,17 @@ class Passes:
             raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
         if self._is_broken:
             raise errors.StateError(
-                f"{op}: an earlier backward pass ended with an exception, and only a part of its gradients is in the sums; "
-                "expected a new ShardedDataParallel on all ranks"
+                f"{op}: an earlier backward pass ended with an exception, so the sums lack some gradients; "
+                "create a new ShardedDataParallel on all ranks"
             )
 
     def rest(self, op: str) -> None:
         """Restores the state between passes, also after a pass that ended with an exception. Raises inside a pass."""
         self.expect_open(op)
         if self._depth or _in_backward():
-            raise errors.StateError(f"{op}: a pass of this module runs; expected this call between passes")
+            raise errors.StateError(f"{op}: a pass of this module is running; expected this call between passes")
         if self.reads:
-            raise errors.StateError(f"{op}: a full_parameters() block runs; expected this call after it")
+            raise errors.StateError(f"{op}: called inside a full_parameters() block; expected this call after the block")
         self._is_broken = self._graph_task is not None and self.gradients.is_open and self._left != self._trained()
         self._graph_task = None
         self._depths = [0] * len(self._depths)
@@ -74,7 +74,7 @@ class Passes:
         """Whether this call is in a full_parameters() block. Raises there if gradients are enabled."""
         self.expect_open("forward")
         if self.reads and torch.is_grad_enabled():
-            raise errors.StateError("forward: gradients are on in a full_parameters() block; expected torch.no_grad() inside")
+            raise errors.StateError("forward: gradients are enabled in a full_parameters() block; expected torch.no_grad() inside the block")
         return self.reads
 
     def forward_begins(self) -> None:
@@ -128,8 +128,8 @@ class Passes:
         elif self._depth == 0:
             first = self.gathered.parts.names[self.gathered.members[unit][0]]
             raise errors.StateError(
-                f"forward: the submodule with {first} was called outside a forward pass of the whole module, and its parameters "
-                "are not gathered; expected a call of the wrapper, or with model.full_parameters()"
+                f"forward: the submodule with {first} was called outside a forward pass of the whole module, so its parameters "
+                "are not gathered; call the wrapper, or call the submodule inside `with model.full_parameters():`"
             )
         self.gathered.make_whole(unit)
         self._depths[unit] += 1
@@ -185,7 +185,7 @@ class Passes:
         """Hook: a backward pass reads parameters of a unit that the graph has saved."""
         self.expect_open("backward")
         if not _in_backward():
-            raise errors.StateError("a saved parameter is read outside a backward pass, and may no longer be there")
+            raise errors.StateError("a saved parameter is read outside a backward pass, when its memory may be released")
         self._follow(syncs)
         if unit not in self.gathered.live():
             self.gathered.make_whole(unit)
@@ -214,13 +214,13 @@ class Passes:
         parts = self.gathered.parts
         if self._graph_task is None:
             raise errors.StateError(
-                f"backward: {parts.names[i]} got a gradient that does not come from outputs of a forward pass of the module; expected "
-                "losses of outputs only: between passes a parameter shows this rank's part"
+                f"backward: {parts.names[i]} got a gradient that does not come from an output of a forward pass of the module; expected "
+                "losses that use outputs only, because between passes a parameter is this rank's part"
             )
         left = self._left[parts.units[i]]
         if i not in left:
             raise errors.StateError(
-                f"backward: {parts.names[i]} got a second gradient in one pass, as when a module is used in several reentrant "
+                f"backward: {parts.names[i]} got a second gradient in one pass, as with a module that is used in several reentrant "
                 "checkpoints; expected use_reentrant=False"
             )
         left.remove(i)
@@ -251,14 +251,14 @@ def _expect_tensors(output: Any) -> None:
     """Raises TypeError if the output may hide tensors: a backward pass from them would use released parameters."""
     if torch.is_grad_enabled() and outputs.is_opaque(output):
         raise TypeError(
-            f"forward: a module returns a {type(output).__name__}; expected tensors, also in lists, tuples, dicts and dataclasses"
+            f"forward: a module returns a {type(output).__name__}; expected tensors, or lists, tuples, dicts or dataclasses of tensors"
         )
 
 
 def _expect_first_order() -> None:
     """Raises StateError if the backward pass creates a graph, because that would be used after units are released."""
     if torch.is_grad_enabled():
-        raise errors.StateError("backward: create_graph is True; expected False: parameters are whole in passes only")
+        raise errors.StateError("backward: create_graph is True; expected False, because parameters are whole only during passes")
 
 
 def _in_backward() -> bool:

@@ -87,7 +87,7 @@ def _is_called(child: Any, is_unit: Callable[[Any], bool]) -> bool:
     if not is_unit(child) or isinstance(child, _CALLED_BY_NOBODY):
         return False
     if isinstance(child, _NEVER_CALLED):
-        raise ValueError(f"units selects a {type(child).__name__}, which is never called; expected the modules in it")
+        raise ValueError(f"units selects a {type(child).__name__}, which is never called itself; select the modules inside it")
     return True
 
 
@@ -97,13 +97,13 @@ def _predicate(module: Any, selection: Any) -> Callable[[Any], bool]:
     if callable(selection) and not isinstance(selection, torch.nn.Module):
         return _checked(selection)
     if isinstance(selection, (str, torch.nn.Module)) or not isinstance(selection, Iterable):
-        raise TypeError(f"units is {_shown(selection)}; expected classes of modules, or a function of a module that returns a bool")
+        raise TypeError(f"units is {_shown(selection)}; expected classes of modules, or a function that takes a module and returns a bool")
     classes = tuple(selection)
     for one in classes:
         if not isinstance(one, type) or not issubclass(one, torch.nn.Module):
-            raise TypeError(f"units has {_shown(one)}; expected subclasses of torch.nn.Module, or one function in place of them")
+            raise TypeError(f"units contains {_shown(one)}; expected subclasses of torch.nn.Module only, or units to be one function")
         if not any(isinstance(each, one) for each in module.modules()):
-            raise ValueError(f"units has {one.__name__}; expected classes of which the module has submodules")
+            raise ValueError(f"units contains {one.__name__}, but the module has no submodule of this class")
     return lambda each: isinstance(each, classes)
 
 
@@ -115,7 +115,7 @@ def _checked(select: Callable[[Any], Any]) -> Callable[[Any], bool]:
     def is_unit(module: Any) -> bool:
         answer = select(module)
         if not isinstance(answer, bool):
-            raise TypeError(f"units gave {answer!r} for a {type(module).__name__}; expected a bool")
+            raise TypeError(f"units returned {answer!r} for a {type(module).__name__}; expected a bool")
         return answer
 
     return is_unit

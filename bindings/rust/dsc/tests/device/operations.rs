@@ -137,7 +137,7 @@ fn wrong_places_are_refused() {
         let (world, own) = (&rank.world, rank.stream());
         let mut x = rank.buffer(&own, &[1.0f32; 4]);
         let error = x.slice(2..5).unwrap_err();
-        assert_eq!(error.message, "slice: 2..5 is outside of 4 elements");
+        assert_eq!(error.message, "slice: the range is 2..5; expected a range within 4 elements");
         let error = world.all_reduce_into(&[1.0f32; 4], &mut x, Op::Sum).unwrap_err();
         assert!(matches!(error.code, ErrorCode::InvalidArg), "{}", error);
         world.barrier().unwrap();

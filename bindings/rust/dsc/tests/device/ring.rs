@@ -47,10 +47,10 @@ fn what_does_not_fit_is_refused_alone() {
         let (block, mut other) = (rank.buffer(&own, &[1.0f32; 4]), rank.buffer(&own, &[1.0f32; 3]));
         // SAFETY: the call is refused, so no pass begins.
         let refused = unsafe { ring.pass_on(&[1.0f32; 4], None, known(&own)) }.unwrap_err();
-        assert!(refused.to_string().contains("block is in memory of the host; expected it on a GPU"), "{}", refused);
+        assert!(refused.to_string().contains("block is in host memory; expected memory of a GPU"), "{}", refused);
         // SAFETY: as above.
         let refused = unsafe { ring.backward_on(&block, &mut other, None, known(&own)) }.unwrap_err();
-        assert!(refused.to_string().contains("grad has 3 elements; expected 4, as the block"), "{}", refused);
+        assert!(refused.to_string().contains("grad has 3 elements; expected 4, like the block"), "{}", refused);
         assert_eq!(refused.code, ErrorCode::InvalidArg);
     });
 }

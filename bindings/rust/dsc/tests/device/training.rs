@@ -62,7 +62,7 @@ fn sharded_parameters_are_of_the_host() {
         let mut tensors: Vec<Tensor<'_>> = params.iter_mut().map(Tensor::new).collect();
         let error = Sharded::new(&rank.world, &mut tensors, &ShardedOptions::new()).unwrap_err();
         assert_eq!(error.code, ErrorCode::Unsupported);
-        assert!(error.to_string().contains("expected memory of the host"), "{error}");
+        assert!(error.to_string().contains("expected host memory"), "{error}");
     });
 }
 
@@ -106,7 +106,7 @@ fn a_reducer_refuses_what_lies_elsewhere() {
         let iteration = on_device.begin().unwrap();
         assert!(iteration.grad_view::<f32>(0).unwrap_err().message.contains("is on device"));
         let error = iteration.mark_ready(0, &mut host).unwrap_err();
-        assert!(error.message.contains("is on the host; expected it on device"), "{}", error);
+        assert!(error.message.contains("is on the host; expected a gradient on device"), "{}", error);
         let error = iteration.accumulate(0, &params[0]).unwrap_err();
         assert!(error.message.contains("expected accumulate_on"), "{}", error);
         drop(iteration); // ends the reducer

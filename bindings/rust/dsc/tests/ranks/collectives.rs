@@ -122,7 +122,7 @@ fn bytes_with_a_type() {
         let mut bytes = [0u8; 8];
         let mut recv = Raw::new(&mut bytes, Dtype::F16).unwrap();
         let error = world.all_gather(&send, &mut recv).unwrap_err();
-        assert_eq!(error.message, "all_gather: recv is of F16; expected Bf16, as send");
+        assert_eq!(error.message, "all_gather: recv has type F16; expected Bf16, like send");
         world.finalize().unwrap();
     });
 }
@@ -146,16 +146,19 @@ fn lengths_are_checked_before_anything_happens() {
         let wrong = [
             (
                 world.all_gather(&two, &mut seven),
-                "all_gather: recv has 7 elements; expected 6, 2 of send for each of 3 ranks",
+                "all_gather: recv has 7 elements; expected 6, 2 elements of send for each of 3 ranks",
             ),
             (
                 world.reduce_scatter(&two, &mut seven, Op::Sum),
-                "reduce_scatter: send has 2 elements; expected 21, 7 of recv for each of 3 ranks",
+                "reduce_scatter: send has 2 elements; expected 21, 7 elements of recv for each of 3 ranks",
             ),
-            (world.all_reduce_into(&two, &mut seven, Op::Sum), "all_reduce: recv has 7 elements; expected 2, as send"),
+            (
+                world.all_reduce_into(&two, &mut seven, Op::Sum),
+                "all_reduce: recv has 7 elements; expected 2, like send",
+            ),
             (
                 world.all_gather_in_place(&mut seven),
-                "all_gather: the buffer has 7 elements; expected a multiple of 3, the ranks",
+                "all_gather: the buffer has 7 elements; expected a multiple of 3, the number of ranks",
             ),
         ];
         for (result, message) in wrong {

@@ -71,7 +71,7 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
             assert!(error.to_string().contains(words), "{}", error);
         };
         refused(ring.pass(&[0.0f32; 5], None).unwrap_err(), "20 bytes, expected at most 16");
-        refused(ring.pass(&[0.0f32; 2], Some(&[2])).unwrap_err(), "counts has 1 sizes; expected one per rank, 2");
+        refused(ring.pass(&[0.0f32; 2], Some(&[2])).unwrap_err(), "counts has 1 sizes; expected 2, one per rank");
         refused(ring.pass(&[0.0f32; 2], Some(&[1, 1])).unwrap_err(), "count is 2 and counts");
         refused(ring.backward::<f32, f32>(&[0.0; 2], None).unwrap_err(), "expected at most 0, the ring's grad_bytes");
         let exchange = |sequence, heads, send: usize, recv: usize| {

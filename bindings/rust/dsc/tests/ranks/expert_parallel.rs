@@ -154,7 +154,7 @@ fn a_plan_has_one_exchange_in_progress() {
             .scope(|scope| plan.start_dispatch(scope, &[1f32, 2.], 1, MoePayload::Plain, &mut rows).map(drop))
             .unwrap_err()
             .message;
-        assert!(text.contains("expected that of the plan, \"world\""), "{}", text);
+        assert!(text.contains("expected the group of the plan, \"world\""), "{}", text);
         drop((plan, group));
         world.finalize().unwrap();
     });
@@ -175,7 +175,7 @@ fn wrong_arguments_are_named() {
         assert!(error.message.contains("tokens has 3 elements; expected 1 rows of 2"), "{}", error.message);
         let weights = Some(&[1f64; 2]);
         let error = plan.combine(&[0f32; 4], weights, 2, &mut [0f32; 2], None::<&mut [f32]>).unwrap_err();
-        assert!(error.message.contains("weights is of F64; expected F32"), "{}", error.message);
+        assert!(error.message.contains("weights has type F64; expected F32"), "{}", error.message);
         drop(plan);
         world.finalize().unwrap();
     });

@@ -53,7 +53,7 @@ fn groups_by_list_have_names_and_time_outs() {
         let error = world.create_group(&[0, 0]).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidArg);
         let error = world.create_group_with(&[0], &GroupOptions::new().name("a\0b")).unwrap_err();
-        assert!(error.message.contains("expected text without a zero"), "{}", error);
+        assert!(error.message.contains("expected text without zero bytes"), "{}", error);
         world.finalize().unwrap();
     });
 }

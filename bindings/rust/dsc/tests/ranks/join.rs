@@ -79,7 +79,11 @@ fn buffers_of_ranks_without_batches_are_written() {
         // If the memory of the parameters is not borrowed, the call is refused and has no effect.
         let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new()).unwrap();
         let error = join.finish(&mut [&mut reducer], &mut []).unwrap_err();
-        assert!(error.message.contains("there are 0 buffers; expected the 1 of set_buffers"), "{}", error);
+        assert!(
+            error.message.contains("there are 0 buffers; expected the 1 buffers that were passed to set_buffers()"),
+            "{}",
+            error
+        );
         world.barrier().unwrap();
         world.finalize().unwrap();
     });
@@ -121,7 +125,7 @@ fn other_reducers_are_refused() {
             error
         );
         let error = join.finish(&mut [&mut second], &mut []).unwrap_err();
-        assert!(error.message.contains("reducer 0 is not the one that the join was made with"), "{}", error);
+        assert!(error.message.contains("reducer 0 is not the reducer that the join was created with"), "{}", error);
         let join = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap();
         let error = join.finish(&mut [], &mut []).unwrap_err();
         assert!(error.message.contains("there are 0 reducers"), "{}", error);

@@ -55,7 +55,10 @@ fn parts_are_exchanged() {
         world.all_to_all_in_place(&mut x).unwrap();
         assert_eq!((&came, &came[..]), (&x, &[rank as i64, 10 + rank as i64, 20 + rank as i64][..]));
         let error = world.all_to_all(&[0u8; 4], &mut [0u8; 4]).unwrap_err();
-        assert_eq!(error.message, "all_to_all: the buffer has 4 elements; expected a multiple of 3, the ranks");
+        assert_eq!(
+            error.message,
+            "all_to_all: the buffer has 4 elements; expected a multiple of 3, the number of ranks"
+        );
         // Every rank sends r + 1 elements to rank r.
         let (sent, got) = ([1, 2, 3], [rank + 1; RANKS]);
         let mut blocks = vec![0u32; RANKS * (rank + 1)];
@@ -78,11 +81,11 @@ fn blocks_of_different_lengths() {
         let error = world.all_gather_v(&[0.0; 7], &mut all, &counts).unwrap_err();
         assert_eq!(error.message, format!("all_gather: send has 7 elements; expected {}, its count", rank));
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 2]).unwrap_err();
-        assert_eq!(error.message, "all_gather: there are 2 counts for recv; expected one per rank, 3");
+        assert_eq!(error.message, "all_gather: there are 2 counts for recv; expected 3, one per rank");
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, usize::MAX]).unwrap_err();
         assert_eq!(
             error.message,
-            "all_gather: recv has 3 elements; expected the sum of its counts, which is more than memory can hold"
+            "all_gather: recv has 3 elements; expected the sum of its counts, which is too large for memory"
         );
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, 2]).unwrap_err();
         assert_eq!(error.message, "all_gather: recv has 3 elements; expected 4, the sum of its counts");
@@ -162,7 +165,7 @@ fn a_function_for_another_type_is_refused_before_any_rank_learns_of_it() {
         let op = UserOp::new(3, |x: &mut [f32], y: &[f32]| x.iter_mut().zip(y).for_each(|(x, y)| *x += y)).unwrap();
         let mut bytes = [0u8; 16];
         let mut wide = Raw::new(&mut bytes, Dtype::F64).unwrap();
-        let refused = "op is a UserOp for F32; the buffers are of F64";
+        let refused = "op is a UserOp for F32; expected buffers of this type, got F64";
         for error in [
             world.all_reduce(&mut wide, op.op()).unwrap_err(),
             world.start(request::reduce(Raw::new(vec![0u8; 8], Dtype::F64).unwrap(), op.op(), 0)).unwrap_err(),

@@ -70,7 +70,7 @@ fn views_accumulation_and_absence() {
         let busy = iteration.mark_unused(0).unwrap_err(); // the view is still in use
         assert_eq!((busy.code, busy.message.contains("parameter 0 is in use")), (ErrorCode::State, true));
         view.mark_ready().unwrap();
-        assert!(iteration.grad_view::<f32>(0).unwrap_err().message.contains("was marked already"));
+        assert!(iteration.grad_view::<f32>(0).unwrap_err().message.contains("has already been marked"));
         iteration.accumulate(1, &[1.0f32; 4]).unwrap();
         iteration.accumulate(1, &[2.0f32; 4]).unwrap();
         iteration.mark_accumulated(1).unwrap();
@@ -102,7 +102,7 @@ fn gradients_that_do_not_stay_are_copied() {
             iteration.accumulate(2, &[step; 2]).unwrap();
             backward(&iteration, step * (world.rank() + 1) as f32).unwrap();
             let error = iteration.mark_ready_copy(0, &[1.0f32; 6]).unwrap_err();
-            assert_eq!((error.code, &*error.message), (ErrorCode::State, "parameter 0 was marked already"));
+            assert_eq!((error.code, &*error.message), (ErrorCode::State, "parameter 0 has already been marked"));
             iteration.finish().unwrap();
             let means = [0, 1, 2].map(|index| reducer.read_grad::<f32>(index).unwrap());
             assert_eq!(means, [vec![1.5 * step; 6], vec![3.0 * step; 4], vec![5.5 * step; 2]]);
@@ -165,7 +165,7 @@ fn wrong_gradients_are_refused() {
         let error = iteration.mark_ready(0, &mut other).unwrap_err();
         assert_eq!(error.message, "the gradient of parameter 0 has 6 elements of F64; expected 6 of F32");
         let error = iteration.mark_unused(3).unwrap_err();
-        assert_eq!(error.message, "there is no parameter 3; this reducer has 3");
+        assert_eq!(error.message, "there is no parameter 3; the number of parameters is 3");
         iteration.mark_ready(0, &mut good).unwrap();
         // a gradient in a forgotten view is not marked, so it is missing
         mem::forget(iteration.grad_view::<f32>(1).unwrap());
@@ -192,7 +192,11 @@ fn a_dropped_iteration_ends_the_reducer_everywhere() {
             iteration.mark_ready(2, &mut grads[2]).unwrap();
             drop(iteration);
             let error = reducer.begin().unwrap_err();
-            assert!(error.message.contains("an iteration was dropped before finish()"), "{}", error);
+            assert!(
+                error.message.contains("an iteration failed on the GPU or was dropped before finish()"),
+                "{}",
+                error
+            );
         } else {
             for (index, grad) in grads.iter_mut().enumerate().rev() {
                 if iteration.mark_ready(index, grad).is_err() {

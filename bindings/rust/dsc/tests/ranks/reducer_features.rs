@@ -153,7 +153,11 @@ fn views_may_have_another_type() {
         iteration.finish().unwrap();
         assert_eq!(reducer.view::<f32>(0).unwrap(), [2.0 + 2.0 / 256.0; 2]); // bfloat16 cannot represent this number
         assert_eq!(grad, bf16(0x4000));
-        assert!(reducer.read_grad::<u8>(0).unwrap_err().message.contains("is of F32; it is asked for as U8"));
+        assert!(reducer
+            .read_grad::<u8>(0)
+            .unwrap_err()
+            .message
+            .contains("has elements of F32; expected a call for this type, got U8"));
         world.finalize().unwrap();
     });
 }
@@ -174,12 +178,15 @@ fn buffers_are_made_equal() {
         let mut list = [Tensor::new(&mut means), Tensor::new(&mut steps)];
         reducer.sync_buffers(&mut list, BufferSync::Broadcast).unwrap();
         let error = reducer.sync_buffers(&mut list[..1], BufferSync::Broadcast).unwrap_err();
-        assert_eq!(error.message, "sync_buffers: there are 1 buffers; expected the 2 of set_buffers");
+        assert_eq!(
+            error.message,
+            "sync_buffers: there are 1 buffers; expected the 2 buffers that were passed to set_buffers()"
+        );
         assert_eq!(means, [3.0; 5]);
         let mut moved = [0f32; 5];
         let mut list = [Tensor::new(&mut moved), Tensor::new(&mut steps)];
         let error = reducer.sync_buffers(&mut list, BufferSync::Broadcast).unwrap_err();
-        assert!(error.message.contains("buffer 0 is not the one, or not where it was"), "{}", error);
+        assert!(error.message.contains("buffer 0 is not the buffer that was passed to set_buffers()"), "{}", error);
         let error = reducer.set_buffers(&mut [Tensor::new(&mut vec![0u8; 1 + me])]).unwrap_err();
         assert_eq!(error.code, ErrorCode::Mismatch);
         world.finalize().unwrap();
@@ -263,7 +270,7 @@ fn sparse_gradients_are_gathered() {
         assert!(told(iteration.mark_sparse(0, &[0], &[1f32])).contains("parameter 0 has no sparse gradients"));
         assert!(told(iteration.mark_sparse(1, &[10], &[1f32; 3])).contains("indices[0] is 10, expected 0 to 9"));
         let message = told(iteration.mark_sparse(1, &[1], &[1f32; 4]));
-        assert_eq!(message, "the rows of parameter 1 are 4 elements of F32; expected 1 rows of 3 of F32 on the host");
+        assert_eq!(message, "values of parameter 1 has 4 elements of F32; expected 1 rows of 3 of F32 on the host");
         iteration.mark_sparse(1, &[], &[0f32; 0]).unwrap();
         iteration.mark_unused(0).unwrap();
         iteration.finish().unwrap();

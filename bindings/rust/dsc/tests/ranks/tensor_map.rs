@@ -99,7 +99,7 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
             TensorMap::uneven(Mapping::Gather, 1, &[1, 2, 3], 1),
             1,
             6,
-            "parts has 3 sizes; expected one per rank, 2",
+            "parts has 3 sizes; expected 2, one per rank",
         );
         refused(gather().chunk(2, 2), 4, 8, "chunk is 2, expected 0 to 1");
         let pairs = TensorMap::new(Mapping::AllToAll, 2, 4, 1).chunk(0, 2);
@@ -109,7 +109,12 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
             8,
             "chunks is 2, expected 1 if mapping is AllToAll, which exchanges parts between pairs of ranks",
         );
-        refused(TensorMap::uneven(Mapping::Gather, 1, &[1, 2], 1).chunk(0, 1), 1, 3, "chunk is for equal parts");
+        refused(
+            TensorMap::uneven(Mapping::Gather, 1, &[1, 2], 1).chunk(0, 1),
+            1,
+            3,
+            "chunk is given together with a list of parts",
+        );
         refused(gather().other_parts(&[1, 1]), 4, 8, "other_parts are for uneven exchanges");
         refused(TensorMap::uneven(Mapping::AllToAll, 1, &[1, 1], 1), 2, 2, "other_parts are missing");
         let mut whole = [0.0f32; 8];
