@@ -530,7 +530,7 @@ class MeshPlanOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     style: Bytes | None  # "megatron" (default) or "deepspeed"
     experts: int | None  # mesh of dsc_mesh_create_experts(); NULL: one with ep 1
-    cp_levels: Any  # group size of each level of hierarchical cp, fastest-varying first; NULL: none
+    cp_levels: Any  # group size of each level of hierarchical cp groups, the fastest-varying level first; NULL: none
     n_cp_levels: int  # entries of cp_levels
     instances: int  # of the distributed optimizer, 1 or more; default 1
     hybrid: int  # 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp group; default 0

@@ -791,7 +791,8 @@ pub struct dsc_mesh_plan_options_t {
     pub style: *const c_char,
     /// mesh of dsc_mesh_create_experts(); NULL: one with ep 1
     pub experts: *const dsc_mesh_t,
-    /// group size of each level of hierarchical cp, fastest-varying first; NULL: none
+    /// group size of each level of hierarchical cp groups, the fastest-varying level first; NULL:
+    /// none
     pub cp_levels: *const i32,
     /// entries of cp_levels
     pub n_cp_levels: usize,
