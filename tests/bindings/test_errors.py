@@ -63,7 +63,7 @@ def test_only_messages_of_wrong_arguments_are_said_anew():
     quoted = "rank 1: ValueError: p->next is NULL"
     assert str(errors.from_code(errors.Result.ERR_CALLBACK, quoted)) == quoted
     of_run = "memory has 3 bytes, expected at least 8, the size that dsc_pipe_run_bytes() returns"
-    assert str(errors.from_code(errors.Result.ERR_INVALID_ARG, of_run)).endswith("8, as PipeSchedule.run_bytes() says")
+    assert str(errors.from_code(errors.Result.ERR_INVALID_ARG, of_run)).endswith("8, the size that PipeSchedule.run_bytes() returns")
 
 
 def chooses_its_own_backend(_):

@@ -61,7 +61,7 @@ def test_wrong_arguments_are_named_as_in_python(call, said):
 
 
 def test_calls_of_c_are_named_as_in_python(world):
-    with pytest.raises(dsc.StateError, match="^verify_params: a batch is open .*, expected the end of batch\\(\\) first$"):
+    with pytest.raises(dsc.StateError, match="^verify_params: a batch is open .*: expected the end of batch\\(\\) first$"):
         with world.batch():
             dsc.verify_params(world, [np.zeros(2)])
     with pytest.raises(dsc.InvalidArgError, match="^BucketReducer: "):

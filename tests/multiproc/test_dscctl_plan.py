@@ -517,7 +517,7 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
         (HEADER, "has no layers"),
         (HEADER.replace("forward_us", "foward_us", 1), "line 1, column 6: unknown column 'foward_us'; did you mean 'forward_us'?"),
         (HEADER.replace("name", "output_bytes"), "line 1, column 92: column 'output_bytes' occurs twice"),
-        (HEADER.replace(",output_bytes", ""), "line 1: no output_bytes, expected one for every layer"),
+        (HEADER.replace(",output_bytes", ""), "line 1: output_bytes is missing, expected it for every layer"),
         (HEADER.replace("name", "backward_us"), "line 1: backward_us is given together with its halves"),
         ("name,forward_us\n", "line 1: backward_us is missing, expected backward_us, or both backward_input_us"),
         (FINE + "b,1,x,1,10,3,5\n", "line 3, column 5: backward_input_us is 'x', expected microseconds such as 120 or 0.5"),

@@ -100,7 +100,7 @@ def test_a_value_for_each_stage_goes_to_the_parts_of_the_stage():
     assert (result.returncode, result.stdout) == (2, "")
     assert "--forward has 3 values, expected 1, 4 (one for each stage) or 8: one for each part of the model" in result.stderr
     result = schedule("--kind", "auto", "--chunks", "2", "--forward", "1,2,3,4")
-    assert result.returncode == 2 and "expected 1 value or 8: auto chooses which parts of the model a stage has" in result.stderr
+    assert result.returncode == 2 and "expected 1 value or 8, because auto chooses which parts of the model a stage has" in result.stderr
     result = schedule("--kind", "auto", "-s", "2", "--chunks", "2", "-m", "2")
     assert result.returncode == 0 and "makespan 6" in result.stdout  # 2 x 3, as with two parts of half the cost
 

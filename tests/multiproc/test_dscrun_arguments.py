@@ -43,7 +43,7 @@ def plan(*args, **variables):
         ([*HAND, "--node-rank", "-1"], "--node-rank: expected a whole number, 0 or more, or 'auto', got '-1'"),
         ([*HAND, "--node-rank", "one"], "--node-rank: expected a whole number, 0 or more, or 'auto', got 'one'"),
         ([*HAND, "--node-rank", "auto"], "expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment"),
-        ([*HAND, "-n", "1,2,3"], "-n: expected one number, or 2 for --nnodes 2, got 3"),
+        ([*HAND, "-n", "1,2,3"], "-n: expected one number, or 2 numbers for --nnodes 2, got 3"),
         ([*HAND, "-n", "1,x"], "-n: expected a whole number from 1 to 4096, got 'x'"),
         ([*HAND, "-n", "1,"], "-n: expected a whole number from 1 to 4096, got ''"),
         ([*HAND, "--restarts", "1"], "--restarts: cannot be given together with --node-rank"),
@@ -136,7 +136,7 @@ def test_node_rank_comes_from_the_launcher():
     assert plan(*names, SLURM_NODEID="0", SLURMD_NODENAME="x10")["own_node"] == 1
     for variables, text in [
         ({"SLURM_NODEID": "2"}, "SLURM_NODEID: expected 0 to 1, because there are 2 nodes, got '2'"),
-        ({"SLURMD_NODENAME": "x"}, "SLURMD_NODENAME is 'x', expected one of x1,x10"),
+        ({"SLURMD_NODENAME": "x"}, "SLURMD_NODENAME is 'x', expected one of the names in --node-list: x1,x10"),
     ]:
         wrong = run(*names, "--dry-run", "--", "true", env=environment(**variables))
         assert wrong.returncode == 2 and text in wrong.stderr

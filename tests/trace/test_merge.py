@@ -98,7 +98,7 @@ def test_where_the_late_rank_is_instead(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + 3 * SECOND)
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
-    assert 'completed none of this group; now in collective 1 (all_gather) of group "right" for 3.00 s' in late[0]
+    assert 'completed no collective of this group; now in collective 1 (all_gather) of group "right" for 3.00 s' in late[0]
     assert texts(report, "DEADLOCK") == [
         'ranks 0, 1 wait for each other: rank 0 waits for rank 1 in collective 1 (all_reduce) of group "left"; '
         'rank 1 waits for rank 0 in collective 1 (all_gather) of group "right"'
