@@ -15,10 +15,10 @@ namespace dsc {
 
 class Coordinator {
  public:
-  // Logs the missing ranks every `progress_ms`.
+  // While ranks are missing, decide() logs them every `progress_ms` milliseconds.
   Coordinator(int32_t world_size, Hosts hosts, Deadline deadline, int64_t progress_ms);
 
-  // Waits no longer than until the earliest deadline of all ranks.
+  // Called with the deadline of each rank, because the coordinator waits only until the earliest of them.
   void shorten_deadline(Deadline deadline) noexcept { deadline_ = sooner(deadline_, deadline); }
 
   // Returns nullopt while more ranks should be awaited. After a conflict it waits a little longer, so that

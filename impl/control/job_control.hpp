@@ -90,8 +90,8 @@ class JobControl final : private JobWatch::Client {
   std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                const std::string& question, Deadline deadline);
 
-  // Called before ranks end in an orderly way. From now on, the end of a rank is not reported, except if it
-  // is stopped.
+  // Called before ranks end in an orderly way. From now on, the end of a rank is not reported. Ranks that are
+  // stopped are still reported.
   void ignore_ends() noexcept { ignores_ends_.store(true); }
   // Stops all calls of the listener. When this returns, no call is running, unless this function was called
   // inside one.

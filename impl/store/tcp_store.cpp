@@ -17,7 +17,7 @@ namespace {
 constexpr double kFirstPauseMs = 5;
 constexpr double kLongestPauseMs = 1000;
 constexpr double kGrowth = 1.5;
-// Minimum, so that a call with little time left can reach a running server.
+// Minimum time for a new connection, so that a call with little time left can still reach a running server.
 constexpr int kReconnectMs = 1000;
 
 // Sleeps for 0.5 to 1.5 times the given time. The time is random, so that many ranks do not retry at the same
