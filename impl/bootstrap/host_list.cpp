@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kLongestHost = 253;  // the DNS allows no longer names
+constexpr size_t kLongestHost = 253;  // maximum length of a name in the DNS
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

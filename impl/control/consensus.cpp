@@ -259,7 +259,7 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
       propose_timed(give_up(sequence, DSC_ERR_REVOKED));
     } else if (deadline.passed()) {
       if (auto decision = give_up(sequence, DSC_ERR_TIMEOUT); !decision.named.empty())
-        // If no member is named, the last missing ballot has just arrived.
+        // If no member is named, the last missing ballot has just arrived, so no TIMEOUT is proposed.
         propose_timed(std::move(decision));
     } else if (besides.drive()) {
       backoff.reset();

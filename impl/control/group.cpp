@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-// The failure word holds 1 << 63 | code << 16 | the member whose segment contains the cause.
+// The failure word holds 1 << 63 | code << 16 | the index of the member whose segment contains the cause.
 constexpr uint64_t kFailed = uint64_t{1} << 63;
 
 uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
@@ -300,7 +300,7 @@ void Group::process_gone(const PeerProcess& peer) {
 void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
-  // Needed because revoke() wakes no thread if the group has already failed.
+  // The notification is needed because revoke() wakes no thread if the group has already failed.
   host_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;

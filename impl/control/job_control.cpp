@@ -22,7 +22,8 @@ constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kAcknowledgeMs = 2000;
 constexpr int kAcknowledgeSliceMs = 20;
-constexpr const char* kAcknowledgedKey = "control/acknowledged";  // the ranks that know that rank 0 has left
+// Key of the list of ranks that know that rank 0 has left.
+constexpr const char* kAcknowledgedKey = "control/acknowledged";
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 

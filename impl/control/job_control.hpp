@@ -57,8 +57,8 @@ class JobControl final : private JobWatch::Client {
   // learns of the end of other ranks, even if they ended before. `listener` must outlive this object. Throws
   // PEER_DEAD if rank 0 has ended, and what Channel throws.
   JobControl(JobControlSettings settings, JobListener& listener, Deadline deadline);
-  // Waits only for a running call of the listener. Unless leave() was called, the other ranks treat this rank
-  // as dead.
+  // The destructor waits only for a running call of the listener. Unless leave() was called, the other ranks
+  // treat this rank as dead.
   ~JobControl() override = default;
 
   // First publishes that the ranks in `gone` are gone, and then why a group failed. With this order, a rank

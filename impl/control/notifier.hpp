@@ -49,7 +49,7 @@ class NotifierWait {
 // Waits for a condition: first spins, then yields, then sleeps. Each call of pause() makes one step.
 class Backoff {
  public:
-  // A number of spins for long waits, in which other threads should get the processor.
+  // A value of `spins` for long waits. The thread then sleeps soon, so that other threads get the processor.
   static constexpr int kSleepSoon = -1;
 
   Backoff(Notifier& notifier, int spins) noexcept

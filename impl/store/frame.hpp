@@ -27,7 +27,7 @@ enum class FrameType : uint8_t {
 
 inline constexpr size_t kFrameHeadBytes = 4 + 8 + 1;
 inline constexpr size_t kFrameCodeBytes = 16;
-// Large enough for two values and a key, with a margin.
+// The maximum size of a payload. It suffices for two values and a key, with a margin.
 inline constexpr size_t kMaxPayloadBytes = (size_t{2} << 20) + (size_t{64} << 10);
 
 // A request with a longer payload must be admitted by the server first. Otherwise the server might leave its

@@ -90,7 +90,7 @@ void TcpStore::give_back(std::unique_ptr<Channel> channel) {
 }
 
 StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
-  check_request(request, {});  // checked here, because the server would close the connection
+  check_request(request, {});  // the server would close the connection if it is malformed
   auto channel = take(deadline);
   struct GiveBack {
     TcpStore& store;
