@@ -55,8 +55,8 @@ dsc_result_t guard(const char* function, Body&& body) {
 // Must be called inside a catch block. Passes the current exception to `report` as an Error.
 void name_exception(void (*report)(void* context, const Error& error), void* context);
 
-// Runs code whose failure is not reported by an exception. If the code throws, calls `on_error(code, text)`
-// or `on_error(error)` and returns false. Only `on_error(error)` receives the whole record.
+// Runs code and reports its failure without an exception. If the code throws, calls `on_error(code, text)` or
+// `on_error(error)` and returns false. Only `on_error(error)` receives the whole record.
 template <typename Body, typename OnError>
 bool capture(Body&& body, OnError&& on_error) {
   try {

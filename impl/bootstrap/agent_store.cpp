@@ -15,7 +15,8 @@ constexpr char kValidate = 0;
 constexpr uint32_t kMagic = 0x3C85F7CE;
 constexpr char kCountKeys = 7;
 constexpr size_t kQuestions = 4;
-// Bytes of another protocol, read as a number, are always larger.
+// The largest number of keys that is accepted from an agent. If another program answers, its bytes, read as a
+// number, are larger.
 constexpr int64_t kMostKeys = int64_t{1} << 32;
 constexpr char kStopWaiting = 0;
 constexpr char kReady = 0;

@@ -17,16 +17,16 @@ namespace dsc {
 // use the same key.
 std::string agent_prefix(const Environment& environment, uint32_t world);
 
-// May be used by one thread at a time. Connects at the first call, and again after a failure.
+// One thread at a time may use it. It connects at the first call, and again after a failure.
 class AgentStore final : public Exchange {
  public:
   static constexpr size_t kMostValueBytes = 64 << 10;
 
   AgentStore(std::string host, int32_t port, std::string prefix);
 
-  // These throw TIMEOUT if nobody listens at the address, no answer arrives or the key has no value. They
-  // throw PROTOCOL with the first bytes received if another program answers, and SYSTEM if the agent has
-  // ended.
+  // put() and get() throw TIMEOUT if nobody listens at the address, no answer arrives or the key has no
+  // value. Both throw PROTOCOL with the first bytes received if another program answers, and SYSTEM if the
+  // agent has ended.
   void put(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
 

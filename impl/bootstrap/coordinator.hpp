@@ -15,15 +15,16 @@ namespace dsc {
 
 class Coordinator {
  public:
-  // Logs the missing ranks every `progress_ms`.
+  // While ranks are missing, decide() logs them every `progress_ms` milliseconds.
   Coordinator(int32_t world_size, Hosts hosts, Deadline deadline, int64_t progress_ms);
 
-  // Waits no longer than until the earliest deadline of all ranks.
+  // Called with the deadline of each rank, because the coordinator waits only until the earliest of them.
   void shorten_deadline(Deadline deadline) noexcept { deadline_ = sooner(deadline_, deadline); }
 
-  // Returns nullopt while more ranks should be awaited. After a conflict it waits a little longer, so that
-  // ranks that are about to arrive also learn of the conflict. `came` are the hellos of the ranks that are
-  // present, and `left` those of ranks that arrived and left. The latter appear only in the error.
+  // Returns nullopt while more ranks should be awaited. After a conflict the coordinator waits a little
+  // longer, so that ranks that are about to arrive also learn of the conflict. `came` are the hellos of the
+  // ranks that are present, and `left` those of ranks that arrived and left. The latter appear only in the
+  // error.
   std::optional<MeetingOutcome> decide(const std::vector<Hello>& came, const std::vector<Hello>& left);
 
   // Returns the time after which decide() must be called again even if no rank arrives.

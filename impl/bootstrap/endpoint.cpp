@@ -81,7 +81,7 @@ void Endpoint::serve() {
   if (somebody_waits) accept_waiting();
 }
 
-// Closes connections of other users without an answer.
+// Accepts pending connections. Closes connections of other users without an answer.
 void Endpoint::accept_waiting() {
   for (int i = 0; i < kEventsAtOnce; ++i) {
     int error = 0;
@@ -100,7 +100,8 @@ void Endpoint::accept_waiting() {
   }
 }
 
-// Drops the oldest client, if possible one that has sent no request. A client that is a rank connects again.
+// If there are too many clients, drops the oldest one that has sent no request, or otherwise the oldest one.
+// A rank whose connection is dropped connects again.
 void Endpoint::make_room() {
   if (clients_.size() < kMostClients) return;
   const auto unidentified = [](const Client& client) { return !client.wanted; };
@@ -108,8 +109,9 @@ void Endpoint::make_room() {
   drop(victim != clients_.end() ? victim : clients_.begin());
 }
 
-// Called when the process has no free descriptor. Otherwise the pending connection would keep poll_fd()
-// readable all the time. The client gets the reason as its answer, and connects again.
+// Accepts and closes one pending connection when the process has no free descriptor. Otherwise that
+// connection would keep poll_fd() readable all the time. The client gets the reason as its answer, and
+// connects again.
 void Endpoint::shed_one() {
   spare_.reset();
   int error = 0;
@@ -144,7 +146,7 @@ void Endpoint::drop(Clients::iterator client) {
 void Endpoint::publish(const ItemKey& key, int fd) {
   UniqueFd copy = duplicate(fd);
   const MutexLock lock(mutex_);
-  // Inserted before any client gets an answer, because inserting throws if memory runs out.
+  // The item is inserted before any client gets an answer, because inserting throws if memory runs out.
   UniqueFd& item = items_[key];
   item = std::move(copy);
   for (auto client = clients_.begin(); client != clients_.end();) {

@@ -89,7 +89,7 @@ class Endpoint {
   UniqueFd listener_;
   UniqueFd epoll_;
   Mutex mutex_;
-  UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // closed for a moment when the process has no free descriptor
+  UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // closed for a moment to accept a client if no other is free
   std::map<ItemKey, UniqueFd> items_ DSC_GUARDED_BY(mutex_);
   Clients clients_ DSC_GUARDED_BY(mutex_);                 // in order of arrival
   std::array<LeftRank, 256> left_ DSC_GUARDED_BY(mutex_);  // the ranks that left most recently

@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kLongestHost = 253;  // the DNS allows no longer names
+constexpr size_t kLongestHost = 253;  // maximum length of a name in the DNS
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -94,7 +94,7 @@ std::optional<std::string> host_before_colon(std::string_view text) {
 
 std::optional<std::string> first_slurm_host(std::string_view list) {
   std::string host;
-  bool complete = false;  // the rest of the text is only checked to be well-formed
+  bool complete = false;  // whether `host` is complete; the rest of the text is only validated
   for (size_t i = 0, name_start = 0; i <= list.size(); ++i) {
     if (i == list.size() || list[i] == ',') {
       if (i == name_start) return std::nullopt;

@@ -96,7 +96,7 @@ class Search {
   Launch& launch_;
   // The launcher that provided rank and world size; null if there was none.
   const Launcher* winner_ = nullptr;
-  RowFindings row_;                  // the numbers that this launcher provided
+  RowFindings row_;                  // the numbers that winner_ provided
   dsc_result_t pmix_code_ = DSC_OK;  // why the query to the PMIx server failed
   std::string pmix_text_;
   std::string half_set_;  // error text for a launcher that set only one of rank and world size
@@ -272,8 +272,8 @@ void Search::find_job_id() {
   }
 }
 
-// PMIx provides rank and world size, but no address. A later row with the same rank and world size describes
-// the same job, so its address is used.
+// PMIx provides rank and world size, but no address. Another launcher in the table with the same rank and
+// world size describes the same job, so its address is used.
 HostSource Search::launchers_master() const {
   const bool one_host = launch_.local_world_size == launch_.world_size;
   for (const Launcher& launcher : kLaunchers) {
@@ -331,8 +331,8 @@ bool Search::has_token() const {
   return options_.has_token || environment_("DSC_ALLOW_UNAUTHENTICATED") == "1";
 }
 
-// Chooses how the ranks meet. If no source provides the number of hosts, the store given by the caller
-// decides, and otherwise the address.
+// Chooses how the ranks meet. If no source provides the number of hosts, ranks meet over TCP if the caller
+// has given a store or a file:// init method. Otherwise the address of rank 0 and the token decide.
 void Search::find_way() {
   if (launch_.world_size == 1) return;
   const auto take = [this](MeetingWay way, const std::string& why) {

@@ -24,7 +24,7 @@ struct Finding {
 struct RowFindings {
   Finding rank, world_size, local_rank, local_world_size, hosts;
   std::string missing;  // why the launcher's numbers are not used; empty if they include rank and world size
-  bool half_set = false;  // whether it provides only one of rank and world size
+  bool half_set = false;  // whether the launcher provides only one of rank and world size
 };
 
 // Throws CONFIG for malformed numbers and for contradictions. The message names the variables.

@@ -123,7 +123,7 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingResult result;
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
-  if (outcome.code == DSC_ERR_TIMEOUT)  // because the name of the meeting contains the user id
+  if (outcome.code == DSC_ERR_TIMEOUT)  // ranks of another user have another name for the meeting
     outcome.text +=
         "; processes of users other than " + std::to_string(::geteuid()) + " cannot join this world";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);

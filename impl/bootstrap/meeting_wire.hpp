@@ -48,7 +48,7 @@ static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 64 + 4
 struct OutcomeWire {
   uint64_t magic;
   uint32_t wire_version;
-  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS means to try again a little later
+  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS asks the rank to try again a little later
   uint8_t nonce[16];
   int32_t world_size;
   int32_t host_pid;
@@ -70,7 +70,7 @@ inline constexpr size_t kMaxOutcomeBytes = sizeof(OutcomeWire) + size_t{kMaxRank
 
 // The decision of a meeting, made by its host.
 struct MeetingOutcome {
-  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS means to try again
+  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS asks the rank to try again
   std::string text;
   RankList ranks;  // ranks at fault
   int64_t host_pid = 0;

@@ -74,8 +74,8 @@ Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::strin
   return question;
 }
 
-// Returns false if the deadline passed first. Also checks the connection, because a server that has ended
-// calls no callback.
+// Waits for the answer of the server. Returns false if the deadline passed first. Also checks the connection,
+// because a server that has ended calls no callback.
 bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::string& value) {
   MutexLock lock(question.mutex);
   while (!question.over) {

@@ -14,11 +14,11 @@ class PmixExchange final : public Exchange {
  public:
   static constexpr size_t kMostKeyBytes = 256;
 
-  // `world` is the number of worlds that this process had before, and must be equal on all ranks. It is part
+  // `world` is the number of earlier worlds of this process, and must be equal on all ranks. It is part
   // of every key, so that a second world does not read values of the first.
   PmixExchange(const PmixSession& session, uint32_t world);
 
-  // These throw TIMEOUT, and SYSTEM with libpmix's text.
+  // put() and get() throw TIMEOUT, and SYSTEM with libpmix's text.
   void put(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
 

@@ -280,7 +280,7 @@ OpenStore Meeting::find(Deadline deadline) {
 OpenStore Meeting::join(Deadline deadline) const {
   const StoreOptions options = this->options(false);
   const Environment& environment = rendezvous_.environment;
-  // Without a token rank 0 would refuse to listen, and this rank would wait for nothing.
+  // Without a token, rank 0 would refuse to listen, and this rank would wait in vain until the deadline.
   if (!allows_unauthenticated(options, environment))
     require_token(resolve(location_.host, location_.port, "the master address", deadline),
                   find_token(options.token, environment), "be");
@@ -315,7 +315,8 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   if (!met) return std::nullopt;
   worlds_met().add(launch_.job_id, met->nonce);
   auto job = std::make_shared<JobStore>(std::move(open));
-  // A rank whose start-up deadline has passed by then no longer reads the outcome.
+  // The store waits for readers until this deadline. Ranks whose start-up deadline has passed no longer read
+  // the outcome.
   job->expect_readers(launch_.world_size - 1, later(settings_.deadline, Deadline::after_ms(kVerdictMs)));
   return Rendezvous{*std::move(met), std::move(job)};
 }

@@ -66,7 +66,8 @@ StoreOutcome follow(Store& store, const Hello& hello, const MeetingSettings& set
   return *std::move(outcome);
 }
 
-// Ignores errors, because rank 0 may close the store now, and this rank no longer needs it.
+// Reports that this rank has read the outcome. Ignores errors, because rank 0 may close the store now, and
+// this rank no longer needs it.
 void say_heard(Store& store) {
   capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kStoreAnswerMs)); },
           [](dsc_result_t, const char*) {});

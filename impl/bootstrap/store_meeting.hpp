@@ -20,7 +20,7 @@ namespace dsc {
 std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
                                            std::string& reason);
 
-// Called by a host that cannot hold the meeting. Ranks that arrive before the deadline get this error.
+// Called by a host that cannot hold the meeting. Ranks that arrive before the deadline get the error `why`.
 // Returns when `others` ranks have read it.
 void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline);
 

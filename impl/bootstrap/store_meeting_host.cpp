@@ -137,7 +137,7 @@ void StoreMeetingHost::take_hello(const std::string& number) {
 }
 
 // Removes the ranks whose connections have ended. If a rank is gone before its hello was read, remembers its
-// number.
+// random number, so that the hello is ignored later.
 void StoreMeetingHost::drop_gone() {
   const auto news = try_to_follow(store_, kGoneKey, gone_bytes_, Deadline::after_ms(0));
   if (!news) return;

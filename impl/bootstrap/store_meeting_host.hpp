@@ -14,15 +14,17 @@
 
 namespace dsc {
 
-// The keys of a meeting.
-inline constexpr std::string_view kRollKey = "join/roll";  // numbers of the ranks that arrived, concatenated
-// Numbers of the ranks whose connection has ended, concatenated.
+// ---- The keys of a meeting ----
+
+// The random numbers of the processes that have arrived, concatenated.
+inline constexpr std::string_view kRollKey = "join/roll";
+// The random numbers of the processes whose connection has ended, concatenated.
 inline constexpr std::string_view kGoneKey = "join/gone";
 // The outcome of the meeting, as encode(StoreOutcome) returns it.
 inline constexpr std::string_view kOutcomeKey = "join/outcome";
 inline constexpr std::string_view kHeardKey = "join/heard";      // number of ranks that have read the outcome
 inline constexpr std::string_view kClosingKey = "join/closing";  // exists if the world is ending
-inline constexpr size_t kNumberBytes = 16;  // number of hexadecimal digits in a process's number
+inline constexpr size_t kNumberBytes = 16;  // hexadecimal digits of a process's random number
 std::string hello_key(std::string_view number);
 std::string table_key(int32_t host);
 
@@ -62,9 +64,9 @@ class StoreMeetingHost {
   const Hello own_;
   const MeetingSettings& settings_;
   Coordinator coordinator_;
-  std::map<std::string, Hello> came_;  // hellos of the ranks that have arrived, by number
+  std::map<std::string, Hello> came_;  // hellos of the ranks that have arrived, by random number
   std::vector<Hello> left_;
-  std::set<std::string> gone_early_;  // numbers of ranks that left before their hello was read
+  std::set<std::string> gone_early_;  // random numbers of ranks that left before their hello was read
   int32_t largest_size_;              // largest world size in any hello
   size_t roll_bytes_ = 0;
   size_t gone_bytes_ = 0;

@@ -32,10 +32,10 @@ enum class OpKind : uint8_t {
   kAllToAllV,
   kMonitoredBarrier,
   kFinalize,       // barrier that ends a communicator
-  kSplit,          // all-gather of colors and keys
-  kCreateGroup,    // all-gather of hashes of rank lists
-  kMemAlloc,       // all-gather of sizes and outcomes
-  kVerify,         // all-gather of descriptions
+  kSplit,          // all-gather of the colors and keys of a split
+  kCreateGroup,    // all-gather of hashes of the list of ranks of a new group
+  kMemAlloc,       // all-gather of the size and the result of each rank's allocation
+  kVerify,         // all-gather of small data that the ranks compare, such as their settings
   kReducerFinish,  // barrier of ranks whose iteration is incomplete; never matches the all-reduce of a bucket
   kReady,          // barrier after all ranks of a world have mapped its memory, and before they use it
   kPipeRun,        // all-gather of the signatures of schedules, before stages run them
@@ -96,7 +96,7 @@ struct Columns {
 // Selects which buffers of a call contain their blocks as columns of a matrix.
 struct ColumnBlocks {
   Columns send, recv;
-  // Number of rows of all send buffers, if the columns of different ranks have different widths; otherwise 0.
+  // Number of rows of every send buffer, if the ranks have different numbers of columns; otherwise 0.
   size_t rows = 0;
 };
 

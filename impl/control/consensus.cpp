@@ -17,7 +17,8 @@ constexpr int64_t kFailureKnownNs = kNsPerSecond;
 // Limits the attempts to read the decision, because a corrupted peer could change it endlessly.
 constexpr int kReads = 1000;
 
-// A proposal in shared memory. Two sets of members follow it: the lost ones and the named ones.
+// A proposal in shared memory. It is followed by two sets of members: the lost members, and the members that
+// caused the outcome.
 struct Proposal {
   int32_t outcome;
   int32_t flags;
@@ -76,8 +77,8 @@ bool Consensus::is_hopeless() const noexcept {
   return false;
 }
 
-// Returns nullopt while a ballot of a living member is missing. A member that published its ballot and was
-// lost afterwards is counted, and also marked as lost.
+// Returns the decision that follows from the ballots, or nullopt while a ballot of a living member is
+// missing. A member that published its ballot and was lost afterwards is counted, and also marked as lost.
 std::optional<Decision> Consensus::count(uint64_t sequence) const {
   Decision decision(group_.size());
   decision.sequence = sequence;
@@ -184,8 +185,8 @@ void Consensus::propose(const Decision& decision) {
     if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.notify_all_members();
 }
 
-// Reads again if a newer decision replaces the proposal during the reading. Checks all values, because
-// another process wrote them.
+// Returns the latest decision. Reads it again if a newer decision replaces the proposal during the reading.
+// Checks all values, because another process wrote them.
 Decision Consensus::read_decision() const {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   std::vector<std::byte> payload(sizeof(Proposal) + 2 * set_bytes);
@@ -258,7 +259,7 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
       propose_timed(give_up(sequence, DSC_ERR_REVOKED));
     } else if (deadline.passed()) {
       if (auto decision = give_up(sequence, DSC_ERR_TIMEOUT); !decision.named.empty())
-        // If no member is named, the last missing ballot has just arrived.
+        // If no member is named, the last missing ballot has just arrived, so no TIMEOUT is proposed.
         propose_timed(std::move(decision));
     } else if (besides.drive()) {
       backoff.reset();

@@ -26,7 +26,7 @@ struct Ballot {
   int32_t flags;
   int32_t code;  // DSC_OK, or why the member's own part failed
   int32_t unused;
-  char text[240];  // explains the code
+  char text[240];  // explains `code`
 };
 
 // A decision, which is the same on all members.

@@ -14,15 +14,15 @@
 namespace dsc {
 namespace {
 
-// The failure word holds 1 << 63 | code << 16 | the member whose segment contains the cause.
+// The failure word holds 1 << 63 | code << 16 | the index of the member whose segment contains the cause.
 constexpr uint64_t kFailed = uint64_t{1} << 63;
 
 uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
-// Returns the largest block for which all members' data together is handled in one part: it is not divided
-// among members, is below the threshold of zero copy, and fits into a staging buffer.
+// Returns the maximum size of a block for which the data of all members together is not divided among
+// members, is below the threshold of zero copy, and fits into a staging buffer.
 size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
   const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
   const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy});
@@ -31,8 +31,8 @@ size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
 
 constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 
-// A member's latest operation is packed into one word, so that it can be read atomically: kind, root or peer
-// plus 1, sequence number.
+// A member's latest operation is packed into one word, so that it can be read atomically. From the highest
+// bits down, the word contains the kind, the root or peer plus 1, and the sequence number.
 constexpr int kLatestKindShift = 56;
 constexpr int kLatestRootShift = 40;
 constexpr uint64_t kLatestRootMask = 0xffff;
@@ -237,7 +237,8 @@ void Group::revoke(const Failure& cause) noexcept {
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst)) {
     const bool is_users = !cause.operation.empty() &&
-                          // An unpublished failure of a part concerns only one step of the user's operation.
+                          // If the group is part of a larger communicator, an unpublished failure concerns
+                          // only one step of the user's operation.
                           (!is_part() || cause.is_published);
     log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_LEVEL_INFO : DSC_LOG_LEVEL_ERROR,
         "rank %d: group \"%s\" failed: %s%s%s", shown_rank(rank_), name_.c_str(),
@@ -263,7 +264,8 @@ Failure Group::first_cause() const {
   Failure cause;
   if (word != 0 && writer < size_) cause = failure_cell(writer).cause;
   cause.bound();
-  // The group failed before it became part of a larger communicator.
+  // The group failed before it became part of a larger communicator, so the cause still contains ranks of the
+  // group.
   if (!cause.has_user_ranks && is_part()) {
     for (int32_t& rank : cause.ranks) rank = shown_rank(rank);
     cause.has_user_ranks = true;
@@ -276,8 +278,8 @@ Failure Group::first_cause() const {
   return cause;
 }
 
-// Returns the members in that process, except those that have left the group. The end of a member that has
-// left is not a failure.
+// Returns the members in the process `peer`, except those that have left the group. The end of a member that
+// has left is not a failure.
 RankList Group::members_in(const PeerProcess& peer) const noexcept {
   RankList members;
   for (int member = 0; member < size_; ++member)
@@ -298,7 +300,7 @@ void Group::process_gone(const PeerProcess& peer) {
 void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
-  // Needed because revoke() wakes no thread if the group has already failed.
+  // The notification is needed because revoke() wakes no thread if the group has already failed.
   host_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;

@@ -51,11 +51,11 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t>& local_ranks() const noexcept { return local_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
-  // The maximum size of one rank's data in a SmallCollective. 1 KiB of data from another host fits, together
-  // with the description of its call.
+  // The maximum size of one rank's data in a SmallCollective. It leaves space for 1 KiB of data from another
+  // host and for the description of the call.
   static constexpr size_t kMostSmallBytes = 1152;
-  // Returns the largest block of a member that is sent together with the arguments to compare, and so needs
-  // no extra barrier round.
+  // Returns the maximum size of a block that a member sends together with the arguments that the ranks
+  // compare. Such a block needs no extra barrier round.
   size_t small_block() const noexcept { return small_block_; }
 
   // ---- Arrival ----
@@ -71,13 +71,13 @@ class Group : public std::enable_shared_from_this<Group> {
     slot(rank_, epoch_).epoch.store(epoch_, std::memory_order_seq_cst);
     notify_all_members();
   }
-  // Fetches the cache lines of the next slot and of `bytes` bytes of data before the next arrival.
+  // Prefetches the cache lines of the next slot, and of `bytes` bytes of data, before the next arrival.
   void prepare_arrival(size_t bytes) const noexcept {
     own_lines(&slot(rank_, epoch_ + 1), 1);
     if (bytes > kSlotDataBytes) own_lines(stage(rank_, epoch_ + 1), bytes);
   }
-  // Fetches cache lines that this rank will write next. Other processors have read them last, so the write
-  // itself would have to wait for them.
+  // Prefetches cache lines that this rank will write next. Other processors have read them last, so without
+  // the prefetch the write would have to wait.
   static void own_lines(const void* first, size_t bytes) noexcept {
     for (size_t at = 0; at < bytes; at += kProcessorLine) own_line(static_cast<const std::byte*>(first) + at);
   }
@@ -189,12 +189,12 @@ class Group : public std::enable_shared_from_this<Group> {
   void bind_to_devices(WholeGroup whole);
   WholeGroup on_devices() const;
 
-  // From now on, operations of this group are steps of operations of `whole`, and its recorder records the
-  // operations of `whole`. Any thread may call this.
+  // From now on, operations of this group are steps of operations of `whole`, and this group's recorder
+  // records the operations of `whole`. Any thread may call this.
   void become_part_of(WholeGroup whole);
   bool is_part() const noexcept { return is_part_.load(std::memory_order_acquire); }
-  // These return the ranks by which the user knows members. If the group is part of a larger communicator,
-  // they are the ranks there. Causes of failures use the same ranks.
+  // These functions return the ranks by which the user knows members. If the group is part of a larger
+  // communicator, they are the ranks there. Causes of failures use the same ranks.
   int32_t shown_rank(int member) const noexcept {
     return is_part() && member >= 0 && member < size_ ? shown_ranks_[static_cast<size_t>(member)] : member;
   }
@@ -287,7 +287,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;
 };
 
-// Returns a hash of everything that must be equal on all ranks.
+// Returns a hash of all arguments of a call that must be equal on all ranks.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
 // Like fingerprint(), for a message. Sender and receiver get the same value.
 uint64_t fingerprint_of_message(uint64_t group, uint64_t sequence, CallFields call) noexcept;

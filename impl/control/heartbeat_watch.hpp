@@ -31,7 +31,8 @@ class HeartbeatWatch {
     return std::exchange(unresponsive_, false) ? News::kBack : News::kNone;
   }
 
-  // Returns what has changed. Each change is reported once.
+  // Returns kUnresponsive or kStalled when heartbeats have been missing for that long, otherwise kNone. Each
+  // of these changes is reported once.
   News look(int64_t now) {
     const int64_t missed_ns = unresponsive_ns(now);
     if (stall_ns_ > 0 && missed_ns >= stall_ns_ && !std::exchange(stalled_, true)) return News::kStalled;

@@ -140,7 +140,8 @@ void HostGroup::await_end(const PeerProcess& peer) {
   while (peer.gone.load() == DSC_OK && !deadline.passed()) sleep_until(Deadline::after_ms(1));
 }
 
-// While this waits for one process, it checks regularly that no other process has died.
+// Receives the page and the pidfd of every other process. While it waits for one process, it checks regularly
+// that no other process has died.
 void HostGroup::fetch_pages(Deadline deadline) {
   Deadline probe = Deadline::after_ms(kProbeMs);
   const auto check = [&] {
@@ -228,7 +229,7 @@ void HostGroup::enroll(const std::shared_ptr<Group>& group) {
     std::erase_if(groups_, [](const auto& known) { return known.expired(); });
     groups_.push_back(group);
   }
-  for (const auto& peer : peers_)  // reports processes that have already ended
+  for (const auto& peer : peers_)  // reports to the new group which processes have already ended
     if (peer->gone.load() != DSC_OK) group->process_gone(*peer);
 }
 
@@ -325,8 +326,8 @@ void HostGroup::on_failure(const Group& group) noexcept {
   });
 }
 
-// Returns whether the world has failed. If it has, processes that arrive at its name are asked to wait,
-// because they may be its own ranks that start the next world.
+// Returns whether the world has failed. If it has, processes that try to start a world with the same name are
+// asked to wait, because they may be ranks of this world that start the next one.
 bool HostGroup::has_failed() noexcept {
   for (size_t i = 0;; ++i) {  // one group at a time, because a list would have to allocate
     std::shared_ptr<Group> group;

@@ -83,7 +83,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
 
-  // These publish, withdraw and fetch descriptors of ranks of this host.
+  // These functions publish, withdraw and fetch file descriptors of ranks of this host.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
   UniqueFd fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
@@ -101,8 +101,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   // Adds a group, which is notified when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
-  // Returns the records of all groups, also of failed groups that were destroyed: the first of these, and the
-  // latest 15.
+  // Returns the records of all groups. Failed groups that were destroyed are included, but at most the first
+  // and the latest 15.
   std::vector<GroupRecord> records();
   // Adds a reducer. Traces include its iterations while it exists, and afterwards if its latest iteration is
   // unfinished.
@@ -181,7 +181,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   mutable Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
   std::vector<std::shared_ptr<const IterationSource>> reducers_ DSC_GUARDED_BY(groups_mutex_);
-  // Used only if there is a folder for traces.
+  // The records of failed groups, which are kept after the groups are destroyed. Filled only if there is a
+  // folder for traces.
   std::vector<GroupRecord> failed_records_ DSC_GUARDED_BY(groups_mutex_);
   bool finalizes_ DSC_GUARDED_BY(groups_mutex_) = false;
   // First failure of any group; empty if none has failed.

@@ -14,15 +14,16 @@
 namespace dsc {
 namespace {
 
-// Limit for a request to the store. After that, the store takes up to one more second to report that it does
-// not answer.
+// Limit for a request to the store. If the store does not answer, the call reports this at most one second
+// after the limit.
 constexpr int kStoreMs = 500;
 constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that were sent before it
 constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kAcknowledgeMs = 2000;
 constexpr int kAcknowledgeSliceMs = 20;
-constexpr const char* kAcknowledgedKey = "control/acknowledged";  // the ranks that know that rank 0 has left
+// Key of the list of ranks that know that rank 0 has left.
+constexpr const char* kAcknowledgedKey = "control/acknowledged";
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
@@ -91,8 +92,9 @@ bool JobControl::announce(const GroupLeft& left) noexcept {
                  });
 }
 
-// The store may have accepted the cause but not the event, so the event may be published twice, which is
-// harmless. It is also harmless if several ranks of a host report the same stopped rank.
+// Publishes the stopped ranks of this host, and the causes that the store has not accepted yet. The store may
+// have accepted a cause but not its event. The event may then be published twice, which is harmless. It is
+// also harmless if several ranks of a host report the same stopped rank.
 void JobControl::on_round() {
   for (const RankGone& rank : settings_.stalled_here())
     if (!is_gone(rank.rank)) watch_.append(rank);
@@ -107,8 +109,8 @@ void JobControl::on_round() {
   }
 }
 
-// The key holds the latest sequence number and the rank that claimed it. A claim succeeds only if its
-// sequence number is higher than the one in the key.
+// The key of an election holds the latest sequence number and the rank that claimed it. A claim succeeds only
+// if its sequence number is higher than the one in the key.
 bool JobControl::elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline) {
   bool claimed = true;
   capture(

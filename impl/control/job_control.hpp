@@ -57,8 +57,8 @@ class JobControl final : private JobWatch::Client {
   // learns of the end of other ranks, even if they ended before. `listener` must outlive this object. Throws
   // PEER_DEAD if rank 0 has ended, and what Channel throws.
   JobControl(JobControlSettings settings, JobListener& listener, Deadline deadline);
-  // Waits only for a running call of the listener. Unless leave() was called, the other ranks treat this rank
-  // as dead.
+  // The destructor waits only for a running call of the listener. Unless leave() was called, the other ranks
+  // treat this rank as dead.
   ~JobControl() override = default;
 
   // First publishes that the ranks in `gone` are gone, and then why a group failed. With this order, a rank
@@ -90,8 +90,8 @@ class JobControl final : private JobWatch::Client {
   std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                const std::string& question, Deadline deadline);
 
-  // Called before ranks end in an orderly way. From now on, the end of a rank is not reported, except if it
-  // is stopped.
+  // Called before ranks end in an orderly way. From now on, the end of a rank is not reported. Ranks that are
+  // stopped are still reported.
   void ignore_ends() noexcept { ignores_ends_.store(true); }
   // Stops all calls of the listener. When this returns, no call is running, unless this function was called
   // inside one.

@@ -18,7 +18,7 @@ constexpr int kPauseMs = 20;
 constexpr int kConnectMs = 5000;
 constexpr int64_t kSendMs = 1000;        // long enough for a few bytes, which fit into the socket's buffer
 constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
-// The shortest interval between requests of ranks that are not leaders. It is longer in a large job, so that
+// The interval between requests of ranks that are not leaders. In a large job the interval is longer, so that
 // the server gets only about 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
 constexpr int64_t kCheckMs = 1000;  // interval in which rank 0 checks the heartbeats of all ranks
@@ -39,7 +39,7 @@ StoreRequest follow(const std::string& key, size_t from) {
   return {StoreOp::kFollow, {key}, {}, {}, static_cast<int64_t>(from)};
 }
 
-// The store existed before, so connecting is tried for only a few seconds.
+// The store was reachable before, so connecting is tried for only a few seconds.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
   const Deadline connect_deadline = sooner(deadline, Deadline::after_ms(kConnectMs));
   Channel::Failure failure;
@@ -143,7 +143,7 @@ void JobWatch::take_events(const StoreReply& reply) {
   if (read_ < log_.limit_bytes()) return;
   former_key_ = log_.key();
   former_read_ = before;
-  read_ = 0;  // set before the key number, so that has_read() never compares it with another key
+  read_ = 0;  // set before the key number changes, so that has_read() never uses it for the next key
   log_.go_on();
   call(will());
 }

@@ -51,7 +51,7 @@ class JobWatch {
 
   // Throws PEER_DEAD if there is no connection by the deadline, and what Channel throws.
   JobWatch(JobWatchSettings settings, Client& client, Deadline deadline);
-  // Waits only for a running callback of the client.
+  // The destructor waits only for a running callback of the client.
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;

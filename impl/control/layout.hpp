@@ -57,7 +57,7 @@ struct SharedLocation {
 inline constexpr size_t kSlotDataBytes = kLine - 3 * sizeof(uint64_t);
 
 // A rank's arrival at an epoch. `epoch` is stored last, after everything else. Of a small operation, other
-// ranks read only the first line, because each line costs them a transfer between processors.
+// ranks read only the first cache line, because each line costs them a transfer between processors.
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> epoch;
   uint64_t fingerprint;
@@ -116,7 +116,7 @@ struct alignas(kLine) MemberState {
 };
 
 // One message from one rank to another. Messages with even and odd sequence numbers use separate posts. The
-// sequence number is stored last. For a small message, the peer reads only the first line.
+// sequence number is stored last. For a small message, the peer reads only the first cache line.
 struct alignas(kLine) MessagePost {
   std::atomic<uint64_t> sequence;
   uint64_t fingerprint;

@@ -27,7 +27,7 @@ bool Allocation::holds(int local_rank, uint64_t offset, size_t length) const noe
   return index < mappings.size() && mappings[index] && offset <= bytes && length <= bytes - offset;
 }
 
-// Sets the flag before it copies. Data that arrives in the shared pages after the copy is lost, so an
+// Sets `detached` before it copies. Data that arrives in the shared pages after the copy is lost, so an
 // operation that finishes later must fail.
 void Allocation::detach(const void* start, size_t length) {
   MutexLock lock(detaching);

@@ -17,7 +17,7 @@ struct Allocation {
   uint64_t id = 0;  // equal on all ranks of the allocation
   size_t bytes = 0;
   int own_rank = 0;  // index of this rank among the ranks of this host
-  // By local rank; null for ranks that are not part of the allocation.
+  // The mapped segments, by local rank; null for ranks that are not part of the allocation.
   std::vector<std::shared_ptr<Mapping>> mappings;
   // Whether part of this rank's memory is no longer shared with other ranks.
   std::atomic<bool> detached{false};
@@ -26,9 +26,9 @@ struct Allocation {
   std::byte* base(int local_rank) const noexcept { return mappings[static_cast<size_t>(local_rank)]->data(); }
   std::byte* own_base() const noexcept { return base(own_rank); }
   // Makes a range of this rank's memory private, so that other ranks no longer see changes in it. Returns
-  // when the range is private, also if another thread does the work. Throws NOMEM.
+  // when the range is private, even if another thread does the work. Throws NOMEM.
   void detach(const void* start, size_t length);
-  // Returns whether the segment of that rank is mapped in this process and contains [offset, offset +
+  // Returns whether the segment of `local_rank` is mapped in this process and contains [offset, offset +
   // length).
   bool holds(int local_rank, uint64_t offset, size_t length) const noexcept;
 };

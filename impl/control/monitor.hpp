@@ -57,7 +57,8 @@ class Monitor {
   Mutex mutex_;
   std::vector<Watch> watches_ DSC_GUARDED_BY(mutex_);
   std::vector<MonitorClient*> clients_ DSC_GUARDED_BY(mutex_);
-  // Its capacity always suffices for all clients, so that a heartbeat never allocates.
+  // A copy of `clients_` that beat() uses. Its capacity always suffices for all clients, so that a heartbeat
+  // never allocates.
   std::vector<MonitorClient*> beating_ DSC_GUARDED_BY(mutex_);
   int64_t last_beat_ns_ DSC_GUARDED_BY(mutex_) = 0;
 };

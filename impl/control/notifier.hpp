@@ -49,7 +49,7 @@ class NotifierWait {
 // Waits for a condition: first spins, then yields, then sleeps. Each call of pause() makes one step.
 class Backoff {
  public:
-  // A number of spins for long waits, in which other threads should get the processor.
+  // A value of `spins` for long waits. The thread then sleeps soon, so that other threads get the processor.
   static constexpr int kSleepSoon = -1;
 
   Backoff(Notifier& notifier, int spins) noexcept
@@ -67,8 +67,8 @@ class Backoff {
       return false;
     }
     if (turn < steps_before_sleep_) {
-      // At this point every other thread of this processor has run once. More yields would only switch
-      // between these threads.
+      // After the first yields, every other thread of this processor has run once. More yields would only
+      // switch between these threads, so this thread pauses between two yields.
       const int hesitation = turn - spins_ - kEagerYields;
       if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
         return false;
@@ -85,7 +85,8 @@ class Backoff {
  private:
   static constexpr int kEagerYields = 4;
   static constexpr int kYields = kEagerYields + 10;
-  // Number of pauses between the first yields, which take about a microsecond.
+  // Number of pause instructions before the first of the later yields. They take about a microsecond
+  // together.
   static constexpr int kPauses = 64;
   static constexpr int kMostDoublings = 4;
   static constexpr int kPausesPerLook = 8;

@@ -5,8 +5,8 @@
 namespace dsc {
 namespace {
 
-// The number of entries to try before an operation is recorded without an entry. All entries that were tried
-// may belong to running operations.
+// An operation gets no entry if it cannot take any of this many successive entries, for example because their
+// operations are still running.
 constexpr int kTries = 16;
 
 // Special ids of entries that contain no operation.

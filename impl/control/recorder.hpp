@@ -28,9 +28,9 @@ const char* algorithm_name(Algorithm algorithm) noexcept;  // null if no data wa
 // the same cases as algorithm_name().
 const char* algorithm_rule(Algorithm algorithm) noexcept;
 
-// When the recorder stopped tracking an operation on a device before its end, if it did. The end of an
-// operation on a stream of the program cannot be observed, and a captured operation runs whenever its graph
-// is launched.
+// Why the recorder stopped tracking an operation on a device before its end; kNo if it did not stop. The end
+// of an operation on a stream of the program cannot be observed, and a captured operation runs whenever its
+// graph is launched.
 enum class Detached : uint8_t { kNo, kLaunched, kCaptured };
 
 // The properties of an operation that are known when it is called.
@@ -38,7 +38,7 @@ struct RecordedCall {
   OpKind kind = OpKind::kNone;
   int32_t dtype = 0;
   int32_t op = 0;
-  int32_t root = -1;  // or the peer of a message
+  int32_t root = -1;  // root, or the peer of a message
   uint64_t sequence = 0;
   size_t send_bytes = 0;  // size of this rank's buffer; 0 if it has none
   size_t recv_bytes = 0;

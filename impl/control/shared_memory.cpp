@@ -57,8 +57,8 @@ size_t available_bytes() {
   return std::min(machine, limit > used ? limit - used : 0);
 }
 
-// Needed because reserving too much memory does not fail. Instead the kernel would kill processes to free
-// memory.
+// This check is needed because reserving too much memory does not fail. Instead the kernel would kill
+// processes to free memory.
 void check_available(size_t bytes, size_t copies) {
   const size_t available = available_bytes();
   size_t needed = 0;

@@ -131,7 +131,8 @@ void write_algorithms(JsonWriter& json) {
   json.end_object();
 }
 
-// Writes the size and type of one buffer. If this rank has no such buffer, writes empty lists.
+// Writes the size and type of one buffer. If this rank has no such buffer, writes empty lists. Operations of
+// kind `never` do not have this buffer on any rank.
 void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, size_t bytes, OpKind never) {
   const bool empty = call.send_bytes == 0 && call.recv_bytes == 0;
   const bool has_one = call.dtype != 0 && (bytes > 0 || (empty && call.kind != never));

@@ -35,7 +35,7 @@ void TraceWriter::post(std::shared_ptr<HostGroup> host, std::string reason) {
   {
     MutexLock lock(mutex_);
     const auto due = std::ranges::find(jobs_, host, &Job::host);
-    if (due != jobs_.end()) {  // the pending trace will contain everything until it is written
+    if (due != jobs_.end()) {  // the pending trace will also contain what was recorded since
       due->groups = std::move(groups);
       return;
     }
@@ -69,7 +69,7 @@ void TraceWriter::write(const Job& job) {
           [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_ERROR, "trace: %s", text); });
 }
 
-// Sets the flag, and clears it even if writing throws, so that exit does not wait for a writer that ran out
+// Sets `writing_`, and clears it even if writing throws, so that exit does not wait for a writer that ran out
 // of memory.
 struct TraceWriter::Writing {
   explicit Writing(TraceWriter& writer) : writer(writer) { writer.set_writing(true); }

@@ -27,12 +27,12 @@ struct Row {
   Tuning tuning;
 };
 
-// The first row that fits is used. The values were measured on a machine with two cores. They were chosen so
-// that the staging buffers of all members fit into the last-level cache.
 constexpr size_t kCache = 0;  // stands for the size of the last-level cache
 // With fixed shares, a rank does not have to copy its own data. But if there are more ranks than processors,
 // a share has to wait until its rank runs.
 constexpr size_t kAlone = 1;  // stands for no limit, or for 0 if there are more ranks than processors
+// The first row that fits is used. The values were measured on a machine with two cores. They were chosen so
+// that the staging buffers of all members fit into the last-level cache.
 constexpr std::array kRows = {
     Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
     Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},

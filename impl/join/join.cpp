@@ -48,7 +48,7 @@ void check_reducer(const Comm& comm, size_t i, const Reducer& reducer, const Joi
 struct Join::Word {
   int32_t step;      // JoinStep
   int32_t reducer;   // index in the list of reducers; -1 if the step is kEnded
-  int32_t counting;  // 1 if the reducer is counting marks for its static graph
+  int32_t counting;  // 1 if the reducer counts in its next iteration how often tensors are marked ready
 };
 
 bool Join::is_active(const Word& word) noexcept {

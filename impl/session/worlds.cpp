@@ -49,7 +49,7 @@ uint64_t start(const InitOptions& options, uint32_t library_version) {
   uint64_t handle = 0;
   capture([&] { handle = handles::open(HandleKind::kComm, start_world(options, library_version)); },
           [&](const Error& error) {
-            set_log_rank(-1, options.rank_per_thread != 0);  // start-up has set the rank
+            set_log_rank(-1, options.rank_per_thread != 0);  // removes the rank that start-up has set
             throw error;
           });
   return handle;
@@ -96,7 +96,7 @@ uint64_t init_world(const InitOptions* options, uint32_t library_version) {
     check_equal(known.options, options);
     return reuse(known.handle);
   }
-  KnownWorld made{0, wanted};  // before the start, because copying the options may throw
+  KnownWorld made{0, wanted};  // made before the start, because copying the options may throw
   const uint64_t handle = made.handle = start(wanted, library_version);
   MutexLock lock(registry().mutex);
   registry().world = std::move(made);

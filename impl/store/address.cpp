@@ -22,7 +22,8 @@
 namespace dsc {
 namespace {
 
-// Limit for the name servers; this host's own name can be resolved without them.
+// Limit for resolving this host's own name with name servers. After this time, the addresses of the
+// interfaces are used.
 constexpr int kOwnNameMs = 3000;
 
 SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port) {

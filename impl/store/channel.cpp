@@ -17,7 +17,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kConnectMs = 2000;  // limit for each address
+constexpr int kConnectMs = 2000;  // limit for connecting to each address
 constexpr int kHelloMs = 5000;
 constexpr int kCancelMs = 1000;
 

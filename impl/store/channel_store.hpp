@@ -1,5 +1,6 @@
 // A store that uses one connection and never replaces it. If its calls have raised no error, the caller knows
-// that the connection was never interrupted, and that the server still has the will of this process.
+// that the connection was never interrupted, and that the server still has the will of this process (see
+// StoreOp::kWill).
 #pragma once
 
 #include "base/error.hpp"

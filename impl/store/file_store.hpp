@@ -20,10 +20,10 @@ namespace dsc {
 // Any thread may use it. Processes synchronize with a lock on the file.
 class FileStore final : public Store {
  public:
-  // Creates the file or joins its users. Throws INVALID_ARG if there is no path or the job id has more than
-  // 64 bytes. Throws AUTH if another user owns the file, or if other users may read or write it. Throws
-  // PROTOCOL if it is not a file of a store. Throws ADDR_IN_USE if a job with another id uses it until the
-  // deadline. Throws VERSION, TIMEOUT, SYSTEM.
+  // Creates the file, or opens it if other processes already use it. Throws INVALID_ARG if there is no path
+  // or the job id has more than 64 bytes. Throws AUTH if another user owns the file, or if other users may
+  // read or write it. Throws PROTOCOL if it is not a file of a store. Throws ADDR_IN_USE if a job with
+  // another id uses it until the deadline. Throws VERSION, TIMEOUT, SYSTEM.
   FileStore(std::string path, std::string job_id, Deadline deadline);
   ~FileStore() override;
   FileStore(const FileStore&) = delete;

@@ -1,8 +1,8 @@
-// The frames of an authenticated connection. Each has a length, a counter, a type, a payload, and a code that
-// only client and server can compute. A frame that was modified, repeated, dropped or reordered is detected.
-// The functions have no side effects.
+// The frames of an authenticated connection. Each has a length, a counter, a type, a payload, and an
+// authentication code that only client and server can compute. A frame that was modified, repeated, dropped
+// or reordered is detected. The functions have no side effects.
 //
-//   u32 payload bytes | u64 counter | u8 type | payload | 16 bytes of HMAC-SHA256 over everything before
+//   u32 payload bytes | u64 counter | u8 type | payload | 16 bytes of HMAC-SHA256 over all these fields
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ enum class FrameType : uint8_t {
 
 inline constexpr size_t kFrameHeadBytes = 4 + 8 + 1;
 inline constexpr size_t kFrameCodeBytes = 16;
-// Large enough for two values and a key, with a margin.
+// The maximum size of a payload. It suffices for two values and a key, with a margin.
 inline constexpr size_t kMaxPayloadBytes = (size_t{2} << 20) + (size_t{64} << 10);
 
 // A request with a longer payload must be admitted by the server first. Otherwise the server might leave its
@@ -49,8 +49,8 @@ class FrameCounter {
   // is not the head of the next frame.
   std::optional<size_t> payload_bytes(std::string_view head) const noexcept;
 
-  // Returns the type of a complete frame whose head was checked before, or nullopt if its code is wrong. The
-  // payload is between the head and the code.
+  // Returns the type of a complete frame whose head was checked before, or nullopt if its authentication code
+  // is wrong. The payload is between the head and the authentication code.
   std::optional<FrameType> open(std::string_view frame) noexcept;
 
  private:

@@ -14,7 +14,7 @@ inline std::string_view bytes_of(const Digest& digest) noexcept {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// Computes the code of all parts together, as if they were concatenated.
+// Computes the HMAC of all parts together, as if they were concatenated.
 Digest hmac_sha256(std::string_view key, std::initializer_list<std::string_view> parts) noexcept;
 
 // Compares two texts in a time that does not depend on where they differ. Returns false if their lengths

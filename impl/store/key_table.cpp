@@ -173,7 +173,7 @@ std::string KeyTable::compare_set(const StoreRequest& request) {
   return request.value;
 }
 
-// Appends in place, because values that grow by appending can be long.
+// Appends in place, so that a long value is not copied each time.
 size_t KeyTable::append(const std::string& key, const std::string& value) {
   const auto found = values_.find(key);
   if (found == values_.end()) return set(key, value), value.size();

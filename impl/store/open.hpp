@@ -36,8 +36,8 @@ struct OpenStore {
 // if the variable is neither 0 nor 1.
 bool allows_unauthenticated(const StoreOptions& options, const Environment& environment);
 
-// Throws INVALID_ARG for any other URI and lists the valid forms. Throws what the constructor of the store
-// throws.
+// Throws INVALID_ARG for a URI of another form; the message lists the valid forms. Throws what the
+// constructor of the store throws.
 OpenStore open_store(const std::string& uri, const StoreOptions& options, const Environment& environment,
                      Deadline deadline);
 

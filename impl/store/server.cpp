@@ -178,7 +178,7 @@ void ServerCore::admit(tcp::socket socket) {
 }
 
 // Called when the process has no free descriptors. Closes the oldest unauthenticated connection, which frees
-// a descriptor.
+// a descriptor, and accepts again after a moment.
 void ServerCore::accept_later(Listener& listener) {
   if (!pending_.empty()) shed_pending(pending_.size() - 1);
   listener.retry.expires_after(kRetryPeriod);
@@ -187,7 +187,8 @@ void ServerCore::accept_later(Listener& listener) {
   });
 }
 
-// Closes the oldest connections first, because an honest client completes the handshake in one round trip.
+// Closes unauthenticated connections until at most `most` remain. Closes the oldest ones first, because an
+// honest client completes the handshake in one round trip.
 void ServerCore::shed_pending(size_t most) {
   while (pending_.size() > most) {
     refuse("too many connections at the same time");
@@ -228,7 +229,8 @@ StoreReply ServerCore::apply(const StoreRequest& request) {
   return reply;
 }
 
-// Moves the entries one at a time. If memory runs out in between, the remaining requests are still waiting.
+// Wakes the requests that wait for this key, one at a time. If memory runs out in between, the remaining
+// requests are still waiting.
 void ServerCore::key_changed(const std::string& key) {
   for (auto entry = waiting_.find(key); entry != waiting_.end(); entry = waiting_.find(key)) {
     ready_.push_back(entry->second->shared_from_this());

@@ -20,7 +20,8 @@ namespace {
 using asio::ip::tcp;
 constexpr size_t kMagicBytes = sizeof(uint64_t);
 constexpr size_t kKeptBytes = 4096;  // larger buffers are released after use
-// Reads in pieces, so that memory grows with the data that has arrived, and not with the announced size.
+// Data is read in pieces of this size, so that memory grows with the data that has arrived, and not with the
+// announced size.
 constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr size_t kMostWaitingBytes = size_t{64} << 20;
 
@@ -180,7 +181,8 @@ void ServerConnection::take_request() {
   core_.pump();
 }
 
-// If the answer has already been sent, the cancellation has no effect.
+// Called when the client cancels its request. If the answer has already been sent, the cancellation has no
+// effect.
 void ServerConnection::cancel() {
   if (std::exchange(room_wanted_, 0) > 0) return tell_of_room();
   if (!request_) return;
@@ -320,7 +322,7 @@ void ServerConnection::close() noexcept {
   keep_in_child(socket_.native_handle());
   asio::error_code ignored;
   socket_.close(ignored);
-  // Keeps this object alive, because the set may hold the last reference to it.
+  // Keeps this object alive, because members_ may hold the last reference to it.
   const std::shared_ptr<ServerConnection> keep = shared_from_this();
   if (pending_entry_) core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
   core_.members_.erase(keep);

@@ -97,7 +97,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   size_t frame_bytes_ = 0;
   size_t room_wanted_ = 0;  // size of the request that waits for admission, or 0
   size_t room_ = 0;         // bytes of the admitted request, until it is answered or has to wait
-  bool owes_room_ = false;  // whether the client must still be told if its request was admitted
+  bool owes_room_ = false;  // whether the client must still be told about the admission
   std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
   std::optional<StoreRequest> request_;  // set until the answer is sent

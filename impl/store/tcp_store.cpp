@@ -17,7 +17,7 @@ namespace {
 constexpr double kFirstPauseMs = 5;
 constexpr double kLongestPauseMs = 1000;
 constexpr double kGrowth = 1.5;
-// Minimum, so that a call with little time left can reach a running server.
+// Minimum time for a new connection, so that a call with little time left can still reach a running server.
 constexpr int kReconnectMs = 1000;
 
 // Sleeps for 0.5 to 1.5 times the given time. The time is random, so that many ranks do not retry at the same
@@ -90,7 +90,7 @@ void TcpStore::give_back(std::unique_ptr<Channel> channel) {
 }
 
 StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
-  check_request(request, {});  // checked here, because the server would close the connection
+  check_request(request, {});  // the server would close the connection if it is malformed
   auto channel = take(deadline);
   struct GiveBack {
     TcpStore& store;

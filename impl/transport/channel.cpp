@@ -21,7 +21,7 @@ constexpr uint64_t kBatch = TransportChannel::kSlots / 2;
 
 constexpr int64_t kLookMs = 250;
 constexpr uint32_t kSilentMs = 3000;
-constexpr int kUnanswered = 2;  // after this many unanswered probes a host is cut off
+constexpr int kUnanswered = 2;  // after this many unanswered probes a host counts as cut off
 
 }  // namespace
 
@@ -54,9 +54,9 @@ void TransportChannel::connect(const std::string& peer_address) {
   if (result != DSC_OK) fail(result, "%s cannot connect: %s", transport_->table().library, why);
 }
 
-// Returns whether the waiting thread needs this event. Other events are not reported, because the module's
-// thread and the waiting thread often share a processor, and each notification may then cost two context
-// switches.
+// Returns whether the waiting thread needs this event. Other events are not reported, because the transport
+// module's thread and the waiting thread often share a processor, and each notification may then cost two
+// context switches.
 bool TransportChannel::needs_notification(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
   if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || puts_before_notify_ == 0) return true;
@@ -64,7 +64,8 @@ bool TransportChannel::needs_notification(int32_t event, int32_t detail) noexcep
   return false;
 }
 
-// Runs inside the module while the pair is locked. Therefore it only records the event and wakes the poller.
+// Runs inside the transport module while the connection is locked. Therefore it only records the event and
+// wakes the poller.
 void TransportChannel::on_event(int32_t event, int32_t fd) noexcept {
   if (event == DSC_TRANSPORT_OPENED) {
     set_data_options(fd);

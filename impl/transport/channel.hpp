@@ -53,7 +53,8 @@ class TransportChannel {
   // From now on the waiting thread moves the bytes of this connection. The poller reports events of the
   // connection with this index.
   void take_over_polling(int32_t index);
-  // From now on the module's thread moves the bytes, until the next take_over_polling(). Any thread.
+  // From now on the transport module's thread moves the bytes, until the next take_over_polling(). Any
+  // thread.
   void hand_back_polling() noexcept;
   // Moves bytes after the poller has reported an event. Returns true if there is more to move immediately.
   bool move();
@@ -110,13 +111,13 @@ class TransportChannel {
   dsc_transport_region* in_abort_ = nullptr;
   Failure mine_, peers_;
 
-  uint64_t posted_ = 0, credits_ = kSlots;  // from this host to the peer
-  uint64_t arrived_ = 0, released_ = 0;     // from the peer to this host
+  uint64_t posted_ = 0, credits_ = kSlots;  // messages from this host to the peer
+  uint64_t arrived_ = 0, released_ = 0;     // messages from the peer to this host
   uint64_t offers_ = 0, puts_arrived_ = 0;
   // An abort message may be sent while another thread sends a message. The lock keeps the numbers of messages
   // in the order of sending.
   Mutex send_mutex_;
-  // Number of messages so far. `needed_` is the number of the last message that contained data.
+  // Number of messages sent so far. `needed_` is the number of the last message that contained data.
   uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};

@@ -25,9 +25,9 @@ constexpr int64_t kAskMs = 200;
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
 constexpr int64_t kBrieflyMs = 100;  // limit for closing connections in order, which is not essential
 
-// The module writes to sockets in a way that raises SIGPIPE if the peer has closed the connection. While this
-// object exists, the signal is blocked in the calling thread. A signal that was raised in that time is
-// discarded.
+// The transport module writes to sockets in a way that raises SIGPIPE if the peer has closed the connection.
+// While this object exists, the signal is blocked in the calling thread. A signal that was raised in that
+// time is discarded.
 class NoSigpipe {
  public:
   NoSigpipe() noexcept {
@@ -83,8 +83,8 @@ Connections::Connections(const std::shared_ptr<Transport>& transport, int32_t ra
       channels_[static_cast<size_t>(peer)] = std::make_unique<TransportChannel>(transport, poller_);
 }
 
-// Lets the module's thread read the remaining data. Closing a socket with unread data would reset the
-// connection and discard what was sent last.
+// Lets the transport module's thread read the remaining data. Closing a socket with unread data would reset
+// the connection and discard what was sent last.
 Connections::~Connections() {
   const NoSigpipe no_sigpipe;
   hand_back_polling();
@@ -215,7 +215,7 @@ void Connections::finish_abort(Deadline deadline) noexcept {
     if (channel) channel->shut_down();
 }
 
-// Also runs the overlap hook if the operation never had to wait for data.
+// If the operation never had to wait for data, the overlap hook runs after it.
 void Connections::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
   if (failure_)
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
@@ -274,8 +274,8 @@ void Connections::await_abort_sent(Deadline deadline) noexcept {
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
-// First shuts down all sockets, so that the module's thread ends the connections. If this thread closed them
-// itself, it would block until the module's thread returns from its poll.
+// First shuts down all sockets, so that the transport module's thread ends the connections. If this thread
+// closed them itself, it would block until the module's thread returns from its poll.
 void Connections::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
@@ -303,7 +303,8 @@ void Connections::run(Deadline deadline, const std::function<Step(int32_t)>& loo
     bool moved = false, all_done = true, all_sent = true;
     for (int32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;
-      // Read before look(), because data that arrived before the end of the connection is still valid.
+      // The state is read before look() is called, because data that arrived before the end of the connection
+      // is still valid.
       const bool ended = channel(peer).ended();
       const Step step = look(peer);
       const bool is_late = step == Step::kWait || step == Step::kReceive;

@@ -10,8 +10,8 @@
 namespace dsc {
 
 // Sleeps on a futex and not on a condition variable. With a condition variable, the waiting thread and the
-// module's thread would contend for its lock: an all_reduce of 25 MiB on two ranks took 2,000 context
-// switches with one, and 250 with a futex.
+// transport module's thread would contend for its lock: an all_reduce of 25 MiB on two ranks took 2,000
+// context switches with a condition variable, and 250 with a futex.
 class EventCount {
  public:
   // Any thread may call it. It is fast if no thread waits, and never blocks.

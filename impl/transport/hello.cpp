@@ -61,7 +61,7 @@ std::string encode_refusal(const Error& why) {
   return writer.take();
 }
 
-// Skips the differences for lower hosts until it reaches that of the reader.
+// Skips the differences for hosts with lower indices until it reaches the difference for the reader.
 TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::string& who) {
   ByteReader from(bytes);
   const auto kind = static_cast<Kind>(from.number<uint8_t>());

@@ -1,6 +1,6 @@
-// The first data that hosts exchange, before they have connections. It contains the library that transfers
-// their bytes, a nonce that identifies the connections of a host, and a separate address for each other host.
-// A host that does not take part sends the reason instead. The functions have no side effects.
+// The first data that hosts exchange, before they have connections. It contains the name of the library that
+// transfers their bytes, a nonce that identifies the connections of a host, and a separate address for each
+// other host. A host that does not take part sends the reason instead. The functions have no side effects.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Lets an operation between hosts wait for its connections, and for notifications of other threads.
 //
-// The waiting thread moves the bytes itself. Otherwise each message would wake the module's thread, and that
-// thread would wake the waiting thread. These two context switches take longer than a small message.
+// The waiting thread moves the bytes itself. Otherwise each message would wake the transport module's thread,
+// and that thread would wake the waiting thread. These two context switches take longer than a small message.
 #pragma once
 
 #include <atomic>

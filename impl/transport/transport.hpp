@@ -1,5 +1,5 @@
-// What all connections of this host to other hosts share: an address, and the module's thread that moves
-// bytes.
+// What all connections of this host to other hosts share: an address, and the transport module's thread that
+// moves bytes.
 #pragma once
 
 #include <memory>
