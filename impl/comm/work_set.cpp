@@ -53,9 +53,9 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
-// If an operation fails, waits on the host for all operations before throwing. The caller then uses the
-// buffers again, so no operation may still use them. The error may be one of the stream, without a failed
-// operation.
+// If an operation fails, waits on the host for all operations before throwing. The caller may reuse the
+// buffers after an error, so no operation may still use them. The error may also come from the stream,
+// without a failed operation.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
   bool all = true;
   std::optional<Error> first;

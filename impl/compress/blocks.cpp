@@ -143,7 +143,7 @@ static_assert(std::endian::native == std::endian::little, "pairs of bytes are pa
 
 size_t block_bytes(int bits, size_t count) { return bits == 8 ? count : count / 2 + count % 2; }
 
-// 2^(bits - 1) / m equals 2^bits / (2 m), but 2 m could overflow.
+// The scale is computed as 2^(bits - 1) / m, which equals 2^bits / (2 m), because 2 m could overflow.
 void quantise_blocks(int bits, size_t block, std::span<const float> values, std::span<uint8_t> packed,
                      std::span<float> scales) {
   using Limits = std::numeric_limits<float>;

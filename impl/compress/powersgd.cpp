@@ -20,8 +20,9 @@
 #define DSC_COMPRESS_POWERSGD_ONCE
 namespace dsc {
 
-constexpr size_t kPanel = 2048;  // columns
-// Not a power of two, so that rows do not compete for the same cache sets.
+constexpr size_t kPanel = 2048;  // number of columns in a panel
+// Distance between two rows of the scratch array, in elements. It is not a power of two, so that rows do not
+// compete for the same cache sets.
 constexpr size_t kStride = kPanel + 16;
 
 // One panel of a product: `width` of the matrix's columns. `thin` is the transposed part of q for this panel:

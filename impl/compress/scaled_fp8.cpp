@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 template <class Format>
 struct ToFp8 {
   float scale;
-  float most;  // the largest finite number
+  float most;  // the largest finite number of the format
 
   HWY_INLINE void operator()(const float* in, uint8_t* out) const {
     const F32 f;

@@ -38,7 +38,8 @@ struct CountKeys {
   }
 };
 
-// Takes the indices of keys above the threshold, and of keys equal to it, until `free` is full.
+// Writes the indices of keys that are at least the threshold to `free`, until that is full. At most `equal`
+// keys may equal the threshold.
 struct TakeIndices {
   uint32_t threshold;
   size_t equal;  // how many keys equal to the threshold may still be taken

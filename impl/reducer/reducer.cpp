@@ -51,7 +51,8 @@ void check_flag(int32_t value, const char* name) {
 
 bool is_small_float(int32_t dtype) { return is_floating(dtype) && dtype_bytes(dtype) < sizeof(float); }
 
-// Checks grad_dtype. A type can be kept as another one if one of them is f32 and the other has fewer bits.
+// Checks grad_dtype. Gradients can be kept in another type than that of their parameter if one of the two
+// types is f32 and the other has fewer bits.
 void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who) {
   if (grad_dtype == dtype || (grad_dtype == DSC_DTYPE_F32 && is_small_float(dtype)) ||
       (dtype == DSC_DTYPE_F32 && is_small_float(grad_dtype)))
@@ -244,7 +245,7 @@ void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   gradients_.marks().require_idle();
   sets_.advance();
   use_current_buckets();
-  storage().begin(stream);  // first, because it may throw
+  storage().begin(stream);  // comes before all other changes, because it may throw
   gradients_.begin(!sync_ && !shadows);
   if (!gradients_.marks().carries()) sparse_.clear();
   divisor_ = divisor;

@@ -73,7 +73,8 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
 
 std::string Reducer::report_json() const {
   const MutexLock lock(gradients_.mutex);
-  // A reducer that has failed can always be asked for the reason.
+  // After a failure, a report is possible even inside an iteration, because it contains the cause of the
+  // failure.
   if (!group_->revoked()) gradients_.marks().require_idle();
   return to_json(report(sets_.next_layout()));
 }

@@ -82,8 +82,8 @@ void ParameterShards::check_unit(size_t unit) const {
     fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
 }
 
-// Starts to gather the parameters of a unit. Ranks compare the tag, which contains the step, so ranks in
-// different steps detect that.
+// Starts to gather the parameters of a unit. Ranks compare the tag of the call, which contains the step, so
+// that ranks in different steps detect the difference.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
   memory_.units().open(unit, true);
