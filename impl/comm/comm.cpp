@@ -189,8 +189,8 @@ std::shared_ptr<Comm> Comm::successor() const noexcept {
 
 // ---- failure and end
 
-// The caller has already reported the cause to the program, so later calls report REVOKED instead. The cause
-// may name an operation of another group.
+// The program already knows the cause, because a call has reported it or because the program itself revokes
+// the group. Later calls therefore report REVOKED. The cause may name an operation of another group.
 void Comm::revoke(const Failure& cause) noexcept {
   state_.note_reported();
   Failure own = cause;

@@ -32,7 +32,7 @@ class StatsTable {
     std::atomic<uint64_t> waiting_ns{0};
     std::atomic<uint64_t> moving_ns{0};
   };
-  static constexpr size_t kClasses = 65;                                    // 0 bytes, then powers of two
+  static constexpr size_t kClasses = 65;  // 0 bytes, then powers of two
   // Kinds of operations that users call.
   static constexpr size_t kKinds = static_cast<size_t>(OpKind::kFinalize);
 

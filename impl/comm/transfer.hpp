@@ -102,7 +102,7 @@ struct Transfer {
   Block incoming(int sender) const noexcept;
   size_t send_elements(int member) const noexcept;
 
-  // Lengths that only the sender knows until calls are compared, if blocks have different lengths.
+  // If blocks have different lengths, only the sender knows these values until calls are compared.
   struct Sender {
     size_t total;  // number of elements in its send buffer
     size_t from;   // start of the block for this rank in that buffer

@@ -112,7 +112,7 @@ std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& cal
 }
 
 void run_all(GroupEngine& group, const std::vector<Call>& calls) {
-  // Messages may wait for each other, so all of them are started first.
+  // Sends and receives may wait for each other, so all of them are started first.
   if (std::ranges::any_of(calls, [](const Call& call) { return is_message(call.kind); })) {
     start_all(group, calls)->wait(Deadline::never());
     return;

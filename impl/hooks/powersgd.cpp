@@ -34,7 +34,7 @@ constexpr std::array kPowerSgdOptions{
 
 constexpr size_t kElementsAtOnce = 65536;  // 256 KiB of f32; two such arrays fit into a core's cache
 
-// A gradient in the bucket that is compressed.
+// A gradient of the bucket that is compressed as a matrix.
 struct Matrix {
   size_t at;  // index of its first element in the bucket
   size_t rows;

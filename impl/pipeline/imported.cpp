@@ -121,7 +121,7 @@ void expect_runs(const PipelinePlan& plan) {
     return std::ranges::any_of(stage.events, [](const Event& event) { return event.buffer >= 0; });
   };
   if (std::ranges::none_of(*plan.program, has_buffers)) return;
-  // Lowering checks the buffers in the program.
+  // lower() throws if a buffer in the program is invalid.
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);
 }
 

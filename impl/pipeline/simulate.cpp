@@ -88,7 +88,7 @@ struct Device {
   std::array<double, 4> links{};  // time from which it can send, indexed by link_to()
   double network = 0;             // time from which it can run an all-reduce
   double first_start = kNotYet;
-  int64_t held = 0;  // number of activations
+  int64_t held = 0;  // number of activations that the stage holds
   double bytes = 0;
   // For each chunk, the number of passes until its gradients are complete.
   std::vector<int64_t> passes_left;

@@ -24,7 +24,7 @@ struct PipelineCosts {
 
   // Memory held per micro-batch from its forward to its backward pass.
   std::vector<double> activation_bytes{0};
-  std::vector<double> static_bytes{0};      // weights, their gradients, and the optimizer's state
+  std::vector<double> static_bytes{0};  // weights, their gradients, and the optimizer's state
 
   // Data-parallel reduction of a part's gradients, which overlaps with the remaining computation.
   std::vector<double> gradient_bytes{0};

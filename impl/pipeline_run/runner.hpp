@@ -79,7 +79,7 @@ class PipeRunner {
   size_t memory_bytes_ = 0;
   // Memory that a later run has replaced; kept because the caller may still use it.
   std::vector<std::byte*> replaced_;
-  bool is_variable_ = false;          // whether shapes are variable in this run
+  bool is_variable_ = false;  // whether shapes are variable in this run
   bool checks_unwritten_ = false;
   std::vector<uint64_t> shapes_sent_;  // number of shape headers in this run, by stage
   std::vector<uint64_t> shapes_received_;

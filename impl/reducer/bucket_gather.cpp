@@ -118,10 +118,10 @@ void BucketGather::divide_view(const Bucket& bucket, const GradientSlot& slot, i
   space_.divide(slot.elements(), divisor, stream_);
 }
 
-// Moves gradients into the bucket. Gradients that are already there are passed through the kernel only if
-// they must be scaled or counted.
+// Moves gradients into the bucket. Gradients that are already there are processed only if they must be scaled
+// or checked for NaNs and infinities.
 void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void* norm) {
-  std::map<int32_t, std::vector<TensorPart>> parts;  // by element type of the gradients
+  std::map<int32_t, std::vector<TensorPart>> parts;  // the gradients to move, by their element type
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
     if (part == Part::kZeros) {

@@ -238,7 +238,8 @@ void Reducer::use_current_buckets() {
   gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
 }
 
-// If `shadows` is set, the iteration takes part in reductions of other ranks, and set_sync() has no effect.
+// `shadows` is set on a rank that has run out of batches. Its iteration takes part in the reductions of the
+// other ranks, even after set_sync(false).
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   await_replaced_buckets();
   const MutexLock lock(gradients_.mutex);

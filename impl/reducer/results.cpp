@@ -11,7 +11,8 @@ double Reducer::clip(const ClipRequest& request) {
   check_clip_request(request, params_);
   check_alive();
   std::vector<void*> copies;
-  // Under a join, ranks that have run out of batches would not take part.
+  // If `alone` is true, this rank reads all gradients itself. Under a join, ranks that have run out of
+  // batches would not read their share. With some hooks, the ranks have different gradients.
   bool alone = false;
   {
     const MutexLock lock(gradients_.mutex);

@@ -130,7 +130,8 @@ void GradientStorage::deliver(Work* work, std::span<const Delivery> deliveries) 
 }
 
 // Copies results to the memory of the gradients. On a device, one launch handles all gradients with the same
-// pair of types. It uses offsets from the arena, which are multiples of the element size.
+// pair of types. It uses offsets from the start of the memory of all buckets, which are multiples of the
+// element size.
 void GradientStorage::copy_slots(std::span<const Delivery> deliveries) {
   if (!gather_) {
     for (const auto& [slot, to] : deliveries)
