@@ -12,9 +12,9 @@
 namespace dsc {
 
 struct Disagreement {
-  size_t line;           // the first line that differs from rank 0's on some rank
-  std::string expected;  // this line on rank 0; empty if its list is shorter
-  // This line on the first rank that differs; empty if its list is shorter.
+  size_t line;           // index of the first line in which a rank differs from rank 0
+  std::string expected;  // text of this line on rank 0; empty if rank 0 has fewer lines
+  // Text of this line on the first rank that differs; empty if that rank has fewer lines.
   std::string found;
   std::vector<int> ranks;  // the ranks whose line is `found`
 };

@@ -82,12 +82,13 @@ bool Comm::is_on_device(const Call& call) { return device_ && !is_of_host(call) 
 
 Engine& Comm::engine_beside_device(const Call& call) {
   if (is_on_device(call)) return *device_;
-  group_->expect_supported(call);  // first, so that a rejected call takes no sequence number
+  group_->expect_supported(call);  // checked first, so that a rejected call takes no sequence number
   device_->note_host_call(call);
   return *group_;
 }
 
-// Checks a whole batch first. If it is rejected, no operation has begun or taken a sequence number.
+// Returns whether the buffers of a batch are on the device. Checks all calls before any of them starts, so
+// that a rejected batch starts no operation and takes no sequence number.
 bool Comm::is_on_device(const std::vector<Call>& calls) {
   const auto here = std::ranges::count_if(calls, [this](const Call& call) { return is_on_device(call); });
   const auto all = std::ssize(calls);
@@ -111,8 +112,8 @@ std::shared_ptr<Work> Comm::start_batch(const std::vector<Call>& calls) {
   return is_on_device(calls) ? device_->start_batch(calls) : start_all(*group_, calls);
 }
 
-// Adds a collective step to the comparison of calls. A rank that takes the step at a different point of the
-// program is then detected.
+// Adds a collective call that moves no data, such as an allocation, to the comparison of calls. A rank that
+// makes this call at a different point of the program is then detected.
 void Comm::note_step(OpKind kind) {
   if (!device_) return;
   Call call;
@@ -188,8 +189,8 @@ std::shared_ptr<Comm> Comm::successor() const noexcept {
 
 // ---- failure and end
 
-// The program already knows the cause: the caller has reported it. The cause may name an operation of another
-// group.
+// The program already knows the cause, because a call has reported it or because the program itself revokes
+// the group. Later calls therefore report REVOKED. The cause may name an operation of another group.
 void Comm::revoke(const Failure& cause) noexcept {
   state_.note_reported();
   Failure own = cause;

@@ -131,7 +131,7 @@ class Comm final {
   std::shared_ptr<Comm> open(int32_t color, const GroupOptions& options, const DeviceEngine::MakeGroup& make);
 
   const std::shared_ptr<GroupEngine> group_;
-  CommState& state_;  // the state inside group_
+  CommState& state_;  // the state that group_ owns
   const std::shared_ptr<DeviceEngine> device_;
   mutable Mutex mutex_;
   std::weak_ptr<Comm> successor_ DSC_GUARDED_BY(mutex_);

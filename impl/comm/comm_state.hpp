@@ -42,7 +42,7 @@ struct CommIdentity {
   uint64_t id = 0;
   std::string name;
   int rank = 0;
-  std::vector<int32_t> global_ranks;  // rank in the world of each rank
+  std::vector<int32_t> global_ranks;  // for each rank of this group, its rank in the world
 };
 
 class CommState {
@@ -123,10 +123,11 @@ class CommState {
   void set_missing(std::vector<int32_t> ranks);
   std::vector<int32_t> missing() const;
 
-  // Never null. An internal group may share it with the communicator that it works for.
+  // The check for NaNs and infinities, and its totals. Never null. An internal group may share this object
+  // with the communicator that it works for.
   std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
 
-  // Never null. Its memory is kept until the group is destroyed.
+  // Temporary memory for calls. Never null. The memory is kept until the group is destroyed.
   const std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>();
 
  private:

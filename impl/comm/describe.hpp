@@ -16,8 +16,8 @@ namespace dsc {
 // are NaN or infinite".
 FixedText<160> describe_found(const NonFinite& found) noexcept;
 std::string list_ranks(std::span<const int32_t> ranks);
-// Adds a note to the time-out of an operation: this rank arrived late. Has an effect only on the one rank
-// that arrived late.
+// If `failure` is the time-out of this operation and only the rank `self` was missing, adds to its text that
+// this rank arrived late.
 void say_if_late(Failure& failure, int32_t self, OpKind kind, uint64_t sequence) noexcept;
 
 }  // namespace dsc

@@ -75,9 +75,10 @@ class Engine {
 // Describes a group that an engine creates from an existing one. All ranks of the parent take part. `members`
 // are ranks of the parent. If several groups are created by the same call, `members` differs between ranks.
 struct NewGroup {
-  OpKind kind = OpKind::kSplit;  // or kCreateGroup
-  uint64_t tag = 0;              // like `note`, equal on all ranks of the parent
-  std::string note = {};         // describes the arguments if they do not match
+  OpKind kind = OpKind::kSplit;  // kSplit or kCreateGroup
+  uint64_t tag = 0;              // equal on all ranks of the parent, as is `note`
+  // Describes the arguments, for the error message if they differ between ranks.
+  std::string note = {};
   std::vector<int32_t> members = {};
   uint64_t id = 0;
   std::string name = {};
@@ -122,8 +123,8 @@ class GroupEngine : public Engine {
   // state.note_reported() was called because the program already knows it.
   virtual void revoke(const Failure& cause) noexcept = 0;
   virtual bool revoked() const noexcept = 0;
-  // Returns the first cause of failure. Without a failure, returns PEER_STALLED and the ranks whose processes
-  // are not running now, or code OK.
+  // Returns the first cause of failure. Without a failure, the code is PEER_STALLED if processes of some
+  // ranks are not running now, and the result names these ranks; otherwise the code is OK.
   virtual Failure failure() const = 0;
   // Fails the group on this rank. The other ranks learn the same cause independently of this call.
   virtual void learn_of(const Failure& cause) noexcept { revoke(cause); }
@@ -190,7 +191,7 @@ class DeviceEngine : public Engine {
   virtual Engines make_group(const MakeGroup& make, int32_t color, const GroupOptions& options) = 0;
   virtual Engines shrink(const GroupOptions& options) = 0;
   // Collective. Makes a group of the same ranks from a device library's communicator that the program has
-  // created. Ranks keep the order that they have in it.
+  // created. Ranks keep their order in that communicator.
   virtual Engines adopt(void* communicator, const GroupOptions& options) = 0;
 
   // --- These functions may be called from any thread.
@@ -204,7 +205,7 @@ class DeviceEngine : public Engine {
   virtual void await_adopted() const noexcept = 0;
 };
 
-// The settings of a program for its device at start-up.
+// What the program requests about its device when it initializes the library.
 struct DeviceRequest {
   // If false, a device is optional: it is used only if one was named or is in use.
   bool required = false;

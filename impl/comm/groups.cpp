@@ -21,7 +21,7 @@ struct SplitChoice {
 
 // Returns the ranks of the parent with this color, ordered by key and then by rank; none for color -1.
 std::vector<int32_t> members_of_color(const std::vector<SplitChoice>& choices, int32_t color) {
-  std::vector<std::pair<int32_t, int32_t>> chosen;  // key, rank
+  std::vector<std::pair<int32_t, int32_t>> chosen;  // pairs of key and rank
   for (size_t rank = 0; color >= 0 && rank < choices.size(); ++rank)
     if (choices[rank].color == color) chosen.emplace_back(choices[rank].key, static_cast<int32_t>(rank));
   std::ranges::sort(chosen);

@@ -20,7 +20,7 @@ struct KeptBlock {
 struct KeptMemory {
   Mutex mutex;
   std::map<void*, KeptBlock> blocks DSC_GUARDED_BY(mutex);
-  // Memory of all engines, with one entry per retain_memory().
+  // Memory that retain_memory() keeps alive, with one entry per call of it.
   std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);
   std::set<void*> callers DSC_GUARDED_BY(mutex);  // addresses that a caller may free
 };

@@ -13,9 +13,9 @@ namespace dsc {
 
 struct NonFiniteTotals {
   uint64_t elements = 0;
-  uint64_t operations = 0;  // number of operations with such inputs
+  uint64_t operations = 0;  // number of operations whose inputs contained NaNs or infinities
   uint64_t sequence = 0;    // sequence number of the first such operation
-  // Index of the first such element of that operation, on the first rank that has one.
+  // Index of the first NaN or infinity in the input of that operation, on the first rank that has one.
   uint64_t index = 0;
   int rank = -1;
   const char* operation = "";

@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Returns the failure of the first rank whose own step failed. A rank that failed only because another rank
-// did is returned only if there is no such rank. all[i] is the result on rank i, as that rank has sent it.
+// Returns the failure of the first rank whose own step failed. If there is none, returns the failure of a
+// rank that failed only because of another rank. all[i] is the result on rank i, as that rank has sent it.
 std::optional<Failure> first_failure(std::vector<Failure> all);
 
 // Collective. Runs a step on each rank and exchanges the results. If the step failed on a rank, throws on all

@@ -24,7 +24,8 @@ struct Scratch::Lease {
 std::shared_ptr<std::byte> Scratch::take(size_t bytes) {
   if (bytes == 0) return nullptr;
   Block block = take_free(bytes);
-  if (!block.memory) block = allocate(bytes + bytes / 8);  // the next call may need more
+  // Larger than needed, because the next call may need more.
+  if (!block.memory) block = allocate(bytes + bytes / 8);
   const auto lease = std::make_shared<Lease>(weak_from_this(), std::move(block));
   return {lease, lease->block.memory.get()};
 }

@@ -32,8 +32,9 @@ class StatsTable {
     std::atomic<uint64_t> waiting_ns{0};
     std::atomic<uint64_t> moving_ns{0};
   };
-  static constexpr size_t kClasses = 65;                                    // 0 bytes, then powers of two
-  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kFinalize);  // kinds that users call
+  static constexpr size_t kClasses = 65;  // 0 bytes, then powers of two
+  // Kinds of operations that users call.
+  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kFinalize);
 
   using Row = std::array<Cell, kClasses>;
   std::array<Row, kKinds> rows_;

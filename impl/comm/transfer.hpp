@@ -102,7 +102,7 @@ struct Transfer {
   Block incoming(int sender) const noexcept;
   size_t send_elements(int member) const noexcept;
 
-  // Lengths that only the sender knows until calls are compared, if blocks have different lengths.
+  // If blocks have different lengths, only the sender knows these values until calls are compared.
   struct Sender {
     size_t total;  // number of elements in its send buffer
     size_t from;   // start of the block for this rank in that buffer
@@ -121,7 +121,7 @@ struct Transfer {
   size_t element_bytes;
   size_t count;       // number of elements in a block, if all blocks are equally long
   size_t longest;     // number of elements in the longest block of all members
-  size_t send_bytes;  // sizes of this rank's buffers; 0 if there is none
+  size_t send_bytes;  // sizes of this rank's send and recv buffers; 0 for a buffer that it lacks
   size_t recv_bytes;
   size_t parts;  // number of ranks if each receiver gets a different block, otherwise 1
   const std::byte* send;

@@ -53,9 +53,9 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
-// If an operation fails, waits on the host for all operations before throwing. The caller then uses the
-// buffers again, so no operation may still use them. The error may be one of the stream, without a failed
-// operation.
+// If an operation fails, waits on the host for all operations before throwing. The caller may reuse the
+// buffers after an error, so no operation may still use them. The error may also come from the stream,
+// without a failed operation.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
   bool all = true;
   std::optional<Error> first;
@@ -112,7 +112,7 @@ std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& cal
 }
 
 void run_all(GroupEngine& group, const std::vector<Call>& calls) {
-  // Messages may wait for each other, so all of them are started first.
+  // Sends and receives may wait for each other, so all of them are started first.
   if (std::ranges::any_of(calls, [](const Call& call) { return is_message(call.kind); })) {
     start_all(group, calls)->wait(Deadline::never());
     return;

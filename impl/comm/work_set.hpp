@@ -18,7 +18,7 @@ class Countdown {
   explicit Countdown(size_t works);
   void complete_one() noexcept;
   int event_fd() noexcept;
-  void close() noexcept;  // running operations keep the object alive
+  void close() noexcept;  // closes the file descriptor; running operations keep the object alive
 
  private:
   std::atomic<size_t> left_;

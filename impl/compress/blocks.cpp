@@ -9,7 +9,7 @@
 #include "compress/scaled_fp8.hpp"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines this macro and includes this file
 #define HWY_TARGET_INCLUDE "compress/blocks.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -143,7 +143,7 @@ static_assert(std::endian::native == std::endian::little, "pairs of bytes are pa
 
 size_t block_bytes(int bits, size_t count) { return bits == 8 ? count : count / 2 + count % 2; }
 
-// 2^(bits - 1) / m equals 2^bits / (2 m), but 2 m could overflow.
+// The scale is 2^bits / (2 m). It is computed as 2^(bits - 1) / m, because 2 m could overflow.
 void quantise_blocks(int bits, size_t block, std::span<const float> values, std::span<uint8_t> packed,
                      std::span<float> scales) {
   using Limits = std::numeric_limits<float>;

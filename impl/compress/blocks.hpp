@@ -7,8 +7,8 @@
 // block stores 1 / scale. If m is so small that the scale would be infinite, the scale is the largest finite
 // number. A block with a NaN or infinity gets the scale NaN, so that all its results are NaN.
 //
-// The same numbers give the same bits on every processor, except for the sign and payload of NaN. The
-// caller's floating-point mode does not matter.
+// The same input gives the same bits on every processor, except for the sign and payload of NaN. The caller's
+// floating-point mode does not matter.
 #pragma once
 
 #include <cstddef>

@@ -44,8 +44,8 @@ SineCosine of_small_angle(double angle) {
   return {angle * sine, cosine};
 }
 
-// Returns sine and cosine of `turns` full turns, from 0 to 1. It computes those of the distance to the
-// nearest quarter turn, and rotates the result by that number of quarters.
+// Returns sine and cosine of `turns` full turns, from 0 to 1. It computes sine and cosine of the distance to
+// the nearest quarter turn, and rotates the result by that number of quarters.
 SineCosine of_turns(double turns) {
   const auto quarter = (static_cast<int>(turns * 8) + 1) / 2;
   const auto [s, c] = of_small_angle((turns - quarter * 0.25) * (2 * std::numbers::pi));
@@ -68,7 +68,7 @@ void fill_normal(uint64_t seed, std::span<float> out) {
   SplitMix64 random(seed);
   for (size_t at = 0; at < out.size(); at += 2) {
     const double above_zero =
-        static_cast<double>((random.next() >> 11) + 1) * 0x1p-53;  // its logarithm is finite
+        static_cast<double>((random.next() >> 11) + 1) * 0x1p-53;  // above 0, so that its logarithm is finite
     const double radius = std::sqrt(-2 * logarithm(above_zero));
     const auto [sine, cosine] = of_turns(static_cast<double>(random.next() >> 11) * 0x1p-53);
     out[at] = static_cast<float>(radius * cosine);

@@ -8,7 +8,7 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines this macro and includes this file
 #define HWY_TARGET_INCLUDE "compress/onebit.cpp"
 #endif
 #include "hwy/foreach_target.h"

@@ -2,7 +2,7 @@
 // Communication Efficient Large-Scale Training with Adam's Convergence Speed", 2021). The layout of the bits
 // and the padding are the same as in DeepSpeed's compressed_allreduce.
 //
-// The same numbers give the same bits on every processor, except for the sign and payload of NaN. For this,
+// The same input gives the same bits on every processor, except for the sign and payload of NaN. For this,
 // the scale is computed in f64 with sixteen running sums, and everything else element by element. The
 // caller's floating-point mode does not matter.
 #pragma once

@@ -4,7 +4,7 @@
 #include "compress/powersgd.hpp"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines this macro and includes this file
 #define HWY_TARGET_INCLUDE "compress/orthogonalise.cpp"
 #endif
 #include "hwy/foreach_target.h"

@@ -9,7 +9,7 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines this macro and includes this file
 #define HWY_TARGET_INCLUDE "compress/powersgd.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -20,8 +20,9 @@
 #define DSC_COMPRESS_POWERSGD_ONCE
 namespace dsc {
 
-constexpr size_t kPanel = 2048;  // columns
-// Not a power of two, so that rows do not compete for the same cache sets.
+constexpr size_t kPanel = 2048;  // number of columns in a panel
+// Distance between two rows of the scratch array, in elements. It is not a power of two, so that rows do not
+// compete for the same cache sets.
 constexpr size_t kStride = kPanel + 16;
 
 // One panel of a product: `width` of the matrix's columns. `thin` is the transposed part of q for this panel:
@@ -76,9 +77,10 @@ HWY_INLINE void add_dots(const Panel& panel, const float* m, const float* thin, 
   }
 }
 
-// Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, in groups of four rows and two
-// ranks. Reading several rows together uses more of the memory bandwidth than reading one row. Each group is
-// used for all ranks while it is in the cache.
+// Calls body.run<rows, ranks>(first row, first rank) for all rows of the matrix and all rows of the thin
+// matrix, which are called ranks here. A call handles up to four rows and two ranks. Reading several rows
+// together uses more of the memory bandwidth than reading one row. Each group of rows is used for all ranks
+// while it is in the cache.
 template <size_t kRows, class Body>
 HWY_INLINE void for_ranks(const Panel& panel, size_t row, const Body& body) {
   size_t k = 0;

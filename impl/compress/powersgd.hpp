@@ -3,7 +3,7 @@
 // compressed, and how columns are made orthogonal, is the same as in PyTorch's powerSGD_hook. Matrices are
 // row-major without gaps.
 //
-// The same numbers give the same bits on every processor, except for the sign and payload of NaN. For this,
+// The same input gives the same bits on every processor, except for the sign and payload of NaN. For this,
 // f32 numbers are added in a fixed order and never by fused instructions. The product of a row and a column
 // is summed in panels of 2,048 elements with sixteen running sums each. The product of two columns is summed
 // in blocks of four rows. The caller's floating-point mode does not matter.
@@ -25,9 +25,9 @@ inline bool is_worth_compressing(size_t rows, size_t columns, size_t rank, doubl
   return (height + width) * static_cast<double>(rank) * min_rate < height * width;
 }
 
-// Fills the array with standard normal numbers, by SplitMix64 and the transform of Box and Muller (1958).
-// Logarithm, sine and cosine are computed here from additions, multiplications and divisions, because the
-// functions of different C libraries differ in the last bit.
+// Fills the array with random numbers from the standard normal distribution, by SplitMix64 and the transform
+// of Box and Muller (1958). Logarithm, sine and cosine are computed here from additions, multiplications and
+// divisions, because the functions of different C libraries differ in the last bit.
 void fill_normal(uint64_t seed, std::span<float> out);
 
 // Makes the columns orthogonal, each with the norm 1, by the modified Gram-Schmidt process. Each column is

@@ -8,7 +8,7 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines this macro and includes this file
 #define HWY_TARGET_INCLUDE "compress/scaled_fp8.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 template <class Format>
 struct ToFp8 {
   float scale;
-  float most;  // the largest finite number
+  float most;  // the largest finite number of the format
 
   HWY_INLINE void operator()(const float* in, uint8_t* out) const {
     const F32 f;
@@ -71,7 +71,7 @@ uint32_t max_magnitude_bits(const float* values, size_t count) {
   const auto load = [&](size_t at) HWY_ATTR {
     return hn::And(hn::BitCast(i, hn::LoadU(F32(), values + at)), magnitude);
   };
-  // Four maxima, so that consecutive instructions do not wait for each other.
+  // Compute four maxima, so that consecutive instructions do not wait for each other.
   auto a = hn::Zero(i), b = a, c = a, d = a;
   size_t at = 0;
   for (; count - at >= 4 * kF32Lanes; at += 4 * kF32Lanes) {

@@ -2,7 +2,7 @@
 // "FP8-LM: Training FP8 Large Language Models", 2023) and NVIDIA's Transformer Engine. The formats are those
 // of Micikevicius et al., "FP8 Formats for Deep Learning", 2022.
 //
-// The same numbers give the same bits on every processor, except for the sign and payload of NaN in f32. The
+// The same input gives the same bits on every processor, except for the sign and payload of NaN in f32. The
 // caller's floating-point mode does not matter.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines it and includes this file
+#ifndef HWY_TARGET_INCLUDE  // kernels.cpp defines this macro and includes this file
 #define HWY_TARGET_INCLUDE "compress/topk.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -26,7 +26,8 @@ constexpr uint32_t kNanKey = 0x7f800001;
 
 uint32_t key_of(float value) { return std::min(std::bit_cast<uint32_t>(value) & 0x7fffffff, kNanKey); }
 
-// Counts keys by the bits above `shift`. The counted keys are equal in all bits above those of `mask`.
+// Counts keys by one digit, which is key >> shift & mask. All keys that are counted have the same bits above
+// this digit.
 struct CountKeys {
   uint32_t* counts;
   int shift;
@@ -38,7 +39,8 @@ struct CountKeys {
   }
 };
 
-// Takes the indices of keys above the threshold, and of keys equal to it, until `free` is full.
+// Writes the indices of keys that are at least the threshold to `free`, until that is full. At most `equal`
+// keys may equal the threshold.
 struct TakeIndices {
   uint32_t threshold;
   size_t equal;  // how many keys equal to the threshold may still be taken

@@ -9,10 +9,10 @@
 
 namespace dsc {
 
-// Writes the indices of the elements of largest magnitude in ascending order; indices.size() says how many.
-// Among equal magnitudes the lower index is chosen. All NaNs are equal, and larger than infinity. The result
-// is the same on every processor. Time is proportional to the number of values, and memory holds at most as
-// many numbers.
+// Writes the indices of the elements of largest magnitude in ascending order. indices.size() is the number of
+// elements to find. Among equal magnitudes the lower index is chosen. All NaNs are equal, and larger than
+// infinity. The result is the same on every processor. The time is proportional to the number of values. The
+// function allocates memory for at most as many numbers as there are values.
 //
 // Requires at most as many indices as values, and fewer than 2^32 values.
 void select_top_k(std::span<const float> values, std::span<uint32_t> indices);

@@ -67,8 +67,8 @@ class GradientIntake {
   }
   // Accepts a gradient that is added to a sum. Returns true if the parameter already has a sum.
   bool accept_sum(size_t index, const void* gradient, size_t bytes) DSC_REQUIRES(mutex);
-  // Accepts a parameter as unused. Returns true if the caller has to take it without a gradient now; only
-  // then is the call counted.
+  // Accepts the mark of an unused parameter. Returns true if the caller has to take the parameter without a
+  // gradient now. The call counts as running only in that case.
   bool accept_unused(size_t index) DSC_REQUIRES(mutex);
   void note_collected(size_t index) DSC_EXCLUDES(mutex);
 

@@ -21,11 +21,11 @@ struct MarkedGradient {
 // Only one thread at a time may use an object; GradientIntake ensures that with a lock.
 class Marks {
  public:
-  // Messages name functions of the caller, such as <calls>_begin().
+  // `calls` is the prefix of the public functions in messages: "dsc_sharded" gives dsc_sharded_begin().
   Marks(const ParamList& params, bool static_graph, const char* calls);
 
-  // Must be called between iterations. Sets the memory of all buckets. A gradient in this memory is rejected
-  // unless it is at its own address.
+  // Must be called between iterations. Sets the memory of all buckets. A marked gradient in this memory is
+  // rejected unless it is at the address of its own parameter's gradient.
   void set_buckets(std::span<const std::byte> buckets) noexcept { buckets_ = buckets; }
 
   // --- Iterations. require_idle(), require_open() and expect_finished() throw STATE.
@@ -40,7 +40,7 @@ class Marks {
   // one.
   void open(bool local);
   void close();   // no more marks are accepted
-  void reopen();  // called if finish() could not continue
+  void reopen();  // accepts marks again after finish() could not continue
   void end();
 
   // Returns true if gradients are taken only at the end of the iteration. This is the case for a static graph

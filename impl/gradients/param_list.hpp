@@ -9,8 +9,9 @@
 
 namespace dsc {
 
-// Owns the names and shapes of parameters. `tensors` describes gradients in buckets: they have no data, and
-// the bucket's type. Sparse gradients are in no bucket, so their tensors have no elements.
+// Owns the names and shapes of parameters. `tensors` describes the gradients in buckets. These tensors have
+// the element type of their bucket and no data pointer. Sparse gradients are in no bucket, so their tensors
+// have no elements.
 class ParamList {
  public:
   // grad_dtype is the element type of buckets; 0 means the type of each parameter.
@@ -22,7 +23,7 @@ class ParamList {
 
   std::vector<Tensor> tensors;
   std::vector<int32_t> gradient_dtypes;  // types of the gradients that callers pass
-  std::vector<std::string> labels;       // for messages
+  std::vector<std::string> labels;       // how messages name the parameters
 
  private:
   std::vector<std::string> names_;

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kWaitIdleMs = 2000;
 
-// A part of a bucket without gaps. On a device, gradients are aligned to 16 bytes, which leaves gaps. On the
-// host there are no gaps, because hooks would also compress them.
+// A part of a bucket that contains no gaps. On a device, gradients are aligned to 16 bytes, which leaves gaps
+// between them. The copy on the host has no gaps, because hooks would also compress the gaps.
 struct Run {
   size_t on_device;  // offset in the bucket, in bytes
   size_t on_host;

@@ -18,7 +18,8 @@ struct HookOption {
   const char* meaning;
 };
 
-// The values of all options. Functions that read a value take a key of the list.
+// The values of all options. Each function below returns the value of one option, whose key must be in the
+// list.
 class HookOptions {
  public:
   // Throws INVALID_ARG if an option is not in the list, is given twice, is missing, or is out of range.

@@ -34,7 +34,7 @@ constexpr std::array kPowerSgdOptions{
 
 constexpr size_t kElementsAtOnce = 65536;  // 256 KiB of f32; two such arrays fit into a core's cache
 
-// A gradient in the bucket that is compressed.
+// A gradient of the bucket that is compressed as a matrix.
 struct Matrix {
   size_t at;  // index of its first element in the bucket
   size_t rows;
@@ -78,7 +78,7 @@ class PowerSgdHook final : public BucketHook {
     bool compressed = false;  // true if compressed in this iteration
     std::vector<Matrix> matrices;
     std::vector<Rest> rests;
-    std::vector<float> error;  // gradients plus error while the bucket is being reduced
+    std::vector<float> error;  // error of the approximation; during a reduction, gradients plus error
     std::vector<float> p;      // P of all matrices, followed by the uncompressed gradients
     std::vector<float> q;
     WireSum sum;
@@ -167,9 +167,9 @@ void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
          bucket.index);
 }
 
-// Sets Q to orthogonal columns. They start from random numbers without a warm start, in the first iteration,
-// and for a matrix whose gradient was zero. Otherwise such a matrix would stay zero forever. All ranks draw
-// the same numbers.
+// Sets Q to orthogonal columns. The columns start from random numbers in three cases: without a warm start,
+// in the first iteration, and for a matrix whose gradient was zero, because Q would otherwise stay zero
+// forever. All ranks draw the same random numbers.
 void PowerSgdHook::start_q(const HookBucket& bucket, Bucket& own) const {
   const auto is_zero = [](float value) { return value == 0; };
   std::vector<float> random;

@@ -16,7 +16,7 @@ struct HookSpec {
   };
   std::string name;
   std::vector<Option> options;
-  std::unique_ptr<HookSpec> inner;  // null if there is none
+  std::unique_ptr<HookSpec> inner;  // the inner hook of a wrapper, otherwise null
 };
 
 // Throws INVALID_ARG for a malformed text; the message contains the position.

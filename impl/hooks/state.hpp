@@ -130,8 +130,8 @@ inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets
          buckets);
 }
 
-// Returns a number that identifies the parameters of a bucket and their sizes. The number of errors alone is
-// not enough, because errors of other parameters may have the same number of elements. Never returns 0.
+// Returns a number that identifies the parameters of a bucket and their sizes. The number of elements of the
+// saved error is not enough, because other parameters may have the same number of elements. Never returns 0.
 inline uint64_t layout_of(const HookBucket& bucket) {
   uint64_t hash = kFnvStart;
   for (const size_t param : bucket.params) {

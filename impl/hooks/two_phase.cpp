@@ -40,7 +40,7 @@ class TwoPhaseHook final : public BucketHook {
     uint64_t layout = 0;              // the value of layout_of() for this bucket
     size_t chunk = 0;                 // number of elements in a chunk
     std::vector<float> values;        // the gradients, padded with zeros
-    std::vector<float> sum;           // sum of this rank's chunk
+    std::vector<float> sum;           // sum over all ranks of the chunk that this rank owns
     std::vector<float> worker_error;  // error of the data that this rank sends
     std::vector<float> server_error;  // error of the mean that this rank encodes
     std::vector<std::byte> sent;

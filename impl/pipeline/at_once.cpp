@@ -10,7 +10,7 @@ namespace dsc {
 namespace {
 
 // Visits the stages in turn. A visited stage runs its next operation if the input is available. The resulting
-// common order is reported to a listener.
+// order of the operations and messages of all stages is reported to a listener.
 class Round {
  public:
   Round(const PipelinePlan& plan, OrderListener& listener)
@@ -34,8 +34,8 @@ class Round {
   int64_t& position(int32_t stage) { return positions_[static_cast<size_t>(stage)]; }
   bool at_end(int32_t stage) { return position(stage) == order_.size(stage); }
 
-  // Returns the stage that has yet to produce the input of the next operation, which is at position k; -1 if
-  // the input is available.
+  // Returns the stage that has not yet produced the input of `op`; -1 if the input is available. `op` is the
+  // next operation of `stage`, at position k of its order.
   int32_t waits_for(int32_t stage, int64_t k, const Compute& op) {
     progress_.check(stage, k, op);
     const Source from = source_of(placement_, placement_.part(stage, op.chunk), op.op);

@@ -13,7 +13,8 @@
 namespace dsc {
 namespace {
 
-// Larger schedules are not searched. The number counts the operations of all stages together.
+// Limits on the number of operations of all stages together. find_best_plan() rejects schedules above the
+// first limit. Above the second one, repair() does nothing.
 constexpr int64_t kMostOperations = 200'000;
 constexpr int64_t kMostRepaired = 1'500;
 constexpr int kRepairs = 400;
@@ -75,7 +76,7 @@ class Finder {
 
  private:
   // Fails early if the static bytes (weights, gradients, optimizer state) of a stage exceed its limit. Every
-  // order needs them.
+  // order needs these bytes.
   void expect_room_for_static_bytes() const {
     // For each placement, find the stage with the most static bytes. The smallest of these values over all
     // placements is the least that any order needs.

@@ -26,13 +26,14 @@ struct BestPlan {
 // everything that simulate() throws.
 BestPlan find_best_plan(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits);
 
-// Tries all orders if there are few enough of them, and returns the best one with a makespan below `known`.
-// `known` may be infinite.
+// The result of exact_order().
 struct ExactSearch {
   // The best order found; null if no order is better than `known` or the search gave up.
   std::shared_ptr<ComputeOrder> order;
   bool is_complete = false;  // every order was examined, so that no better one exists
 };
+// Tries all orders if there are few enough of them, and returns the best one with a makespan below `known`.
+// `known` may be infinite.
 ExactSearch exact_order(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
                         double known);
 

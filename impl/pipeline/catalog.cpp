@@ -207,8 +207,8 @@ bool has_equal_groups(int32_t micro_batches, int32_t stages) {
 int32_t default_group(const ScheduleSpec& spec) {
   const int32_t rounds = std::max(1, spec.micro_batches / spec.stages);
   if (has_equal_groups(spec.micro_batches, spec.stages)) return spec.micro_batches / rounds;
-  // Find the next number of micro-batches with equal groups. The next multiple of `stages` is one, so the
-  // loop takes at most that many steps.
+  // Find the next number of micro-batches with equal groups. The next multiple of `stages` has equal groups,
+  // so the loop takes at most `stages` steps.
   int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,

@@ -1,4 +1,5 @@
-// The order in which each stage computes. A schedule is defined by it: lowering adds messages and buffers.
+// The order in which each stage computes. This order defines the schedule; lowering adds messages and buffers
+// to it.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ enum class PipePicture : int32_t { kText = 1, kColor = 2, kSvg = 3, kPerfetto = 
 // picture.
 std::string draw(const PipelinePlan& plan, const PipelineCosts& costs, PipePicture picture);
 
-// The individual pictures; the report must contain a timeline.
+// Draw one kind of picture each. The report must contain a timeline.
 std::string draw_text(const PipelinePlan& plan, const PipelineReport& report, bool with_color);
 std::string draw_svg(const PipelinePlan& plan, const PipelineReport& report);
 std::string draw_perfetto(const PipelinePlan& plan, const PipelineReport& report);

@@ -118,7 +118,8 @@ std::string row(const PipelinePlan& plan, const PipelineReport& report, size_t s
   return out + words(kLeft + report.makespan * scale + 8, y + 15, "start", side);
 }
 
-// Chooses a width at which labels of the shortest operations fit horizontally, within the limits of a page.
+// Returns the number of pixels per unit of time. Labels of the shortest operations then fit horizontally,
+// unless the picture would become wider than kWidest.
 double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
   double shortest = report.makespan;
   for (const auto& spans : report.timeline)
@@ -168,7 +169,7 @@ double step_of_axis(double apart) {
 }
 
 std::string axis(double y, double makespan, double scale) {
-  constexpr double kApart = 80;  // in pixels
+  constexpr double kApart = 80;  // smallest distance between two marks, in pixels
   std::string out = rect(kLeft, y, makespan * scale, 1, "#888") + "/>\n";
   if (makespan <= 0) return out;
   const double step = step_of_axis(kApart / scale);

@@ -13,7 +13,7 @@ constexpr size_t kMostAtOnce = 2;  // operations of one stage that can overlap: 
 
 // State of a stage during the simulation.
 struct Stage {
-  int64_t position = 0;  // index in the stage's order
+  int64_t position = 0;  // index of ops[0] in the stage's order
   int64_t size = 0;
   std::array<Compute, kMostAtOnce> ops;  // operations that the stage runs now or will run next
   size_t n_ops = 0;

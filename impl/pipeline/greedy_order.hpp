@@ -15,8 +15,8 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Limits on what a stage may hold at the same time; 0 means no limit.
 struct PipelineLimits {
-  int64_t activations = 0;  // counted in micro-batches times chunks
-  double bytes = 0;         // includes static bytes
+  int64_t activations = 0;  // number of micro-batches, counted once per chunk
+  double bytes = 0;         // activations and static bytes together
 };
 
 // The rules by which a stage chooses its next operation.

@@ -9,7 +9,8 @@
 namespace dsc {
 namespace {
 
-// A text may have more steps than events, because stages can be idle most of the time. This is the allowance.
+// Limits for expect_few_steps(). A text may have more steps than events, because stages can be idle most of
+// the time. The limit is kSpareSteps plus kMostStepsPerEvent for each event.
 constexpr int64_t kSpareSteps = int64_t{1} << 20;
 constexpr int64_t kMostStepsPerEvent = 16;
 
@@ -65,7 +66,8 @@ void check_size(const Size& size, int32_t ranks) {
         size.micro_batches, size.micro_batch_line);
 }
 
-// Returns the first operation whose stage differs from that of the placement; null if there is none.
+// Returns the first operation that the text lists on another stage than the placement does; null if there is
+// none.
 const ImportedOp* misplaced(const Imported& imported, const Placement& placement, int32_t& rank) {
   for (rank = 0; rank < placement.stages(); ++rank)
     for (const ImportedOp& it : imported.stages[static_cast<size_t>(rank)])
@@ -119,7 +121,7 @@ void expect_runs(const PipelinePlan& plan) {
     return std::ranges::any_of(stage.events, [](const Event& event) { return event.buffer >= 0; });
   };
   if (std::ranges::none_of(*plan.program, has_buffers)) return;
-  // Lowering checks the buffers in the program.
+  // lower() throws if a buffer in the program is invalid.
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);
 }
 

@@ -42,8 +42,8 @@ struct Instruction {
 
 // Selects where the lowering puts sends and receives. The values are those of the public header.
 enum class PipeMessages : int32_t {
-  kWhenNeeded = 0,  // when the receiver needs them, which takes the fewest buffers
-  kAtOnce = 1,      // right after the operation that produces them, as in PyTorch
+  kWhenNeeded = 0,  // when the receiver needs the message, which takes the fewest buffers
+  kAtOnce = 1,      // right after the operation that produces the message, as in PyTorch
 };
 
 // The parameters of a schedule.
@@ -53,7 +53,7 @@ struct ScheduleSpec {
   int32_t stage = 0;
   int32_t micro_batches = 1;
   int32_t chunks = 0;             // parts of the model per stage; 0 means the schedule's default
-  int32_t micro_batch_group = 0;  // only for interleaved_1f1b; 0 means a default
+  int32_t micro_batch_group = 0;  // only for interleaved_1f1b; 0 means the schedule's default
   bool forward_only = false;
   bool merge_backward = false;  // merge the two halves of a backward pass if one directly follows the other
   PipeMessages messages = PipeMessages::kWhenNeeded;

@@ -18,8 +18,8 @@ std::shared_ptr<PatternOrder> gpipe_order(int32_t stages, int32_t micro_batches)
 // passes, and ends with the remaining backward passes.
 std::shared_ptr<PatternOrder> one_f_one_b_order(int32_t stages, int32_t micro_batches);
 
-// Divides the micro-batches into groups. Each group runs through all chunks before the next one. Only the
-// last group may be smaller than the others.
+// Divides the micro-batches into groups. A group runs through all chunks before the next group starts. Only
+// the last group may be smaller than the others.
 std::shared_ptr<PatternOrder> interleaved_order(int32_t stages, int32_t micro_batches, int32_t chunks,
                                                 int32_t group);
 
@@ -44,8 +44,8 @@ enum class BuildingBlock { kHalf, kMin };
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches);
 
-// Derive another order from any order. only_forward() removes the backward passes. merged() merges
-// neighboring halves of a backward pass and removes idle steps, as PyTorch's merge does.
+// The next two functions derive another order from any order. only_forward() removes the backward passes.
+// merged() merges neighboring halves of a backward pass and removes idle steps, as PyTorch's merge does.
 std::shared_ptr<ComputeOrder> only_forward(const ComputeOrder& order, int32_t stages);
 std::shared_ptr<ComputeOrder> merged(const ComputeOrder& order, int32_t stages);
 

@@ -12,10 +12,10 @@
 namespace dsc {
 namespace {
 
-// Operations in the order in which a micro-batch passes through a stage. The number is the chunk. Weight
-// halves of both chunks are kWeight at first; the last pass uses kWeight0 for those of chunk 0.
+// Operations in the order in which a micro-batch passes through a stage. The number in a name is the chunk.
+// Weight halves of both chunks are kWeight at first; the last pass uses kWeight0 for those of chunk 0.
 enum Kind : uint8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, kNothing = 255 };
-constexpr size_t kKinds = 4;  // the kinds before kWeight
+constexpr size_t kKinds = 4;  // number of kinds before kWeight
 constexpr int64_t kPeriod = 6;
 
 using TimeRow = std::vector<uint8_t>;  // the operation that a stage runs in each unit of time
@@ -64,8 +64,8 @@ TimeRow without_weights(TimeRow row) {
   return row;
 }
 
-// Counts the activations that a stage holds. If the row has no weight halves, one is assumed to run in each
-// idle unit in which one could.
+// Counts the activations that a stage holds. If the row has no weight halves, every idle unit is assumed to
+// run a weight half if one is possible there.
 struct Held {
   int64_t activations = 0;
   int64_t weights_waiting = 0;

@@ -16,9 +16,9 @@ constexpr PatternSlot kVF0{PipeOp::kForward, 0}, kVF1{PipeOp::kForward, 1};
 constexpr PatternSlot kVI0{PipeOp::kBackwardInput, 2}, kVI1{PipeOp::kBackwardInput, 3};
 constexpr PatternSlot kVW0{PipeOp::kBackwardWeight, 4}, kVW1{PipeOp::kBackwardWeight, 5};
 
-// Adds `warm_up` forward passes and then rounds. A round is an input half, the weight half of the micro-batch
-// `lag` places earlier, and a forward pass. Operations that do not exist at either end of the batch are left
-// out.
+// Adds `warm_up` forward passes and then rounds. A round is the input half of a micro-batch, the weight half
+// of the micro-batch whose number is lower by `lag`, and a forward pass. Operations that do not exist at
+// either end of the batch are left out.
 void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64_t warm_up, int64_t lag) {
   const int64_t without_weights = std::min(lag, micro_batches);
   const int64_t with_forward = micro_batches - warm_up;

@@ -11,8 +11,9 @@
 
 namespace dsc {
 
-// One operation of a pattern. Every stream counts its operations from 0, and the count determines the
-// micro-batch. For example, repeating {kForward, 0}, {kBackward, 1} alternates forward and backward passes.
+// One operation of a pattern. A stream is a group of operations that are counted together, such as the
+// forward passes of chunk 0. The count starts from 0 and determines the micro-batch. For example, repeating
+// {kForward, 0}, {kBackward, 1} alternates forward and backward passes.
 struct PatternSlot {
   PipeOp op{};
   int32_t stream = 0;

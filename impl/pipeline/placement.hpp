@@ -7,8 +7,8 @@ namespace dsc {
 
 // How the parts are spread over the stages.
 enum class PlacementShape {
-  kLoop,    // stages 0 to n - 1, then again 0 to n - 1
-  kZigZag,  // stages 0 to n - 1, then back from n - 1 to 0
+  kLoop,    // parts go to stages 0 to n - 1, then again to 0 to n - 1
+  kZigZag,  // parts go to stages 0 to n - 1, then back from n - 1 to 0
   kApart,   // every stage holds a whole model, and no data flows between stages
 };
 

@@ -19,7 +19,7 @@ inline constexpr int32_t kMostStages = int32_t{1} << 18;
 
 using ClosedForm = std::unique_ptr<Schedule> (*)(ScheduleSpec);
 
-// A schedule before it is lowered.
+// A schedule as orders of operations, before it is lowered to instructions.
 struct PipelinePlan {
   PipelinePlan(ScheduleSpec what, std::shared_ptr<const ComputeOrder> how, PlacementShape shape)
       : spec(std::move(what)), placement(spec.stages, spec.chunks, shape), order(std::move(how)) {}
@@ -28,11 +28,11 @@ struct PipelinePlan {
   Placement placement;
   // Null if the order would be too large to store; `closed_form` then computes the instructions.
   std::shared_ptr<const ComputeOrder> order;
-  std::shared_ptr<const Program>
-      program;  // includes the positions of messages; null: the lowering determines them
+  // Includes the positions of messages. If it is null, the lowering determines them.
+  std::shared_ptr<const Program> program;
   // Computes the instructions; null if they are lowered from the order.
   ClosedForm closed_form = nullptr;
-  bool is_custom = false;  // the order is user-defined and does not follow from name and numbers
+  bool is_custom = false;  // the order is user-defined; name and numbers do not determine it
 
   // Throws OVERFLOW if the order is too large.
   void expect_order() const;

@@ -9,8 +9,8 @@
 namespace dsc {
 namespace {
 
-// Records the common order as a program. A step consists of one operation, or of two that overlap, and the
-// messages before it.
+// Records the common order of all stages, as reported by put_in_order(), as a program. A step consists of one
+// operation, or of two that overlap, and the messages before it.
 class Recorder final : public OrderListener {
  public:
   explicit Recorder(const PipelinePlan& plan)

@@ -40,7 +40,7 @@ class Progress {
   const Placement placement_;
   const int32_t micro_batches_;
   const bool forward_only_;
-  std::vector<bool> forward_, input_half_, weight_half_;  // by part and micro-batch
+  std::vector<bool> forward_, input_half_, weight_half_;  // what is done, by part and micro-batch
   // Work done by each stage, in passes and halves of passes.
   std::vector<int64_t> work_;
 };
@@ -50,7 +50,7 @@ struct Stuck {
   int32_t stage;
   int64_t k;
   Compute op;
-  int32_t waits_for;  // the stage that has to produce its input
+  int32_t waits_for;  // the stage that has to produce the missing input
 };
 
 // Throws INVALID_ARG for the first stuck stage. If stages wait for each other in a cycle, the message shows

@@ -182,7 +182,7 @@ class Replay {
   const int32_t micro_batches_;
   OrderListener& listener_;
   Progress progress_;
-  std::vector<bool> received_;  // by part, micro-batch and direction
+  std::vector<bool> received_;  // which messages were received, by part, micro-batch and direction
   std::vector<size_t> positions_;
 };
 

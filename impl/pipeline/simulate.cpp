@@ -88,7 +88,7 @@ struct Device {
   std::array<double, 4> links{};  // time from which it can send, indexed by link_to()
   double network = 0;             // time from which it can run an all-reduce
   double first_start = kNotYet;
-  int64_t held = 0;  // number of activations
+  int64_t held = 0;  // number of activations that the stage holds
   double bytes = 0;
   // For each chunk, the number of passes until its gradients are complete.
   std::vector<int64_t> passes_left;
@@ -137,8 +137,8 @@ class Clock {
   }
 
   Arrivals& arrivals() { return arrivals_; }
-  // For each stage, the operation after which its network became busy with all-reduces, without a gap since
-  // then.
+  // For each stage, the index of the operation whose all-reduces started the latest period in which the
+  // network was busy without a gap.
   const std::vector<size_t>& causes() const { return causes_; }
 
  private:
@@ -224,7 +224,8 @@ class Clock {
       reduce(stage, p, start, end);
   }
 
-  // Called after both of two overlapping operations have ended, because each holds its memory until then.
+  // Frees the activation if the operation was the last one that needed it. Of two overlapping operations,
+  // each holds its memory until both have ended, so this is called after that.
   void release(int32_t stage, const Compute& op) {
     if (runs_weight_half(op.op) || plan_.spec.forward_only) hold(stage, part(stage, op), -1);
   }
@@ -402,7 +403,7 @@ class PathWalk {
   Arrivals& arrivals_;
   const std::vector<size_t>& causes_;
   size_t micro_batches_ = 0;
-  std::vector<int32_t> forward_, input_half_;  // index in the stage's timeline
+  std::vector<int32_t> forward_, input_half_;  // index of each pass in the timeline of its stage
 };
 
 }  // namespace

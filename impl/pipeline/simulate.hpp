@@ -17,18 +17,19 @@ struct PipelineCosts {
   std::vector<double> backward_weight{1};
   double overlap = 1;  // time of two overlapped passes, divided by the sum of their separate times
 
-  double latency = 0;  // fixed time of a message between two stages
+  double latency = 0;  // time that every message between two stages takes in addition to its transfer
   // Bandwidth of a link between two stages in each direction; 0 means unlimited.
   double bytes_per_time = 0;
   std::vector<double> message_bytes{0};  // size of a part's output, and also of the gradient of that output
 
-  std::vector<double> activation_bytes{0};  // held for a micro-batch from its forward to its backward pass
-  std::vector<double> static_bytes{0};      // weights, their gradients, and the optimizer's state
+  // Memory held per micro-batch from its forward to its backward pass.
+  std::vector<double> activation_bytes{0};
+  std::vector<double> static_bytes{0};  // weights, their gradients, and the optimizer's state
 
   // Data-parallel reduction of a part's gradients, which overlaps with the remaining computation.
   std::vector<double> gradient_bytes{0};
   double bucket_bytes = 0;           // 0 means one bucket per part
-  double reduce_latency = 0;         // fixed time of each all-reduce
+  double reduce_latency = 0;         // time that every all-reduce takes in addition to its transfer
   double reduce_bytes_per_time = 0;  // 0 means unlimited
 };
 
@@ -57,7 +58,7 @@ struct StageReport {
 
 // Results of a simulation.
 struct PipelineReport {
-  double makespan = 0;  // includes all-reduces
+  double makespan = 0;  // end of the last operation or all-reduce
   std::vector<StageReport> stages;
   std::vector<std::vector<PipelineSpan>> timeline;  // by stage, if requested
   std::vector<PipelineSpan> critical_path;          // in order of time, if requested
@@ -69,9 +70,9 @@ struct SimulationWishes {
   bool critical_path = false;
 };
 
-// Throws INVALID_ARG if costs are negative, not finite or of the wrong number, or if the orders cannot be
-// run. Throws OVERFLOW if there are too many operations. The simulation takes 16 bytes per part and
-// micro-batch, and 40 bytes per operation if a timeline or critical path is requested.
+// Throws INVALID_ARG if a cost is negative or not finite, if a list of costs has the wrong length, or if the
+// orders cannot be run. Throws OVERFLOW if there are too many operations. The simulation takes 16 bytes per
+// part and micro-batch, and 40 bytes per operation if a timeline or critical path is requested.
 PipelineReport simulate(const PipelinePlan& plan, const PipelineCosts& costs,
                         const SimulationWishes& wishes = {});
 

@@ -14,13 +14,13 @@ StageList::StageList(const PipelinePlan& plan, int32_t stage)
       given_(plan.program ? &(*plan.program)[static_cast<size_t>(stage)] : nullptr),
       slots_(static_cast<size_t>(placement_.chunks()) * static_cast<size_t>(micro_batches_)) {
   const auto computes = static_cast<size_t>(plan.order->size(stage));
-  // Room for a receive and a send per operation, and for the end of the batch.
+  // Reserve memory for a receive and a send per operation, and for the instructions that end the batch.
   list_.reserve(computes * 3 + 3);
   steps_.reserve(computes);
   if (given_) check_given();
 }
 
-// A program must either give the buffers of all operations of a stage, or give none.
+// Throws unless the program names the buffers of all operations of the stage, or of none of them.
 void StageList::check_given() const {
   const auto is_given = [](const Event& event) { return event.op.op == kIdle || event.buffer >= 0; };
   const auto is_open = [](const Event& event) { return event.op.op == kIdle || event.buffer < 0; };
@@ -33,8 +33,8 @@ StageList::Slot& StageList::slot(int32_t chunk, int32_t micro_batch) {
                 static_cast<size_t>(micro_batch)];
 }
 
-// Returns whether `part`, a neighbor of a part on this stage, is also on this stage and exchanges data with
-// it.
+// `part` precedes or follows a part of this stage. Returns whether `part` is also on this stage and the two
+// parts exchange data.
 bool StageList::holds(int32_t part) const {
   const bool is_part = part >= 0 && part < placement_.parts() && placement_.shape() != PlacementShape::kApart;
   return is_part && placement_.stage(part) == stage_;

@@ -1,5 +1,5 @@
-// Makes the instructions of one stage from the common order, and assigns a buffer to every micro-batch in
-// progress.
+// Makes the instructions of one stage from the common order of all stages, and assigns a buffer to every
+// micro-batch in progress.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class StageList final : public OrderListener {
   const bool forward_only_;
   // Null if the plan has no program; steps and buffers are then chosen here.
   const StageProgram* const given_;
-  size_t position_ = 0;   // index in given_
+  size_t position_ = 0;   // index of the next event in given_
   bool in_pair_ = false;  // the first of two overlapping operations has been added
   int64_t step_ = 0;
   int32_t given_buffer_ = -1;

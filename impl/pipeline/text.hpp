@@ -12,9 +12,9 @@ namespace dsc {
 // The values are those of the public header.
 enum class PipeFormat : int32_t {
   kPyTorchCompute = 1,  // PyTorch's CSV without communication: a row per stage, a cell per step
-  kPyTorchComms = 2,    // the same CSV with sends and receives
-  kDeepSpeedSteps = 3,  // DeepSpeed's instructions by step
-  kMegatronOrder = 4,   // Megatron's lists of +chunk and -chunk
+  kPyTorchComms = 2,    // PyTorch's CSV with sends and receives
+  kDeepSpeedSteps = 3,  // DeepSpeed's instructions, one line per step
+  kMegatronOrder = 4,   // Megatron's lists of chunk numbers, which are negative for backward passes
   kJson = 5,
 };
 

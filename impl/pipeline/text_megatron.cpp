@@ -54,7 +54,7 @@ std::string write_megatron(const PipelinePlan& plan) {
 
 std::shared_ptr<const PipelinePlan> read_megatron(std::string_view text) {
   TextReader reader(text);
-  // For each rank, the next micro-batch of +chunk and of -chunk.
+  // For each rank and each number in its list, the micro-batch of the next occurrence of that number.
   std::vector<std::map<int32_t, int32_t>> next;
   Imported imported;
   while (!reader.at_end()) {

@@ -67,7 +67,7 @@ void TextReader::refuse(std::string_view piece, const char* expected) const {
   refuse_at(static_cast<size_t>(piece.data() - text_.data()), piece, expected);
 }
 
-// Shows only printable characters of the text, up to a limit.
+// The error message shows only printable characters of the text, up to a limit.
 void TextReader::refuse_at(size_t position, std::string_view piece, const char* expected) const {
   constexpr size_t kShown = 32;
   std::string shown(piece.substr(0, kShown));

@@ -18,11 +18,11 @@ class TextReader {
   size_t line() const { return line_; }
 
   char get();
-  void skip_spaces();  // stops at the end of the line
+  void skip_spaces();  // does not go beyond the end of the line
   bool take(std::string_view words);
   void expect(std::string_view words);
-  void next_line();  // throws unless the cursor is at the end of the line
-  int32_t number();  // throws unless the number is 0 or more
+  void next_line();  // goes to the next line; throws unless the cursor is at the end of a line
+  int32_t number();  // reads a number; throws unless it is 0 or more
 
   // Returns the text up to one of the characters in `ends` or the end of the line, without surrounding
   // spaces.

@@ -18,7 +18,7 @@ struct PipeBuffers {
   void* const* output_grads = nullptr;
   void* const* input_grads = nullptr;
   double* loss = nullptr;
-  std::span<const Tensor> input_tensors;  // shapes of the micro-batch's tensors
+  std::span<const Tensor> input_tensors;  // shapes of the micro-batch's input tensors
   std::span<const Tensor> output_tensors;
   // Where forward writes the sizes of its outputs; null unless shapes are variable.
   int64_t* const* output_shapes = nullptr;

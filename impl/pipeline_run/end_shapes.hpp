@@ -41,7 +41,7 @@ class EndShapes {
   std::vector<int64_t> written_;     // the sizes that the caller writes and take() reads
   std::vector<int64_t*> positions_;  // for each tensor, the address of its sizes in written_
   std::vector<Tensor> tensors_;      // tensors of slot 0, then those of slot 1, and so on
-  std::vector<int64_t> sizes_;       // in the same order
+  std::vector<int64_t> sizes_;       // sizes of these tensors, in the same order
 };
 
 }  // namespace dsc

@@ -27,7 +27,8 @@ struct Summary {
   int32_t wants_loss;
 };
 
-// The full texts. Ranks exchange them only after a mismatch, to explain it in the error message.
+// The full texts of the description. Ranks exchange them only after a mismatch, to explain it in the error
+// message.
 struct Words {
   std::array<char, 384> text;
   std::array<char, 256> schedule;

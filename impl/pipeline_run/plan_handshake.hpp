@@ -28,7 +28,7 @@ struct PipeSignature {
 
 // The result of the comparison, which is equal on all ranks.
 struct PipeAgreement {
-  size_t bytes = 0;         // the largest number that any rank needs
+  size_t bytes = 0;         // the largest memory size that any rank needs
   bool fresh = false;       // true if channels and memory must be made again
   bool wants_loss = false;  // true if any rank wants the mean loss
 };

@@ -77,8 +77,9 @@ class PipeRunner {
   bool memory_is_given_ = false;         // the caller passes memory to each run
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
-  std::vector<std::byte*> replaced_;  // memory replaced by later runs, kept because the caller still uses it
-  bool is_variable_ = false;          // whether shapes are variable in this run
+  // Memory that a later run has replaced; kept because the caller may still use it.
+  std::vector<std::byte*> replaced_;
+  bool is_variable_ = false;  // whether shapes are variable in this run
   bool checks_unwritten_ = false;
   std::vector<uint64_t> shapes_sent_;  // number of shape headers in this run, by stage
   std::vector<uint64_t> shapes_received_;

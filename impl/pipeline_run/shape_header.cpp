@@ -11,7 +11,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they are in memory");
 
-constexpr uint32_t kMagic = 0x53435344;  // "DSCS"
+constexpr uint32_t kMagic = 0x53435344;  // the bytes "DSCS"
 constexpr uint16_t kVersion = 1;
 
 struct Front {

@@ -18,8 +18,8 @@ size_t aligned(size_t bytes) {
   return bytes / kAlign * kAlign;
 }
 
-// Checks that a list of inputs or outputs contains tensors if, and only if, a chunk of the stage exchanges
-// such data with another part.
+// Checks a list of input or output tensors. `is_used` is true if a chunk of the stage exchanges this data
+// with another part. The list must be empty if it is false, and must not be empty if it is true.
 void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
                const std::optional<Instruction>& message, int32_t stage) {
   if (is_used && tensors.empty() && message)
@@ -159,8 +159,8 @@ size_t StageLayout::bytes_anywhere() const noexcept { return bytes() == 0 ? 0 : 
 
 std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
   if (this->bytes() == 0) return nullptr;
-  // The check always includes the largest possible loss for alignment. Otherwise success would depend on the
-  // address of the memory.
+  // The check always includes the largest possible number of bytes that are skipped for alignment. Otherwise
+  // success would depend on the address of the memory.
   if (bytes < bytes_anywhere())
     fail(DSC_ERR_INVALID_ARG,
          "options->memory has %zu bytes, expected at least %zu, the size that dsc_pipe_run_bytes() returns",

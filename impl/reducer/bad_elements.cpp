@@ -16,7 +16,7 @@ constexpr char kGradients[] = "the gradients";
 
 }  // namespace
 
-// The bad elements that one rank has found. Ranks exchange this.
+// The bad elements that one rank has found. Ranks exchange this struct.
 struct BadElements::Found {
   uint64_t count;
   uint64_t bucket;    // the first bucket with bad elements
@@ -44,8 +44,8 @@ void* BadElements::norm_of(size_t bucket, int32_t dtype) const {
   return looks() && is_floating(dtype) ? norms_.get() + bucket * space_.norm_bytes() : nullptr;
 }
 
-// Returns the index of the first bad element in the bucket. If a gradient was computed in its view, its sum
-// has overwritten it, so the sum is searched.
+// Returns the index of the first bad element in the bucket. A gradient that was computed in its view of the
+// bucket was overwritten by the reduced sum, so the sum is searched.
 size_t BadElements::first_index(void* stream, const Input& input) const {
   for (const auto& [memory, count, at, dtype] : input.parts) {
     const size_t bytes = count * dtype_bytes(dtype);

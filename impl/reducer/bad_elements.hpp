@@ -62,7 +62,7 @@ class BadElements {
   Comm& group_;
   const size_t buckets_;
   NonFiniteCheck check_ = NonFiniteCheck::kOff;
-  Memory norms_;  // one for each bucket
+  Memory norms_;  // memory on the device for one norm per bucket
 };
 
 }  // namespace dsc

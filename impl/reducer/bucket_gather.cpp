@@ -42,8 +42,8 @@ void BucketGather::leave_latest(Bucket& bucket) {
   bucket.latest.reset();
 }
 
-// Called before a gradient on `stream` is recorded. If `writes` is set, the gradient writes to the bucket on
-// that stream, and must wait for all earlier gradients of the bucket.
+// Called before a gradient on `stream` is recorded. If `writes` is set, the gradient is added to the bucket
+// on that stream, which must wait for all earlier gradients of the bucket.
 void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
@@ -51,8 +51,9 @@ void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   for (const Mark& mark : bucket.before) space_.follow(stream, mark);
 }
 
-// Called after a gradient on `stream` was recorded. A handle that means a different stream in every thread is
-// marked immediately, because other threads cannot refer to that stream.
+// Called after a gradient on `stream` was recorded. Some handles mean a different stream in every thread,
+// such as CUDA's per-thread default stream. For them, a mark is recorded immediately, because other threads
+// cannot refer to that stream.
 void BucketGather::has_followed(Bucket& bucket, void* stream) {
   bucket.latest = stream;
   if (space_.is_of_thread(stream)) leave_latest(bucket);
@@ -117,10 +118,10 @@ void BucketGather::divide_view(const Bucket& bucket, const GradientSlot& slot, i
   space_.divide(slot.elements(), divisor, stream_);
 }
 
-// Moves gradients into the bucket. Gradients that are already there are passed through the kernel only if
-// they must be scaled or counted.
+// Moves gradients into the bucket. Gradients that are already there are processed only if they must be scaled
+// or checked for NaNs and infinities.
 void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void* norm) {
-  std::map<int32_t, std::vector<TensorPart>> parts;  // by element type of the gradients
+  std::map<int32_t, std::vector<TensorPart>> parts;  // the gradients to move, by their element type
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
     if (part == Part::kZeros) {
@@ -155,9 +156,9 @@ void BucketGather::fill(size_t b, const Filling& filling) {
   bucket.fill = Fill::kDone;
 }
 
-// Lists the memory to search for a bad element. If the gradient's own memory was not changed, it is searched.
-// If the bucket has fewer bits per element, the conversion may have created an infinity, so the bucket is
-// searched instead.
+// Lists the memory to search for a NaN or infinity. If the gradient's own memory was not changed, it is
+// searched. If the bucket has fewer bits per element, the conversion may have created an infinity, so the
+// bucket is searched instead.
 BadElements::Input BucketGather::input_of(size_t b) {
   const Bucket& bucket = buckets_[b];
   BadElements::Input input;

@@ -43,7 +43,8 @@ class BucketGather {
   void set_work(size_t bucket, std::shared_ptr<Work> work) { buckets_[bucket].work = std::move(work); }
   NonFiniteCheck check() const noexcept { return bad_elements_.check(); }
   std::optional<BadBucket> find_nonfinite();
-  // Ends an iteration. If it was not reduced, its work on other streams has not been waited for yet.
+  // Ends an iteration. If it was not reduced, the reducer's stream has to wait here for the gradients on
+  // other streams.
   void end();
 
   size_t offset_of(const GradientSlot& slot) const {

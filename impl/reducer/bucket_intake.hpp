@@ -47,7 +47,7 @@ class BucketIntake {
   GradientIntake& gradients_;
   BucketRunner& runner_;
   const std::function<void()> complete_;
-  BucketSet* set_ = nullptr;          // replaced between iterations
+  BucketSet* set_ = nullptr;          // the buckets in use; replaced between iterations
   std::vector<Delivery> deliveries_;  // temporary list for one bucket
 };
 

@@ -31,7 +31,7 @@ struct BucketLayout {
   std::vector<size_t> param_offsets;  // bytes from the block's start
   std::vector<size_t> param_buckets;
   size_t bytes = 0;
-  size_t part_alignment = 1;  // as in the options
+  size_t part_alignment = 1;  // copied from the options
 };
 
 // Throws INVALID_ARG unless `starts` begins with 0 and never decreases.

@@ -1,5 +1,5 @@
-// All bucket sets of a reducer: those of this iteration, the set that replaces it in the next iteration, and
-// old sets of which the caller may still have views.
+// All bucket sets of a reducer: the set of this iteration, the set that replaces it in the next iteration,
+// and old sets of which the caller may still have views.
 #pragma once
 
 #include <memory>

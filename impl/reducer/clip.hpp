@@ -16,8 +16,8 @@ struct ClipRequest {
   ClipLimit limit;
   int32_t norm;  // dsc_norm_t
   Comm* shards;  // ranks that hold other parts of the same model; null if there are none
-  // One entry per parameter: 0 if another rank of `shards` counts it. If the list is empty, this rank counts
-  // all.
+  // One entry per parameter: 0 if another rank of `shards` adds this parameter's gradient to the norm,
+  // otherwise 1. If the list is empty, this rank adds the gradients of all parameters.
   std::span<const uint8_t> counted;
 };
 

@@ -102,7 +102,8 @@ void Reducer::agree_after() {
   sets_.set_next(std::move(proposed));
 }
 
-// Time stamps are converted here only in sampled iterations. For other iterations this happens on request.
+// Reads the times of the iteration only if it is sampled, because converting the time stamps takes time. For
+// other iterations, this is done when a report is requested.
 void Reducer::end_iteration(bool good) {
   runner_.end();
   const MutexLock lock(gradients_.mutex);

@@ -11,7 +11,7 @@
 namespace dsc {
 
 // Collective, called instead of starting the next bucket. It informs the other ranks that this rank starts
-// only `launched` buckets. Returns success if the other ranks also started no more buckets, because then the
+// only `launched` buckets. Returns success if the other ranks also started only this many, because then the
 // iteration ends in the same way on all ranks.
 Failure end_alike(Comm& group, size_t launched, const std::string& first_missing);
 

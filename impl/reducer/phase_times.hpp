@@ -11,12 +11,12 @@ namespace dsc {
 // Times of the phases in nanoseconds. Starts and ends are CLOCK_MONOTONIC times; 0 means that the event did
 // not happen.
 struct PhaseTimes {
-  int64_t forward_compute_start = 0;   // begin() was called
-  int64_t backward_compute_start = 0;  // the first gradient was marked
-  int64_t backward_compute_end = 0;    // the last gradient was marked
-  int64_t backward_comm_start = 0;     // the first bucket was launched
-  int64_t backward_comm_end = 0;       // the last bucket was reduced
-  int64_t finished = 0;                // finish() has written the results
+  int64_t forward_compute_start = 0;   // when begin() was called
+  int64_t backward_compute_start = 0;  // when the first gradient was marked
+  int64_t backward_compute_end = 0;    // when the last gradient was marked
+  int64_t backward_comm_start = 0;     // when the first bucket was launched
+  int64_t backward_comm_end = 0;       // when the last bucket was reduced
+  int64_t finished = 0;                // when finish() had written the results
 
   int64_t forward_compute() const noexcept { return backward_compute_start - forward_compute_start; }
   int64_t backward_compute() const noexcept { return backward_compute_end - backward_compute_start; }

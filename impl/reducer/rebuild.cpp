@@ -19,7 +19,7 @@ constexpr uint64_t kVoteTag = 0x72656275;
 // The vote of one rank on whether to rebuild the buckets.
 struct Vote {
   int32_t pinned;  // the caller of this rank has views of the current buckets
-  int32_t wanted;  // rank 0 wants to rebuild
+  int32_t wanted;  // set by rank 0 if it wants to rebuild
 };
 
 // Collective. Returns rank 0's plan for n parameters on all ranks.

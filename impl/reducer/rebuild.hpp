@@ -20,8 +20,8 @@ struct RebuildOptions {
 // Only one thread at a time may use an object, except for count().
 class Rebuilder {
  public:
-  // If `possible` is false, buckets are never rebuilt, for example because they are user-defined. It must be
-  // equal on all ranks.
+  // If `possible` is false, buckets are never rebuilt, for example because they are user-defined. `possible`
+  // must be equal on all ranks.
   Rebuilder(const RebuildOptions& options, bool possible) : options_(options), possible_(possible) {}
   Rebuilder(const Rebuilder& fresh) : Rebuilder(fresh.options_, fresh.possible_) {}
   Rebuilder& operator=(const Rebuilder&) = delete;

@@ -51,7 +51,8 @@ void check_flag(int32_t value, const char* name) {
 
 bool is_small_float(int32_t dtype) { return is_floating(dtype) && dtype_bytes(dtype) < sizeof(float); }
 
-// Checks grad_dtype. A type can be kept as another one if one of them is f32 and the other has fewer bits.
+// Checks grad_dtype. Gradients can be kept in another type than that of their parameter if one of the two
+// types is f32 and the other has fewer bits.
 void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who) {
   if (grad_dtype == dtype || (grad_dtype == DSC_DTYPE_F32 && is_small_float(dtype)) ||
       (dtype == DSC_DTYPE_F32 && is_small_float(grad_dtype)))
@@ -237,14 +238,15 @@ void Reducer::use_current_buckets() {
   gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
 }
 
-// If `shadows` is set, the iteration takes part in reductions of other ranks, and set_sync() has no effect.
+// `shadows` is set on a rank that has run out of batches. Its iteration takes part in the reductions of the
+// other ranks, even after set_sync(false).
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   await_replaced_buckets();
   const MutexLock lock(gradients_.mutex);
   gradients_.marks().require_idle();
   sets_.advance();
   use_current_buckets();
-  storage().begin(stream);  // first, because it may throw
+  storage().begin(stream);  // comes before all other changes, because it may throw
   gradients_.begin(!sync_ && !shadows);
   if (!gradients_.marks().carries()) sparse_.clear();
   divisor_ = divisor;

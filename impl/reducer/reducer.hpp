@@ -73,9 +73,9 @@ class Reducer {
   void set_join(std::weak_ptr<JoinGate> join);
   std::optional<JoinParticipants> announce(JoinStep step);
   void shadow_iteration(const JoinParticipants& participants);
-  bool counts_marks() const;  // the next iteration counts the marks for a static graph
+  bool counts_marks() const;  // true if the next iteration counts the marks for a static graph
 
-  Buffers buffers;  // for sync_buffers()
+  Buffers buffers;  // the buffers that sync_buffers() makes equal
 
   // Streams must belong to the device of the parameters. A null stream means the device's default stream, or
   // host memory.
@@ -109,7 +109,7 @@ class Reducer {
   std::vector<size_t> unused() const;  // parameters that no rank used in the latest iteration
   uint64_t rebuilds() const noexcept { return sets_.rebuilds(); }
   std::string report_json() const;
-  std::string picture() const;  // the latest iteration as SVG
+  std::string picture() const;  // draws the latest iteration as SVG
   void close() noexcept;        // does not free memory; running reductions are revoked on all ranks
   bool is_closed() const noexcept { return closed_.load(); }
 
@@ -143,7 +143,7 @@ class Reducer {
   const std::shared_ptr<Comm> group_;
   const ParamList params_;
   const ReducerOptions options_;               // does not contain the caller's lists of buckets
-  mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure
+  mutable std::atomic<bool> reported_{false};  // true if a call has reported the group's failure
 
   BucketSets sets_;  // begin() may replace the current set, while it holds the lock
   BucketRunner runner_;
@@ -155,7 +155,7 @@ class Reducer {
   std::weak_ptr<JoinGate> join_ DSC_GUARDED_BY(gradients_.mutex);
 
   std::vector<size_t> unused_ DSC_GUARDED_BY(gradients_.mutex);
-  bool has_results_ DSC_GUARDED_BY(gradients_.mutex) = false;  // the latest iteration succeeded
+  bool has_results_ DSC_GUARDED_BY(gradients_.mutex) = false;  // true if the latest iteration succeeded
   uint64_t iterations_ DSC_GUARDED_BY(gradients_.mutex) = 0;   // number of iterations that were reduced
   PhaseSampler phases_ DSC_GUARDED_BY(gradients_.mutex);
   std::atomic<bool> closed_{false};

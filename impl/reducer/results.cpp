@@ -11,7 +11,8 @@ double Reducer::clip(const ClipRequest& request) {
   check_clip_request(request, params_);
   check_alive();
   std::vector<void*> copies;
-  // Under a join, ranks that have run out of batches would not take part.
+  // If `alone` is true, this rank reads all gradients itself. Under a join, ranks that have run out of
+  // batches would not read their share. With some hooks, the ranks have different gradients.
   bool alone = false;
   {
     const MutexLock lock(gradients_.mutex);
@@ -73,7 +74,8 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
 
 std::string Reducer::report_json() const {
   const MutexLock lock(gradients_.mutex);
-  // A reducer that has failed can always be asked for the reason.
+  // After a failure, a report is possible even inside an iteration, because it contains the cause of the
+  // failure.
   if (!group_->revoked()) gradients_.marks().require_idle();
   return to_json(report(sets_.next_layout()));
 }

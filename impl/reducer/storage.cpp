@@ -91,7 +91,8 @@ void GradientStorage::gather(size_t bucket) {
 }
 
 // On a device, the engine scales the elements. If it cannot scale a type, they are scaled when they are
-// gathered. Ranks compare the tag, so it contains the values that must be equal on all ranks.
+// gathered. Ranks compare the tag of the call, so the tag contains the values that must be equal on all
+// ranks.
 std::shared_ptr<Work> GradientStorage::start(size_t b, const Call& call) {
   Call launched = call;
   if (!gather_) {
@@ -129,7 +130,8 @@ void GradientStorage::deliver(Work* work, std::span<const Delivery> deliveries) 
 }
 
 // Copies results to the memory of the gradients. On a device, one launch handles all gradients with the same
-// pair of types. It uses offsets from the arena, which are multiples of the element size.
+// pair of types. It uses offsets from the start of the memory of all buckets, which are multiples of the
+// element size.
 void GradientStorage::copy_slots(std::span<const Delivery> deliveries) {
   if (!gather_) {
     for (const auto& [slot, to] : deliveries)
@@ -153,7 +155,7 @@ void GradientStorage::end(void* stream) {
 }
 
 // Computes the norm of this rank's part. If waiting for the device fails, this rank revokes the group.
-// Otherwise the other ranks would wait for this rank in the norm.
+// Otherwise the other ranks would keep waiting for this rank's part of the norm.
 Norm GradientStorage::norm(std::span<const Elements> parts) {
   if (space_->is_captured(end_stream_))
     fail(DSC_ERR_STATE,
@@ -169,7 +171,8 @@ Norm GradientStorage::norm(std::span<const Elements> parts) {
             group_.revoke(cause);
             throw Error(error);
           });
-  // After a failure, the stream continues without a result.
+  // After a failure of the group, the stream continues although the buckets hold no results. The norm is then
+  // invalid.
   if (group_.revoked()) throw Error(group_.failure());
   return found;
 }

@@ -15,7 +15,7 @@
 
 namespace dsc {
 
-// User-provided memory that receives the result of a slot. The slot holds it, too.
+// User-provided memory that receives the result of a slot. The slot also keeps the result.
 struct Delivery {
   const GradientSlot* slot;
   void* to;

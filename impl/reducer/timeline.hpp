@@ -16,11 +16,11 @@ namespace dsc {
 // The times of one iteration, as CLOCK_MONOTONIC times in nanoseconds; 0 means that the event did not happen.
 struct IterationTimes {
   int64_t begun = 0;
-  int64_t finishing = 0;  // finish() was called
+  int64_t finishing = 0;  // when finish() was called
   int64_t finished = 0;
-  std::vector<int64_t> ready;     // by parameter
-  std::vector<int64_t> launched;  // by bucket
-  std::vector<int64_t> reduced;   // by bucket
+  std::vector<int64_t> ready;     // when each gradient became ready, by parameter
+  std::vector<int64_t> launched;  // when each bucket was launched
+  std::vector<int64_t> reduced;   // when each bucket was reduced
 };
 
 // Takes time stamps during an iteration. Any thread may call a function, but only once per parameter or

@@ -12,7 +12,7 @@ namespace dsc {
 struct FlatOffsets {
   struct Unit {
     size_t offset;  // in bytes, a multiple of the alignment of units
-    size_t bytes;   // also a multiple of that alignment
+    size_t bytes;   // size, a multiple of the same alignment as the offset
   };
   std::vector<size_t> buckets;  // offset of each bucket from the start of the block, in bytes
   std::vector<Unit> units;

@@ -49,7 +49,8 @@ void GradientShards::finish(void* stream) {
 }
 
 // Called instead of launching the next unit. It informs the other ranks that this rank launches only
-// `launched` units. If they also launched no more units, the iteration ends in the same way on all ranks.
+// `launched` units. If the other ranks also launched only this many, the iteration ends in the same way on
+// all ranks.
 Failure GradientShards::end_incomplete(size_t launched) {
   Failure failure;
   capture(

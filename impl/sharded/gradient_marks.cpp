@@ -58,8 +58,8 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   become_ready(index);
 }
 
-// Handles a gradient that is said to be in its view although the view was never requested: such a gradient is
-// zero.
+// Handles a gradient that the caller marks as already in its view, although the view was never requested.
+// Such a gradient is zero.
 void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);

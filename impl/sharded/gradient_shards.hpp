@@ -68,7 +68,7 @@ class GradientShards {
 
  private:
   struct Param {
-    std::byte* view = nullptr;  // the address for the caller; null if no address lasts
+    std::byte* view = nullptr;  // permanent address for the caller; null if the unit has none
     size_t offset = 0;          // offset from the start of the unit, in bytes
     size_t count = 0;
     size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Computes the norm of all gradients from the shards of all ranks, and clips.
+// Computes the norm of all gradients from the shards of all ranks, and clips the gradients.
 #include <cmath>
 
 #include "base/error.hpp"

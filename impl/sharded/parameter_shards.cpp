@@ -82,8 +82,8 @@ void ParameterShards::check_unit(size_t unit) const {
     fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
 }
 
-// Starts to gather the parameters of a unit. Ranks compare the tag, which contains the step, so ranks in
-// different steps detect that.
+// Starts to gather the parameters of a unit. Ranks compare the tag of the call, which contains the step, so
+// that ranks in different steps detect the difference.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
   memory_.units().open(unit, true);
@@ -201,9 +201,9 @@ void ParameterShards::reshard(size_t unit, void* stream) {
   drop(unit);
 }
 
-// Starts a barrier if a step has changed nothing. On a rank that passes a different `changed`, the barrier
-// meets a gather. The calls then differ, which is an error on both ranks; without the barrier, one rank would
-// wait forever. This rank waits for the barrier only in the next step.
+// Starts a barrier if a step has changed nothing. A rank that passed a different `changed` starts a gather
+// instead. The calls then differ, which is an error on both ranks. Without the barrier, one rank would wait
+// forever. This rank waits for the barrier only in the next step.
 void ParameterShards::start_unchanged() {
   Call call;
   call.kind = OpKind::kBarrier;
@@ -217,7 +217,7 @@ void ParameterShards::start_unchanged() {
 
 void ParameterShards::await_all() {
   if (const auto work = std::exchange(unchanged_, nullptr))
-    // The operation has its own time-out.
+    // No deadline is needed here, because the operation has a time-out.
     groups_.run(groups_.params(), [&work] { work->wait(Deadline::never()); });
   for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
 }

@@ -48,7 +48,8 @@ class ParameterShards {
   void step(bool changed, void* stream);
   // Waits for all gathers, because they read the shards.
   void wait_for_gathers(void* stream);
-  // Returns a tag that differs between ranks if they have not ended the same steps with the same `changed`.
+  // Returns a tag that is equal on two ranks only if both have ended the same steps, each with the same value
+  // of `changed`.
   uint64_t step_tag() const;
 
   // Any thread. Returns the address of a parameter. Throws STATE unless its unit is gathered.
@@ -62,7 +63,7 @@ class ParameterShards {
   enum class State : uint8_t { kSharded, kGathering, kGathered };
   struct Unit {
     State state = State::kSharded;
-    bool unsharded = false;  // the caller has called unshard()
+    bool unsharded = false;  // true if the caller has called unshard()
     std::vector<std::shared_ptr<Work>> works;
   };
   struct Param {

@@ -22,7 +22,7 @@ class ShardGroups {
 
   Comm& all() const noexcept { return *all_; }
   Comm& shards() const noexcept { return *shards_; }  // for reductions of gradients
-  Comm& params() const noexcept { return *params_; }  // the same ranks, for gathers of parameters
+  Comm& params() const noexcept { return *params_; }  // the same ranks as shards(); for gathers of parameters
   // Ranks with the same shard; null if there is one copy.
   Comm* replicas() const noexcept { return replicas_.get(); }
   size_t shard() const noexcept { return static_cast<size_t>(shards_->rank()); }

@@ -16,8 +16,8 @@ namespace dsc {
 
 class ShardMemory {
  public:
-  // There is a separate queue for operations that follow other operations and whose results are needed last.
-  // Gradients do not wait for this queue.
+  // Selects the stream of an operation. kBetweenOperations is for operations that run after other operations
+  // and whose results are needed last. Gradients do not wait for that stream.
   enum class Queue : uint8_t { kMain, kBetweenOperations };
 
   // The constructor is collective in `group`. With 0 bytes of shards, the shards are parts of the full

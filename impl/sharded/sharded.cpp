@@ -51,7 +51,7 @@ void Sharded::step_done(bool changed, void* stream) {
   groups_.check_alive();
   if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open; call dsc_sharded_finish() first");
   params_->step(changed, stream);
-  // The optimizer has read the shards on this stream, and they may be written after that.
+  // The optimizer reads the shards on this stream. Later writes to the shards are ordered after that.
   gradients_->memory().follow(stream);
   needs_step_ = false;
 }

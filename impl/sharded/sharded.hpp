@@ -19,13 +19,13 @@ namespace dsc {
 
 struct ShardedOptions {
   ShardRules rules;                // create() sets its number of shards
-  std::span<const uint8_t> alone;  // one entry per parameter, or empty
+  std::span<const uint8_t> alone;  // by parameter: 1 if it forms a unit alone; may be empty
   // Limit for full parameters, and also for full gradients; 0 means no limit.
   size_t max_live_bytes = 0;
   int32_t stage = 2;
   int32_t average = DSC_AVERAGE_PRE;
   int32_t grad_dtype = 0;  // 0 means the type of each parameter
-  int32_t shard_size = 0;  // number of ranks that share a copy; 0 means all
+  int32_t shard_size = 0;  // number of ranks that share one copy of the model; 0 means all
   int32_t prefetch = 1;    // number of units to gather ahead in stage 3
   int32_t sync = 1;
 };

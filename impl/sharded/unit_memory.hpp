@@ -36,7 +36,7 @@ class UnitMemory {
   std::byte* views() const noexcept { return is_kept_ || range_ ? base_ : nullptr; }
   // Returns the memory of an open unit, at the address for operations.
   std::byte* buffer(size_t unit) const noexcept;
-  // Returns whether a unit is open. A unit with permanent memory never is.
+  // Returns whether a unit is open. A unit with permanent memory is never open.
   bool is_open(size_t unit) const noexcept { return states_[unit].open; }
   // Returns true if an open unit may contain any values, and false if it initially contained zeros.
   bool is_dirty(size_t unit) const noexcept { return states_[unit].slot || states_[unit].own; }
@@ -68,7 +68,7 @@ class UnitMemory {
   const bool is_kept_;
   std::vector<State> states_;
   PoolSlots slots_;
-  Memory memory_;                        // the pool, or all units
+  Memory memory_;                        // the pool, or the permanent memory of all units
   std::byte* pool_ = nullptr;            // start of the pool, on the host aligned to a page
   std::unique_ptr<AddressRange> range_;  // only in host memory
   std::byte* base_ = nullptr;            // the address that unit offsets refer to
