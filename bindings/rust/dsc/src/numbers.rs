@@ -1,6 +1,6 @@
-//! Rust enums for the enumerations of the C interface. Numbers that they do not know are kept.
+//! Rust enums for the enumerations of the C interface. A number without a name is kept as `Unknown`.
 
-/// Declares such an enum with `Variant = C_CONSTANT`, and its conversions from and to numbers.
+/// Declares a Rust enum, with lines `Variant = C_CONSTANT`, and its conversions from and to numbers of the C interface.
 macro_rules! numbers {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $constant:ident,)+ }) => {
         $(#[$about])*
@@ -35,25 +35,25 @@ macro_rules! numbers {
 use dsc_sys as sys;
 
 numbers! {
-    /// The forward step of a [`TensorMap`](crate::TensorMap) and, after the semicolon, its backward step.
+    /// The exchange of a [`TensorMap`](crate::TensorMap): what this rank gets in the forward and in the backward step.
     Mapping {
-        /// No exchange, every rank has the whole tensor; the sum over the ranks.
+        /// Forward: this rank's own tensor, without an exchange. Backward: the sum over the ranks.
         Copy = DSC_TENSOR_MAPPING_COPY,
-        /// The sum over the ranks; no exchange.
+        /// Forward: the sum over the ranks. Backward: this rank's own tensor, without an exchange.
         Reduce = DSC_TENSOR_MAPPING_REDUCE,
-        /// This rank's part of the whole; the parts of all ranks.
+        /// Forward: this rank's part of the whole tensor. Backward: the whole tensor, gathered from all ranks.
         Scatter = DSC_TENSOR_MAPPING_SCATTER,
-        /// The parts of all ranks; this rank's part of the whole.
+        /// Forward: the whole tensor, gathered from all ranks. Backward: this rank's part of the whole tensor.
         Gather = DSC_TENSOR_MAPPING_GATHER,
-        /// The parts of all ranks; this rank's part of the sum over the ranks.
+        /// Forward: the whole tensor, gathered from all ranks. Backward: this rank's part of the sum over the ranks.
         GatherReduce = DSC_TENSOR_MAPPING_GATHER_REDUCE,
-        /// This rank's part of the sum over the ranks; the parts of all ranks.
+        /// Forward: this rank's part of the sum over the ranks. Backward: the whole tensor, gathered from all ranks.
         ReduceScatter = DSC_TENSOR_MAPPING_REDUCE_SCATTER,
-        /// Part r of every rank's tensor goes to rank r; the reverse.
+        /// Forward: rank r gets part r of every rank's tensor. Backward: the reverse exchange.
         AllToAll = DSC_TENSOR_MAPPING_ALL_TO_ALL,
-        /// From `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`; the reverse.
+        /// Forward: from `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`. Backward: the reverse.
         SequenceToHidden = DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN,
-        /// From `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`; the reverse.
+        /// Forward: from `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`. Backward: the reverse.
         HiddenToSequence = DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE,
     }
 }
@@ -83,7 +83,7 @@ numbers! {
         Timeout = DSC_ERR_TIMEOUT,
         /// A rank's process ended without leaving.
         PeerDead = DSC_ERR_PEER_DEAD,
-        /// A rank's process no longer runs.
+        /// A rank's process no longer runs: it is stopped, swapped out or dumping core.
         PeerStalled = DSC_ERR_PEER_STALLED,
         /// A rank left the group or exited in an orderly way.
         PeerLeft = DSC_ERR_PEER_LEFT,
@@ -195,7 +195,7 @@ numbers! {
         Host = DSC_BACKEND_HOST,
         /// GPU memory, through NCCL.
         Device = DSC_BACKEND_DEVICE,
-        /// Host memory of several hosts.
+        /// Host memory of several hosts, through libdsc_gloo.so.
         InterHost = DSC_BACKEND_INTER_HOST,
     }
 }
@@ -347,7 +347,7 @@ numbers! {
         PyTorchComms = DSC_PIPE_FORMAT_PYTORCH_COMMS,
         /// DeepSpeed's instructions, a line per step.
         DeepSpeed = DSC_PIPE_FORMAT_DEEPSPEED,
-        /// Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage.
+        /// Megatron-LM's lists, a line per stage. A forward pass is chunk + 1, a backward pass is -(chunk + 1).
         Megatron = DSC_PIPE_FORMAT_MEGATRON,
         /// The complete schedule.
         Json = DSC_PIPE_FORMAT_JSON,

@@ -185,8 +185,8 @@ impl ShardRules {
         Ok(ShardPlan { buckets: buckets.iter().map(bucket).collect(), places, starts })
     }
 
-    /// Lists the elements that one shard of another layout takes from the shards of this layout. This layout has
-    /// `from_shards` shards. The other layout, `to`, has `to_shards` shards, of which `shard` is meant.
+    /// Lists the elements that shard number `shard` of another layout takes from the shards of this layout. This layout
+    /// has `from_shards` shards. The other layout, `to`, has `to_shards` shards.
     #[doc(alias = "dsc_shard_copies")]
     pub fn copies(
         &self,

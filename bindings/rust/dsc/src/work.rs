@@ -184,8 +184,8 @@ fn reap() {
             }
         }
     }
-    // The lock is released first, because this may take long: freeing GPU memory waits for all work there. That work
-    // may wait for this thread, if it belongs to the rank of another thread.
+    // The buffers are freed without the lock, because freeing GPU memory waits for all work on that GPU. If the GPU
+    // belongs to the rank of another thread, its work may wait for this thread, so a new thread frees these buffers.
     let me = thread::current().id();
     let (own, others): (Vec<Left>, Vec<Left>) = completed.into_iter().partition(|left| left.2 == me);
     drop(own);
