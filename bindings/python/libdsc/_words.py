@@ -35,7 +35,7 @@ OPERATIONS = {
     "dsc_tensor_map_backward": "tensor_map",
     "dsc_tensor_map_forward": "tensor_map",
 }
-# Keys: all such C functions. Values: the functions, methods and classes that Python programs call instead.
+# Keys: C functions whose name in Python is not the C name without its prefix. Values: the names that programs call.
 _CALLED = OPERATIONS | {
     "dsc_bucket_plan": "plan_buckets",
     "dsc_bucket_reducer_create": "BucketReducer",

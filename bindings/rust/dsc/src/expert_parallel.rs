@@ -16,7 +16,7 @@ use crate::handles::MoePlanHandle;
 use crate::numbers::{Dtype, ErrorCode, MoeDrop, MoePayload};
 use crate::started::complete_work;
 
-/// Options of [`Comm::moe_plan`]. Use the same on all ranks.
+/// Options of [`Comm::moe_plan`]. Use the same options on all ranks.
 #[derive(Clone, Debug)]
 pub struct MoeOptions {
     experts: usize,

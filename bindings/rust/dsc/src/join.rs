@@ -15,7 +15,7 @@ use crate::numbers::ErrorCode;
 use crate::reducer::BucketReducer;
 use crate::tensor::{RawTensors, Tensor};
 
-/// Options of [`Join::new`]. Use the same on all ranks.
+/// Options of [`Join::new`]. Use the same options on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct JoinOptions {
     divide_by_active: bool,

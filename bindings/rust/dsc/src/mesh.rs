@@ -243,7 +243,8 @@ impl Mesh {
         })
     }
 
-    /// Groups of the members at these positions of each group along some axes; negative positions count from the end.
+    /// For each group along some axes, the group of its members at these positions. Negative positions count from the
+    /// end.
     pub fn members(&self, axes: &str, positions: &[i32]) -> Result<Vec<Vec<usize>>> {
         let axes = c_string("axes", axes)?;
         lists(|ranks, capacity, n_groups, size| {

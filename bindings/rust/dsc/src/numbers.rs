@@ -95,7 +95,7 @@ numbers! {
         Auth = DSC_ERR_AUTH,
         /// The peer does not use this protocol.
         Protocol = DSC_ERR_PROTOCOL,
-        /// Two versions do not work together.
+        /// The ranks' versions of libdsc do not work together.
         Version = DSC_ERR_VERSION,
         /// Settings are impossible or differ between ranks.
         Config = DSC_ERR_CONFIG,
@@ -216,14 +216,15 @@ numbers! {
 }
 
 numbers! {
-    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become
-    /// ready.
+    /// The rule for when a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets. The new buckets have the order
+    /// in which gradients become ready.
     Rebuild {
         /// Buckets are never rebuilt.
         Never = DSC_REBUILD_NEVER,
-        /// Once, after the first iteration that is reduced.
+        /// Buckets are rebuilt once, after the first iteration that is reduced.
         Once = DSC_REBUILD_ONCE,
-        /// After the first reduced iteration, and again when the order has changed for several iterations.
+        /// Buckets are rebuilt after the first reduced iteration, and again when the order has changed for several
+        /// iterations.
         Repeated = DSC_REBUILD_REPEATED,
     }
 }
@@ -231,7 +232,7 @@ numbers! {
 numbers! {
     /// How [`sync_buffers`](crate::BucketReducer::sync_buffers) makes buffers equal.
     BufferSync {
-        /// They become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that has
+        /// Buffers become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that has
         /// batches.
         Broadcast = DSC_BUFFER_SYNC_BROADCAST,
         /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches.
@@ -253,9 +254,9 @@ numbers! {
 numbers! {
     /// Selects the rows that an expert drops beyond its capacity; see [`MoeOptions`](crate::MoeOptions).
     MoeDrop {
-        /// It drops the rows of the last tokens.
+        /// The expert drops the rows of the last tokens.
         Latest = DSC_MOE_DROP_LATEST,
-        /// It drops the rows with the lowest router weights; among equal weights, those of the last tokens.
+        /// The expert drops the rows with the lowest router weights; among equal weights, those of the last tokens.
         Lightest = DSC_MOE_DROP_LIGHTEST,
     }
 }
@@ -321,7 +322,7 @@ numbers! {
     PipePlacement {
         /// Part p is on stage p modulo stages: from the first stage to the last, repeatedly.
         Loop = DSC_PIPE_PLACEMENT_LOOP,
-        /// From the first stage to the last, then back: two chunks make a V.
+        /// Parts are placed from the first stage to the last, then back: two chunks make a V.
         Zigzag = DSC_PIPE_PLACEMENT_ZIGZAG,
         /// Every stage has a whole model; stages exchange no data.
         Apart = DSC_PIPE_PLACEMENT_APART,
@@ -331,9 +332,9 @@ numbers! {
 numbers! {
     /// When a stage sends and receives messages, relative to its computations.
     PipeMessages {
-        /// When the receiver needs them for its next computation. This needs the fewest buffers.
+        /// Messages are exchanged when the receiver needs them for its next computation. This needs the fewest buffers.
         WhenNeeded = DSC_PIPE_MESSAGES_WHEN_NEEDED,
-        /// Sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
+        /// Messages are sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
         AtOnce = DSC_PIPE_MESSAGES_AT_ONCE,
     }
 }

@@ -26,9 +26,9 @@ const UNTIL_ITS_TIMEOUT: i32 = -1;
 
 /// State of a parameter's memory in its bucket: nothing uses it.
 pub(crate) const FREE: u8 = 0;
-/// State: a [`View`](crate::View) uses it, or a call that copies into it.
+/// State: a [`View`](crate::View) uses the memory, or a call that copies into the memory.
 pub(crate) const IN_USE: u8 = 1;
-/// State: the library uses it until the iteration ends.
+/// State: the library uses the memory until the iteration ends.
 pub(crate) const MARKED: u8 = 2;
 
 /// A parameter, with the state of its memory in the bucket. During an iteration, only the code that has claimed the
@@ -43,7 +43,7 @@ pub(crate) struct Param {
     /// The number of elements in a row, if gradients are sparse. The parameter then has no memory in a bucket.
     pub(crate) sparse_row: Option<usize>,
     state: AtomicU8,
-    /// Whether it was marked in this iteration or, if a static graph is known, in the first one.
+    /// Whether the parameter was marked in this iteration or, if a static graph is known, in the first one.
     marked: AtomicBool,
 }
 
