@@ -232,8 +232,8 @@ numbers! {
 numbers! {
     /// How [`sync_buffers`](crate::BucketReducer::sync_buffers) makes buffers equal.
     BufferSync {
-        /// Buffers become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that has
-        /// batches.
+        /// Buffers become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that
+        /// has batches.
         Broadcast = DSC_BUFFER_SYNC_BROADCAST,
         /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches.
         /// Other buffers are treated as with `Broadcast`.
