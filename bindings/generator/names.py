@@ -7,14 +7,14 @@ import re
 FREE_ENUMS = {"dsc_result"}
 MOST_ARGUMENTS = 10
 MORE_ARGUMENTS = {"dsc_shard_copies": "two plans of the same parameters, each with its number of shards"}
-# The needed size of these is the product of the two numbers that follow the capacity.
+# Functions whose needed size is the product of the two numbers that follow the capacity.
 PRODUCTS = {"dsc_mesh_groups", "dsc_mesh_levels", "dsc_mesh_members"}
-# This argument is read on the root and written on other ranks, so it is more than a needed size.
+# In this function, the number after the capacity is read on the root and written on other ranks.
 BOTH_WAYS = {"dsc_broadcast_shape"}
 # These functions write two lists, each with its capacity and its number of entries.
 TWO_LISTS = {"dsc_mesh_plan"}
 TAILS = ("stream", "work")
-# Verbs for calls that use the object described by the options.
+# A struct dsc_X_options_t may be the argument of a function dsc_X_VERB with one of these verbs.
 VERBS = ("create", "open", "split", "forward")
 SHARED_OPTIONS = {
     "dsc_clip_options_t": "dsc_bucket_reducer_clip and dsc_sharded_clip take them",
@@ -31,7 +31,7 @@ RESERVED_WORDS = set(keyword.kwlist) | set(
     "abstract baremodule begin box const crate do dyn else end enum export extern false fn function impl let local loop macro "
     "match mod module move mut override priv pub quote ref self static struct super trait true type unsafe use using where".split()
 )
-# Calls about the process, with the names of PyTorch, and other names without an object.
+# Beginnings of allowed names that do not name an object. Most of these functions act on the whole process.
 FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_json", "version", "feature", "result_name", "last_error_", "clip_options_init")
 
 

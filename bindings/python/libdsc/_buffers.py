@@ -15,7 +15,7 @@ from typing import Any, Iterable, Mapping, Optional, Union
 from libdsc import _dtypes
 from libdsc._raw import Dtype
 
-# Hot path: cache of numpy's type objects seen so far, so that such an array needs only one lookup.
+# Hot path: the element type for each type object of numpy that was seen. A numpy array then needs only one lookup.
 _known: dict[Any, int] = {}
 _tensor_types: set[type] = set()  # tensor types of torch that were seen with a tensor in host memory
 _tensor_dtypes: dict[Any, int] = {}
@@ -28,7 +28,7 @@ _addressof = ctypes.addressof
 # advice.
 Writable = Union[bool, str]
 
-DLPACK_CPU = (1, 3)  # plain and pinned host memory
+DLPACK_CPU = (1, 3)  # DLPack's device types of host memory: plain and pinned
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
 # Values of the argument stream of __dlpack__: no synchronization is needed, or the default stream has to wait.
 DLPACK_NO_STREAM, DLPACK_DEFAULT_STREAM = -1, 1

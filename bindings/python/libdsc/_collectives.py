@@ -195,7 +195,8 @@ class Collectives(Rooted):
             expect_dtype("x", code, blocks.dtype)
             self._expect_own(blocks, "out", count, "x", counts)
             function, sizes = lib.dsc_all_gather_v, blocks.c_counts
-            # All ranks must call the same function, and other ranks may pass one array.
+            # All ranks must call the same C function. A rank that passes one array instead of a list calls the function
+            # without counts.
             if blocks.are_equal and counts is None:
                 function, sizes = lib.dsc_all_gather, count
             arguments = (send, blocks.address, sizes, code)
@@ -251,7 +252,8 @@ class Collectives(Rooted):
             expect_dtype("out", code, blocks.dtype)
             self._expect_own(blocks, "x", count, "out", counts)
             function, sizes = lib.dsc_reduce_scatter_v, blocks.c_counts
-            # All ranks must call the same function, and other ranks may pass one array.
+            # All ranks must call the same C function. A rank that passes one array instead of a list calls the function
+            # without counts.
             if blocks.are_equal and counts is None:
                 function, sizes = lib.dsc_reduce_scatter, count
             return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)

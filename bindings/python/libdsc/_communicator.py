@@ -526,7 +526,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         """Releases the communicator; ranks that wait for this one get PeerLeftError. May be called twice."""
         handle, self._handle = self._handle, 0
         if handle:
-            self._failure_told = True  # the failure of operations that this call ends
+            self._failure_told = True  # failures of operations that this call ends are not reported
             self._attached.clear()
             _nonfinite.forget(handle)
             lib.dsc_comm_destroy(handle)

@@ -141,7 +141,7 @@ class Losses(TensorMaps):
                 of the number of ranks, the first vocab_size % size ranks hold one more.
             label_smoothing: probability given to the other words, 0 to below 1, over the whole vocabulary.
             ignore_index: the target of tokens that have loss 0 and gradient 0, such as -100.
-            z_loss: the loss gets this factor times the square of log(sum(exp(logits))) added.
+            z_loss: this factor times the square of log(sum(exp(logits))) is added to the loss.
             dtype: the element type of logits, such as "bf16" for an array of uint16.
 
         Returns:

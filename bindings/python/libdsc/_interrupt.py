@@ -76,8 +76,8 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
     finally:
         _stop = outer
         if outer is None:
-            # May raise the exception of a signal handler. It is here so that the clause above does not catch that
-            # exception.
+            # This call may raise the exception of a signal handler. It is here so that the `except` clause above does
+            # not catch that exception.
             signal.set_wakeup_fd(_previous)
     if outer is None:
         _unsettled = False

@@ -199,7 +199,7 @@ class Mesh:
         return [level(number) for number in range(max(1, len(box)))]
 
     def members(self, axes: str, positions: Sequence[int]) -> list[list[int]]:
-        """Returns groups of the members at these positions of each group along some axes. -1 is the last position."""
+        """Returns, for each group along some axes, the group of its members at these positions. -1: the last one."""
         named, listed = string("axes", axes), (c_int32 * len(positions))(*integers("positions", positions, *INT32))
         return _lists(self, lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
 

@@ -23,8 +23,8 @@ def plan_buckets(
     Args:
         numels: elements of each tensor.
         dtypes: element type of each tensor, such as "float32".
-        limits: the first bucket of a kind is closed when it holds limits[0] bytes, the next at limits[1], and so on.
-            The last limit applies to all further buckets. None: 1 MiB, then 25 MiB.
+        limits: for each type and device, the first bucket is closed when it holds limits[0] bytes, the next at
+            limits[1], and so on. The last limit applies to all further buckets. None: 1 MiB, then 25 MiB.
         devices: the device of each tensor: any values that can be compared. Only tensors with equal values share a
             bucket.
         expect_sparse: True for tensors that need their own bucket.

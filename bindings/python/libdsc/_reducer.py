@@ -181,7 +181,7 @@ class BucketReducer(ReducerFeatures):
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in arrays]
         self._paths = paths
-        # The library whose current stream is used, for parameters on a GPU; None for host memory.
+        # A parameter on a GPU: calls use the current stream of its library (torch or CuPy). None for host memory.
         self._memory = tensors.memory
         self._device = world._device
         self._views: dict[int, Any] = {}
@@ -283,7 +283,7 @@ class BucketReducer(ReducerFeatures):
             stream: the stream on which the gradient is computed.
         """
         try:
-            # the iteration keeps the other arrays alive during this call
+            # this reference to the iteration keeps its arrays alive during the call
             i, iteration = self._index(i), self._iteration
             self._require_world("mark_ready")
             if grad is None:

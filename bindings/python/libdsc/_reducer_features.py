@@ -351,7 +351,7 @@ class ReducerFeatures(OnlyOne):
         """Calls a collective function of the library, which Ctrl-C ends."""
         self._check(_interrupt.call(self._stop, function, self._handle, *arguments), op)
 
-    # What BucketReducer has.
+    # Methods that BucketReducer overrides.
 
     def _check(self, code: int, op: str) -> None:
         raise NotImplementedError

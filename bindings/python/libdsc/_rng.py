@@ -36,10 +36,10 @@ class RngError(KeyError):
 class ModelParallelSeeds(NamedTuple):
     """The seeds of a rank's random number regions."""
 
-    # Equal on all ranks that share a model, for everything that they all hold completely.
+    # The seed for values that all ranks of a model hold completely. It is equal on these ranks.
     data: int
     tensor: int  # different on each rank of a tensor-parallel group
-    # Different on ranks that hold different experts, or different parts of experts.
+    # The seed for experts. It is different on ranks that hold different experts, or different parts of experts.
     expert: int
 
 

@@ -19,7 +19,7 @@ OrderName = Union[Literal["zigzag", "contiguous"], SequenceOrder]
 class CausalWork(NamedTuple):
     """A part of a causal attention: which of this rank's queries see which keys of a block.
 
-    Both are slices, of the tokens of this rank and of the tokens of the block's rank.
+    queries is a slice of the tokens of this rank, and keys is a slice of the tokens of the block's rank.
     """
 
     queries: slice

@@ -184,8 +184,8 @@ class Sharded(OnlyOne):
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in arrays]
         on_device = [buffer for buffer in tensors.buffers if isinstance(buffer.owner, DeviceMemory)]
-        # An array of the library whose current stream is used; None for host memory. The smallest array, because it is
-        # kept alive.
+        # A parameter on a GPU: calls use the current stream of its library (torch or CuPy). None for host memory. It is
+        # the smallest parameter, because its memory is kept alive.
         self._memory = min(on_device, key=lambda buffer: buffer.count).owner if on_device else None
         self._views: dict[tuple[str, int], tuple[int, Any]] = {}
         self._read_places()

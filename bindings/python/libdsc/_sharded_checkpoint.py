@@ -189,7 +189,7 @@ def _prepare(sharded: Any, saved: ShardFiles) -> tuple[dict[str, list[Any]], lis
     for name in saved.names():
         if name != "params":
             kinds = _kinds(saved, name, parts)
-            # types from other ranks, for buckets of which this rank has no elements
+            # if this rank's shard of a bucket has no elements of parameters, use the type of the bucket's other shards
             for shard in range(sharded.n_shards if len(kinds) < len(params) else 0):
                 kinds = {**_kinds(saved, name, parts_of(shard)), **kinds}
             state[name] = [numpy.zeros(shard.count, kinds.get(b)) for b, shard in enumerate(sharded.shards)]

@@ -154,7 +154,7 @@ class Store(OnlyOne):
         A key that does not exist is set if the expected value is empty; otherwise expected is returned.
         """
         old, new, length = _bytes("expected", expected), _bytes("desired", desired), c_size_t()
-        # The largest possible value: the call may set the key, so it cannot be repeated with a larger buffer.
+        # Room for the largest possible value: the call may set the key, so it cannot be repeated with a larger buffer.
         room = 1 << 20
         value = ctypes.create_string_buffer(room)
         self._check(

@@ -161,7 +161,7 @@ def copy(to: int, source: int, size_bytes: int, stream: Optional[int], seconds: 
     driver = _loaded_driver()
     if driver is None:
         raise RuntimeError("the CUDA driver library is not loaded, but an array on a GPU needs it")
-    # A copy to host memory may itself wait for the stream, but without a time limit.
+    # The copy may itself wait for the stream, but without a time limit. So this call first waits with a limit.
     wait_for(stream, seconds)
     places = ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size_bytes)
     result = driver.cuMemcpyAsync(*places, ctypes.c_void_p(stream))

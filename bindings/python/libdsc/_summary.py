@@ -132,8 +132,8 @@ def _elements(sizes: Sequence[Sequence[int]]) -> int:
     return sum(shape[0] for shape in sizes)
 
 
-# Uses the size of one rank's part, because the bandwidth of all_gather and reduce_scatter is multiplied by the group's
-# size later.
+# Returns the size of one rank's part, because bandwidth() multiplies by the group's size for all_gather and
+# reduce_scatter.
 def _part_bytes(entry: dict[str, Any], operation: str) -> int:
     sides = ("input", "output")
     for side in reversed(sides) if operation in RECEIVES_PART else sides:

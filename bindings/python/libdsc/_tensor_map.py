@@ -40,7 +40,7 @@ class MapDirection(enum.IntEnum):
     BACKWARD = 2
 
 
-# What goes in and what comes out in the forward step. The backward step has the reverse order.
+# For each mapping, the contents of the input and of the output in the forward step. The backward step exchanges them.
 _SHAPES = {
     TensorMapping.COPY: ("whole", "whole"),
     TensorMapping.REDUCE: ("whole", "whole"),
@@ -164,8 +164,8 @@ class TensorMaps(Objects):
             out: where the result goes. Required with async_op, and for arrays on a GPU that have no new_empty().
             chunk: (number, of): runs only this chunk of the step, so that computation can overlap with the other
                 chunks; x and out are the whole arrays. A chunk is a range of the rows before dim or, if dim is the
-                first dimension, of every rank's part, as split_range() divides them. It needs equal parts, and is not
-                supported for exchanges.
+                first dimension, of every rank's part, as split_range() divides them. It needs equal parts. It is not
+                supported for "all_to_all", "sequence_to_hidden" and "hidden_to_sequence".
             empty: empty(shape, dtype) makes out, with a dtype such as "float32". None: x.new_empty() if it exists, as
                 in torch, else numpy.empty().
             dtype: the element type, such as "bf16" for an array of uint16.

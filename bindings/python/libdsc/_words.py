@@ -29,12 +29,13 @@ _CHECKED = (
 
 # The prefix of a message: the function that failed.
 _PREFIX = re.compile(r"^dsc_(?:comm_|bucket_reducer_|sharded_)?(\w+)(?=: )")
-# Functions that create an object of a Python class, or that have another name in Python.
+# Keys: C functions of operations whose name in Python is not the C name without its prefix. Values: the Python names.
 OPERATIONS = {
     "dsc_heads_to_sequence": "sequence_to_heads",
     "dsc_tensor_map_backward": "tensor_map",
     "dsc_tensor_map_forward": "tensor_map",
 }
+# Keys: C functions whose name in Python is not the C name without its prefix. Values: the names that programs call.
 _CALLED = OPERATIONS | {
     "dsc_bucket_plan": "plan_buckets",
     "dsc_bucket_reducer_create": "BucketReducer",
@@ -88,7 +89,7 @@ _FLAGS = (
 _FLAG = re.compile(rf"\b({_FLAGS})( is | )([01])(?:(, expected |.* on rank 0 and )([01]))?\b")
 _TRUTH = {"0": "False", "1": "True", None: ""}
 
-# Functions and types that have another name in Python, or correspond to several names.
+# C functions and types in the text of a message, and the words that replace them.
 _FUNCTIONS = {
     "dsc_batch_begin()": "batch()",
     "dsc_batch_end()": "the end of batch()",

@@ -197,7 +197,7 @@ class Work(OnlyOne):
             raise shown(error)
 
     async def _until_readable(self) -> None:
-        # Otherwise another thread could complete the operation and close its descriptor.
+        # Without this lock, another thread could complete the operation and close its descriptor.
         with _completing:
             if self._completed:
                 return
@@ -365,7 +365,7 @@ def _release(handle: int, at_end: AtEnd) -> None:
     owners = _running.pop(handle, None)
     if at_end is not None:
         at_end()
-    # Only now, because at_end() reads from the memory of the owners.
+    # The owners are released only now, because at_end() reads from their memory.
     del owners
 
 

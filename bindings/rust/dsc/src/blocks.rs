@@ -31,7 +31,8 @@ impl Comm {
         })
     }
 
-    /// Combines the elements of all ranks. Rank r gets a block of `counts[r]`; blocks are in rank order.
+    /// Combines the elements of all ranks. Rank r gets a block of `counts[r]` elements of the result; the blocks are in
+    /// rank order in `send`.
     pub fn reduce_scatter_v<S, R>(
         &self,
         send: &S,
@@ -93,7 +94,8 @@ impl Comm {
         complete_work(self, work, op)
     }
 
-    /// Returns an error unless a buffer of all blocks has as many elements as the sum of the counts, one per rank.
+    /// Returns an error unless there is one count per rank, and the buffer with all blocks has as many elements as the
+    /// sum of the counts.
     fn expect_blocks(&self, op: &str, name: &str, whole: Span, counts: &[usize]) -> Result<()> {
         if counts.len() != self.size() {
             let text =

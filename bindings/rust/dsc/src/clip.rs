@@ -12,7 +12,7 @@ use crate::numbers::Norm;
 use crate::reducer::BucketReducer;
 
 /// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and
-/// [`Sharded::clip`](crate::Sharded::clip). Use the same on all ranks. The defaults only compute the norm.
+/// [`Sharded::clip`](crate::Sharded::clip). Use the same options on all ranks. The defaults only compute the norm.
 #[derive(Clone, Default)]
 pub struct ClipOptions<'c> {
     max_norm: Option<f64>,

@@ -146,7 +146,8 @@ impl Comm {
         self.run(request::reduce_scatter(send, recv, op))
     }
 
-    /// Combines the elements of all ranks in place; rank r gets part r. Its other parts are not changed.
+    /// Combines the elements of all ranks in place; rank r gets part r. The other parts of `data` are
+    /// not changed.
     pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(
         &self,
         data: &mut B,

@@ -271,8 +271,8 @@ impl Comm {
         self.check(result, "finalize")
     }
 
-    /// Locks the communicator for a call. Returns an error if another thread is in a call, through another `Comm` of
-    /// the world.
+    /// Locks the communicator for a call. Returns an error if another thread is in a call on the communicator, even if
+    /// that thread uses another `Comm` object of the same world.
     pub(crate) fn turn(&self, op: &str) -> Result<MutexGuard<'_, ()>> {
         match self.shared.turn.try_lock() {
             Ok(turn) => Ok(turn),

@@ -15,7 +15,7 @@ pub(crate) fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(rounded_up).unwrap_or(i32::MAX)
 }
 
-/// Converts a rank or another small number.
+/// Converts a rank, or another small number, for the C interface.
 pub(crate) fn number(name: &str, value: usize) -> Result<i32> {
     i32::try_from(value).map_err(|_| Error::invalid(format!("{} is {}; expected at most {}", name, value, i32::MAX)))
 }
@@ -51,7 +51,7 @@ pub(crate) fn list<T: Clone>(
             room.truncate(n);
             return Ok(room);
         }
-        // with some reserve, because the list may have grown again at the next call
+        // more than needed, because the list may have grown again at the next call
         room.resize(n + n / 8, empty.clone());
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> sys::dsc_result_t)
     Ok(unsafe { options.assume_init() })
 }
 
-/// Makes a C struct that the library will write: zeros, and its size.
+/// Makes a C struct that the library will fill. All fields are 0, except for the size of the struct.
 macro_rules! sized {
     ($kind:ty) => {{
         // SAFETY: the struct contains only numbers and texts, for which zeros are valid.

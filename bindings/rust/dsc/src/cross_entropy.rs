@@ -12,7 +12,7 @@ use crate::data::{Data, DataMut, Span};
 use crate::error::{Error, Result};
 use crate::numbers::Dtype;
 
-/// Options of [`Comm::vocab_cross_entropy`]. Use the same on all ranks.
+/// Options of [`Comm::vocab_cross_entropy`]. Use the same options on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct CrossEntropyOptions {
     vocab: Option<usize>,
@@ -48,7 +48,7 @@ impl CrossEntropyOptions {
         self
     }
 
-    /// The factor of z-loss: the loss gets this factor times the square of log(sum(exp(logits))) added.
+    /// The factor of z-loss: this factor times the square of log(sum(exp(logits))) is added to the loss.
     #[must_use]
     pub fn z_loss(mut self, factor: f64) -> Self {
         self.z_loss = factor;

@@ -20,7 +20,7 @@ pub(crate) const LEGACY: usize = 1;
 /// A borrowed stream of a GPU, valid for `'s`.
 ///
 /// Operations on memory of the GPU run in stream order. [`Scope::start_on`], [`Comm::start_on`],
-/// [`Comm::batch_on`] and [`Comm::enqueue`] take one; the other calls use the default stream.
+/// [`Comm::batch_on`] and [`Comm::enqueue`] take a stream; the other calls use the default stream.
 ///
 /// [`Scope::start_on`]: crate::Scope::start_on
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl<'s> Stream<'s> {
         Stream { handle, life: PhantomData }
     }
 
-    /// The pointer for functions of CUDA.
+    /// The stream's pointer, for functions of CUDA.
     pub fn as_raw(self) -> *mut c_void {
         self.handle as *mut c_void
     }

@@ -16,7 +16,7 @@ use crate::handles::MoePlanHandle;
 use crate::numbers::{Dtype, ErrorCode, MoeDrop, MoePayload};
 use crate::started::complete_work;
 
-/// Options of [`Comm::moe_plan`]. Use the same on all ranks.
+/// Options of [`Comm::moe_plan`]. Use the same options on all ranks.
 #[derive(Clone, Debug)]
 pub struct MoeOptions {
     experts: usize,
@@ -64,7 +64,7 @@ impl MoeOptions {
 ///
 /// The rows that a rank receives are grouped by its experts, within an expert by the rank that sent them, and then by
 /// slot. All buffers of a call are in host memory, or all are on the GPU that the communicator is bound to. A call
-/// returns when it is complete. dsc/expert_parallel.h defines the numbers.
+/// returns when it is complete. The C header dsc/expert_parallel.h explains tokens, slots and rows.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};

@@ -11,7 +11,7 @@ use crate::convert::{c_string, defaults, milliseconds, number, raw_settings};
 use crate::error::Result;
 use crate::init::pointer;
 
-/// Options of [`Comm::split_with`] and [`Comm::create_group_with`]. Use the same on all members.
+/// Options of [`Comm::split_with`] and [`Comm::create_group_with`]. Use the same options on all members.
 #[derive(Clone, Debug, Default)]
 pub struct GroupOptions {
     name: Option<String>,

@@ -68,8 +68,8 @@ unsafe impl Send for ReducerHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReducerHandle {}
 
-// SAFETY: finish allows one thread at a time and consumes the `Join`; destroy may be called from any thread. Reducers
-// under a join call into it, but lock it against each other.
+// SAFETY: finish allows one thread at a time and consumes the `Join`; destroy may be called from any thread. The
+// reducers of a join call functions that use it, but they share a lock.
 unsafe impl Send for JoinHandle {}
 // SAFETY: as above.
 unsafe impl Sync for JoinHandle {}
@@ -139,7 +139,8 @@ impl RingHandle {
 }
 
 impl ScheduleHandle {
-    /// Makes the object from a function that takes a pointer for the handle.
+    /// Calls a function that creates a schedule and writes its handle to the given pointer. Takes ownership of the
+    /// schedule.
     pub(crate) fn made(make: impl FnOnce(&mut *mut sys::dsc_pipe_schedule_t) -> sys::dsc_result_t) -> Result<Self> {
         let mut schedule = ptr::null_mut();
         check(make(&mut schedule))?;

@@ -118,7 +118,7 @@ impl InitOptions {
     settings! {
         /// "env://" (the default), "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         init_method: &str, text => Some(text.to_owned());
-        /// Distinguishes jobs on one host; by default from the launcher if it sets one.
+        /// An id that distinguishes jobs on one host; by default the launcher's id, if the launcher sets one.
         job_id: &str, text => Some(text.to_owned());
         /// The backend that transfers the data.
         backend: Backend, backend => Some(backend);

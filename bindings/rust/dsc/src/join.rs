@@ -15,7 +15,7 @@ use crate::numbers::ErrorCode;
 use crate::reducer::BucketReducer;
 use crate::tensor::{RawTensors, Tensor};
 
-/// Options of [`Join::new`]. Use the same on all ranks.
+/// Options of [`Join::new`]. Use the same options on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct JoinOptions {
     divide_by_active: bool,
@@ -155,7 +155,8 @@ impl Join {
         Ok(natural(last_rank))
     }
 
-    /// Checks that all memory is borrowed that the library may write: that of the join's reducers, and their buffers.
+    /// Checks that the caller has borrowed all memory that the library may write. These are the reducers of the join,
+    /// and the buffers of each reducer.
     fn expect(&self, reducers: &[&mut BucketReducer], buffers: &[&mut [Tensor<'_>]]) -> Result<()> {
         let wrong = |text: String| Err(Error::invalid(format!("finish: {}", text)).in_group(&self.group));
         if reducers.len() != self.reducers.len() || buffers.len() != self.reducers.len() {

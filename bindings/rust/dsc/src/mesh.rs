@@ -41,13 +41,13 @@ pub struct Mesh {
 pub struct MeshPlanOptions<'a> {
     /// "megatron" or "deepspeed".
     pub style: &'a str,
-    /// The mesh from [`Mesh::experts`]; `None`: a mesh with ep 1.
+    /// The mesh from [`Mesh::experts`]; `None`: a mesh in which the axis ep has size 1.
     pub experts: Option<&'a Mesh>,
     /// Sizes of hierarchical cp groups, the fastest-varying level first.
     pub cp_levels: &'a [usize],
     /// The number of instances of the distributed optimizer.
     pub instances: usize,
-    /// Whether to include the parts of dp x cp groups that [`Mesh::hybrid_sizes`] lists.
+    /// Whether to include the parts of the dp x cp groups, with the sizes that [`Mesh::hybrid_sizes`] returns.
     pub hybrid: bool,
     /// The number of parts of the model on every pipeline stage.
     pub virtual_stages: usize,
@@ -113,8 +113,9 @@ impl Mesh {
         Self::new(&[("pipe", of(0)), ("data", of(1))])
     }
 
-    /// Makes the mesh of the experts for this mesh of the dense layers. It has the same ranks, order and pp groups, and
-    /// cp 1. tp is `expert_tp` (`None`: as in this mesh), and dp takes the remaining ranks.
+    /// Makes the mesh of the experts for this mesh of the dense layers. It has the same ranks, order and pp groups.
+    /// Its axis cp has size 1, its axis tp has size `expert_tp` (`None`: as in this mesh), and dp takes the remaining
+    /// ranks.
     pub fn experts(&self, ep: usize, expert_tp: Option<usize>) -> Result<Mesh> {
         let (ep, tp) = (number("ep", ep)?, number("expert_tp", expert_tp.unwrap_or(0))?);
         let mut experts = ptr::null_mut();
@@ -242,7 +243,8 @@ impl Mesh {
         })
     }
 
-    /// Groups of the members at these positions of each group along some axes; negative positions count from the end.
+    /// For each group along some axes, the group of its members at these positions. Negative positions count from the
+    /// end.
     pub fn members(&self, axes: &str, positions: &[i32]) -> Result<Vec<Vec<usize>>> {
         let axes = c_string("axes", axes)?;
         lists(|ranks, capacity, n_groups, size| {

@@ -19,7 +19,7 @@ const NO_TENSOR: i32 = 0; // the element type of an array that the root does not
 pub struct NamedArray<T> {
     /// Its name, which is the same on all ranks.
     pub name: String,
-    /// At most 16 sizes, whose product is the number of elements.
+    /// The sizes of its dimensions, at most 16. Their product is the number of elements.
     pub shape: Vec<usize>,
     /// Its elements.
     pub data: Vec<T>,

@@ -11,11 +11,11 @@ use crate::numbers::NonFiniteCheck;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NonFiniteInputs {
-    /// The number of such elements in the inputs of all ranks.
+    /// The number of elements that were NaN or infinite, in the inputs of all ranks.
     pub elements: u64,
-    /// The number of reductions that had such inputs.
+    /// The number of reductions with an input that was NaN or infinite.
     pub operations: u64,
-    /// The first such input; `None` if there was none.
+    /// The first input that was NaN or infinite; `None` if there was none.
     pub first: Option<NonFiniteInput>,
 }
 
@@ -27,9 +27,9 @@ pub struct NonFiniteInput {
     pub operation: String,
     /// The operation's number in the communicator, from 1.
     pub sequence: u64,
-    /// The lowest rank that had such an input in this operation.
+    /// The lowest rank with an input that was NaN or infinite in this operation.
     pub rank: usize,
-    /// The first such element in that rank's buffer.
+    /// The index of the first element in that rank's buffer that was NaN or infinite.
     pub index: u64,
 }
 

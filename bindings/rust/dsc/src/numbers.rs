@@ -1,6 +1,6 @@
-//! Rust enums for the enumerations of the C interface. Numbers that they do not know are kept.
+//! Rust enums for the enumerations of the C interface. A number without a name is kept as `Unknown`.
 
-/// Declares such an enum with `Variant = C_CONSTANT`, and its conversions from and to numbers.
+/// Declares a Rust enum, with lines `Variant = C_CONSTANT`, and its conversions from and to numbers of the C interface.
 macro_rules! numbers {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $constant:ident,)+ }) => {
         $(#[$about])*
@@ -35,25 +35,25 @@ macro_rules! numbers {
 use dsc_sys as sys;
 
 numbers! {
-    /// The forward step of a [`TensorMap`](crate::TensorMap) and, after the semicolon, its backward step.
+    /// The exchange of a [`TensorMap`](crate::TensorMap): what this rank gets in the forward and in the backward step.
     Mapping {
-        /// No exchange, every rank has the whole tensor; the sum over the ranks.
+        /// Forward: this rank's own tensor, without an exchange. Backward: the sum over the ranks.
         Copy = DSC_TENSOR_MAPPING_COPY,
-        /// The sum over the ranks; no exchange.
+        /// Forward: the sum over the ranks. Backward: this rank's own tensor, without an exchange.
         Reduce = DSC_TENSOR_MAPPING_REDUCE,
-        /// This rank's part of the whole; the parts of all ranks.
+        /// Forward: this rank's part of the whole tensor. Backward: the whole tensor, gathered from all ranks.
         Scatter = DSC_TENSOR_MAPPING_SCATTER,
-        /// The parts of all ranks; this rank's part of the whole.
+        /// Forward: the whole tensor, gathered from all ranks. Backward: this rank's part of the whole tensor.
         Gather = DSC_TENSOR_MAPPING_GATHER,
-        /// The parts of all ranks; this rank's part of the sum over the ranks.
+        /// Forward: the whole tensor, gathered from all ranks. Backward: this rank's part of the sum over the ranks.
         GatherReduce = DSC_TENSOR_MAPPING_GATHER_REDUCE,
-        /// This rank's part of the sum over the ranks; the parts of all ranks.
+        /// Forward: this rank's part of the sum over the ranks. Backward: the whole tensor, gathered from all ranks.
         ReduceScatter = DSC_TENSOR_MAPPING_REDUCE_SCATTER,
-        /// Part r of every rank's tensor goes to rank r; the reverse.
+        /// Forward: rank r gets part r of every rank's tensor. Backward: the reverse exchange.
         AllToAll = DSC_TENSOR_MAPPING_ALL_TO_ALL,
-        /// From `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`; the reverse.
+        /// Forward: from `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`. Backward: the reverse.
         SequenceToHidden = DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN,
-        /// From `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`; the reverse.
+        /// Forward: from `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`. Backward: the reverse.
         HiddenToSequence = DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE,
     }
 }
@@ -83,7 +83,7 @@ numbers! {
         Timeout = DSC_ERR_TIMEOUT,
         /// A rank's process ended without leaving.
         PeerDead = DSC_ERR_PEER_DEAD,
-        /// A rank's process no longer runs.
+        /// A rank's process no longer runs: it is stopped, swapped out or dumping core.
         PeerStalled = DSC_ERR_PEER_STALLED,
         /// A rank left the group or exited in an orderly way.
         PeerLeft = DSC_ERR_PEER_LEFT,
@@ -95,7 +95,7 @@ numbers! {
         Auth = DSC_ERR_AUTH,
         /// The peer does not use this protocol.
         Protocol = DSC_ERR_PROTOCOL,
-        /// Two versions do not work together.
+        /// The ranks' versions of libdsc do not work together.
         Version = DSC_ERR_VERSION,
         /// Settings are impossible or differ between ranks.
         Config = DSC_ERR_CONFIG,
@@ -195,7 +195,7 @@ numbers! {
         Host = DSC_BACKEND_HOST,
         /// GPU memory, through NCCL.
         Device = DSC_BACKEND_DEVICE,
-        /// Host memory of several hosts.
+        /// Host memory of several hosts, through libdsc_gloo.so.
         InterHost = DSC_BACKEND_INTER_HOST,
     }
 }
@@ -216,14 +216,15 @@ numbers! {
 }
 
 numbers! {
-    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become
-    /// ready.
+    /// The rule for when a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets. The new buckets have the order
+    /// in which gradients become ready.
     Rebuild {
         /// Buckets are never rebuilt.
         Never = DSC_REBUILD_NEVER,
-        /// Once, after the first iteration that is reduced.
+        /// Buckets are rebuilt once, after the first iteration that is reduced.
         Once = DSC_REBUILD_ONCE,
-        /// After the first reduced iteration, and again when the order has changed for several iterations.
+        /// Buckets are rebuilt after the first reduced iteration, and again when the order has changed for several
+        /// iterations.
         Repeated = DSC_REBUILD_REPEATED,
     }
 }
@@ -231,8 +232,8 @@ numbers! {
 numbers! {
     /// How [`sync_buffers`](crate::BucketReducer::sync_buffers) makes buffers equal.
     BufferSync {
-        /// They become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that has
-        /// batches.
+        /// Buffers become equal to those of rank 0, or under a [`Join`](crate::Join) to those of the lowest rank that
+        /// has batches.
         Broadcast = DSC_BUFFER_SYNC_BROADCAST,
         /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches.
         /// Other buffers are treated as with `Broadcast`.
@@ -253,9 +254,9 @@ numbers! {
 numbers! {
     /// Selects the rows that an expert drops beyond its capacity; see [`MoeOptions`](crate::MoeOptions).
     MoeDrop {
-        /// It drops the rows of the last tokens.
+        /// The expert drops the rows of the last tokens.
         Latest = DSC_MOE_DROP_LATEST,
-        /// It drops the rows with the lowest router weights; among equal weights, those of the last tokens.
+        /// The expert drops the rows with the lowest router weights; among equal weights, those of the last tokens.
         Lightest = DSC_MOE_DROP_LIGHTEST,
     }
 }
@@ -321,7 +322,7 @@ numbers! {
     PipePlacement {
         /// Part p is on stage p modulo stages: from the first stage to the last, repeatedly.
         Loop = DSC_PIPE_PLACEMENT_LOOP,
-        /// From the first stage to the last, then back: two chunks make a V.
+        /// Parts are placed from the first stage to the last, then back: two chunks make a V.
         Zigzag = DSC_PIPE_PLACEMENT_ZIGZAG,
         /// Every stage has a whole model; stages exchange no data.
         Apart = DSC_PIPE_PLACEMENT_APART,
@@ -331,9 +332,9 @@ numbers! {
 numbers! {
     /// When a stage sends and receives messages, relative to its computations.
     PipeMessages {
-        /// When the receiver needs them for its next computation. This needs the fewest buffers.
+        /// Messages are exchanged when the receiver needs them for its next computation. This needs the fewest buffers.
         WhenNeeded = DSC_PIPE_MESSAGES_WHEN_NEEDED,
-        /// Sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
+        /// Messages are sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
         AtOnce = DSC_PIPE_MESSAGES_AT_ONCE,
     }
 }
@@ -347,7 +348,7 @@ numbers! {
         PyTorchComms = DSC_PIPE_FORMAT_PYTORCH_COMMS,
         /// DeepSpeed's instructions, a line per step.
         DeepSpeed = DSC_PIPE_FORMAT_DEEPSPEED,
-        /// Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage.
+        /// Megatron-LM's lists, a line per stage. A forward pass is chunk + 1, a backward pass is -(chunk + 1).
         Megatron = DSC_PIPE_FORMAT_MEGATRON,
         /// The complete schedule.
         Json = DSC_PIPE_FORMAT_JSON,

@@ -57,8 +57,8 @@ impl Operation {
         }
     }
 
-    /// Checks the lengths of the buffers, and returns the spans for the C interface. They differ for operations in
-    /// place.
+    /// Checks the lengths of the buffers, and returns the spans for the C interface. For operations in place, one span
+    /// may be only this rank's part of the buffer.
     fn fit(&self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
         let (size, rank) = (comm.size(), comm.rank());
         if let Some(combine) = self.combine() {
@@ -85,7 +85,7 @@ impl Operation {
         Ok((send, recv))
     }
 
-    /// Returns an error if the buffers do not fit, without starting the operation.
+    /// Returns an error if the buffers do not fit the operation. Does not start the operation.
     pub(crate) fn check(&self, comm: &Comm, send: Span, recv: Span) -> Result<()> {
         self.fit(comm, send, recv).map(drop).map_err(|error| error.in_op(self.name()))
     }
@@ -125,7 +125,7 @@ impl Operation {
 }
 
 /// Starts an operation in stream order. The stream is NULL for host memory. Without a work object, the call also waits
-/// for the end of an operation on the host.
+/// for the end of an operation on host memory.
 ///
 /// # Safety
 ///

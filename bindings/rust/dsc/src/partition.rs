@@ -115,14 +115,14 @@ pub enum SeedRegion {
     Data,
     /// The seed is different on each rank of a tensor-parallel group.
     Tensor {
-        /// This rank in that group.
+        /// The number of this rank in that group.
         rank: usize,
     },
     /// The seed is different on ranks that hold different experts, or different parts of experts.
     Expert {
-        /// This rank in the expert-parallel group.
+        /// The number of this rank in the expert-parallel group.
         rank: usize,
-        /// This rank in the tensor-parallel group of the experts.
+        /// The number of this rank in the tensor-parallel group of the experts.
         tensor_rank: usize,
     },
 }

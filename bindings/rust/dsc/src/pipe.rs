@@ -21,7 +21,7 @@ pub struct PipeInstruction {
     pub op: PipeOp,
     /// The micro-batch.
     pub micro_batch: Option<usize>,
-    /// The part of the model on this stage.
+    /// The chunk: one of the parts of the model on this stage, numbered from 0.
     pub chunk: Option<usize>,
     /// The buffer that holds the micro-batch on this stage, 0 to [`buffers`](PipeSchedule::buffers) - 1.
     pub buffer: Option<usize>,
@@ -49,7 +49,7 @@ impl PipeInstruction {
 pub struct PipeStep {
     /// The micro-batch; `None` if this stage computes nothing in this step.
     pub micro_batch: Option<usize>,
-    /// Whether it is a forward pass; otherwise it is a backward pass.
+    /// Whether the computation is a forward pass; otherwise it is a backward pass.
     pub is_forward: bool,
 }
 
@@ -75,8 +75,8 @@ pub struct PipeSchedule {
 }
 
 impl PipeSchedule {
-    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". The number of parts of
-    /// the model on every stage is that which the schedule needs.
+    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". Every stage has as many
+    /// parts of the model as the schedule needs.
     pub fn new(name: &str, stages: usize, stage: usize, micro_batches: usize) -> Result<Self> {
         Self::with_chunks(name, stages, stage, micro_batches, 0)
     }

@@ -62,7 +62,7 @@ impl PipeCosts {
     }
 
     /// The time of the second half, which computes gradients of weights; 1 by default. A whole backward pass takes the
-    /// sum.
+    /// sum of both times.
     #[must_use]
     pub fn backward_weight(mut self, times: &[f64]) -> Self {
         self.backward_weight = Some(times.to_vec());

@@ -60,7 +60,7 @@ impl PipeLimits {
 pub struct PipeFound {
     /// The schedule.
     pub plan: PipePlan,
-    /// Its makespan for the given costs.
+    /// The makespan of the schedule for the given costs.
     pub makespan: f64,
     /// A lower bound: no order has a smaller makespan.
     pub bound: f64,
@@ -68,7 +68,7 @@ pub struct PipeFound {
     pub is_optimal: bool,
     /// The best schedule with a name; `None` if no such schedule fits into the limits.
     pub best_named: Option<String>,
-    /// The makespan of that schedule.
+    /// The makespan of the schedule `best_named`.
     pub best_named_makespan: Option<f64>,
     /// How the schedule was found: the name of a schedule, "greedy", "repaired" or "exact".
     pub origin: String,

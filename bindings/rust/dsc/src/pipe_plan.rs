@@ -24,7 +24,7 @@ pub struct PipeInfo {
     pub chunks: usize,
     /// The micro-batch group of the planner; `None` for a schedule that does not use it.
     pub micro_batch_group: Option<usize>,
-    /// Whether it has no backward passes.
+    /// Whether the schedule has no backward passes.
     pub forward_only: bool,
     /// When messages are sent and received.
     pub messages: PipeMessages,
@@ -84,7 +84,7 @@ impl PipePlan {
         at_stage(self.raw(), number("stage", stage)?).map(PipeSchedule::of)
     }
 
-    /// Returns its properties.
+    /// Returns the properties of the schedule.
     ///
     /// ```
     /// use dsc::{PipePlacement, PipePlanner};
@@ -111,7 +111,7 @@ impl PipePlan {
         })
     }
 
-    /// Returns its name, such as "zb_v".
+    /// Returns the name of the schedule, such as "zb_v".
     #[doc(alias = "dsc_pipe_schedule_name")]
     pub fn name(&self) -> Result<String> {
         text(|room, capacity, bytes| {

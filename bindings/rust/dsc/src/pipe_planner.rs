@@ -216,11 +216,11 @@ fn given(name: &str, value: Option<usize>) -> Result<i32> {
 pub struct PipeCompute {
     /// `Forward`, `Backward`, `BackwardInput` or `BackwardWeight`; `None`: the stage is idle for a step.
     pub op: Option<PipeOp>,
-    /// The part of the model on this stage; `None` in an idle step.
+    /// The chunk, which is one of the parts of the model on this stage; `None` in an idle step.
     pub chunk: Option<usize>,
     /// The micro-batch; `None` in an idle step.
     pub micro_batch: Option<usize>,
-    /// Whether it overlaps with the next operation: a forward pass with a backward pass.
+    /// Whether the operation overlaps with the next operation. A forward pass can overlap with a backward pass.
     pub overlaps: bool,
 }
 

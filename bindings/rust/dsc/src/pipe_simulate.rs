@@ -25,17 +25,17 @@ pub struct PipeReport {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PipeStageReport {
-    /// The total time in which it computes.
+    /// The total time in which the stage computes.
     pub busy: f64,
-    /// The time at which its first operation starts.
+    /// The time at which the stage's first operation starts.
     pub start: f64,
-    /// The time at which its last operation ends.
+    /// The time at which the stage's last operation ends.
     pub end: f64,
     /// Idle time of the whole makespan: makespan - busy.
     pub idle: f64,
-    /// Idle time between its first and last operation: end - start - busy.
+    /// Idle time between the stage's first and last operation: end - start - busy.
     pub own_window_idle: f64,
-    /// The time at which its last all-reduce ends; `None` without one.
+    /// The time at which the stage's last all-reduce of gradients ends; `None` without one.
     pub reduced: Option<f64>,
     /// The static bytes, plus the largest number of bytes of activations held at the same time.
     pub peak_bytes: f64,
@@ -66,13 +66,13 @@ pub struct PipeSpan {
     pub stage: usize,
     /// A forward pass, a backward pass or a half of one.
     pub op: PipeOp,
-    /// The part of the model on that stage.
+    /// The chunk: one of the parts of the model on that stage, numbered from 0.
     pub chunk: usize,
     /// The micro-batch.
     pub micro_batch: usize,
-    /// The time at which it starts.
+    /// The time at which the operation starts.
     pub start: f64,
-    /// The time at which it ends. Two operations that overlap have the same times.
+    /// The time at which the operation ends. Two operations that overlap have the same times.
     pub end: f64,
 }
 

@@ -54,8 +54,8 @@ impl BucketPlanner {
         }
     }
 
-    /// Sets the limits: the first bucket of a kind is closed when it holds `limits[0]` bytes, the next one at
-    /// `limits[1]`, and so on. The last limit applies to all further buckets.
+    /// Sets the limits. For each element type and device, the first bucket is closed when it holds `limits[0]` bytes,
+    /// the next one at `limits[1]`, and so on. The last limit applies to all further buckets.
     #[must_use]
     pub fn limits(mut self, bytes: &[usize]) -> Self {
         self.limits = Some(bytes.to_vec());

@@ -26,13 +26,13 @@ const UNTIL_ITS_TIMEOUT: i32 = -1;
 
 /// State of a parameter's memory in its bucket: nothing uses it.
 pub(crate) const FREE: u8 = 0;
-/// State: a [`View`](crate::View) uses it, or a call that copies into it.
+/// State: a [`View`](crate::View) uses the memory, or a call that copies into the memory.
 pub(crate) const IN_USE: u8 = 1;
-/// State: the library uses it until the iteration ends.
+/// State: the library uses the memory until the iteration ends.
 pub(crate) const MARKED: u8 = 2;
 
-/// A parameter, with the state of its memory in the bucket. The memory belongs to the owner of the claim in `state`;
-/// between iterations, to the owner of the borrow of the reducer.
+/// A parameter, with the state of its memory in the bucket. During an iteration, only the code that has claimed the
+/// memory in `state` may use it; between iterations, only code that borrows the reducer.
 pub(crate) struct Param {
     pub(crate) count: usize,
     /// The type of gradients.
@@ -43,7 +43,7 @@ pub(crate) struct Param {
     /// The number of elements in a row, if gradients are sparse. The parameter then has no memory in a bucket.
     pub(crate) sparse_row: Option<usize>,
     state: AtomicU8,
-    /// Whether it was marked in this iteration or, if a static graph is known, in the first one.
+    /// Whether the parameter was marked in this iteration or, if a static graph is known, in the first one.
     marked: AtomicBool,
 }
 
@@ -350,7 +350,7 @@ impl BucketReducer {
         check(result).map_err(|error| self.explain(error, op))
     }
 
-    /// Adds the error of the reducer's hook, and advice, to an error.
+    /// Replaces an error if a more precise one is known: that the reducer has ended, or the error of its hook.
     pub(crate) fn explain(&self, error: Error, op: &str) -> Error {
         let error = error.in_op(op).in_group(&self.group);
         if self.handle.is_none() {

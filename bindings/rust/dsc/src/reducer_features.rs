@@ -71,7 +71,7 @@ struct Restore<'r> {
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        // fails if an iteration was dropped; the next begin() returns that error
+        // this call fails if an iteration was dropped; the next begin() returns the error
         let _ = self.reducer.set_sync(self.sync);
     }
 }

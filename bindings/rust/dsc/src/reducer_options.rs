@@ -6,7 +6,7 @@ use crate::convert::defaults;
 use crate::error::Result;
 use crate::numbers::{Average, Dtype, Rebuild};
 
-/// Options of [`BucketReducer::new`](crate::BucketReducer::new). Use the same on all ranks.
+/// Options of [`BucketReducer::new`](crate::BucketReducer::new). Use the same options on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct ReducerOptions {
     bucket_bytes: Option<usize>,

@@ -27,7 +27,7 @@ use crate::started::{start, start_batch, start_call, Held, Started};
 use crate::work::sealed_pair::SealedBuffers;
 
 /// Types of buffers for [`Scope::start`]: references, a [`Raw`] of a reference, pairs of them, or no buffer. The
-/// results of a [`MoePlan`](crate::MoePlan), of which one is optional, are also such buffers.
+/// two result buffers of a call of a [`MoePlan`](crate::MoePlan) are also such a type; the second one is optional.
 pub trait Borrowed: SealedBuffers {}
 
 impl Borrowed for () {}
@@ -224,7 +224,7 @@ impl fmt::Debug for Scope<'_, '_> {
 /// Any thread may test and wait. It is also a [`Future`], for a `block_on` inside the scope.
 pub struct ScopedWork<'scope, B: Borrowed> {
     started: Arc<Started>,
-    /// Removed by wait() or the last poll().
+    /// The buffers. `None` after wait(), or after the poll() that returned them.
     held: Option<Held<B>>,
     scope: PhantomData<&'scope ()>,
 }

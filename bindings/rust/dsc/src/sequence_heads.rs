@@ -62,7 +62,7 @@ impl SequenceHeads {
         self
     }
 
-    /// Exchanges this rank's tokens for this rank's heads.
+    /// Exchanges this rank's tokens of all heads for all tokens of this rank's heads.
     pub fn forward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
     where
         S: Data + ?Sized,
@@ -71,7 +71,7 @@ impl SequenceHeads {
         self.exchange(comm, true, send.span(), recv.span_mut())
     }
 
-    /// Exchanges this rank's heads for this rank's tokens.
+    /// Exchanges all tokens of this rank's heads for this rank's tokens of all heads.
     pub fn backward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
     where
         S: Data + ?Sized,
@@ -121,7 +121,8 @@ impl SequenceHeads {
         }
     }
 
-    /// Returns the number of elements of this rank's tokens, or of its heads. `None`: the number is too large.
+    /// Returns the number of elements in a buffer of this rank's tokens, or of this rank's heads. `None`: the number is
+    /// too large.
     fn count(&self, comm: &Comm, by_sequence: bool) -> Option<usize> {
         let part =
             |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);

@@ -28,8 +28,8 @@ pub enum SequenceOrder {
     Zigzag,
 }
 
-/// A part of a causal attention: which queries of a rank see which keys of a block. Both are positions among the tokens
-/// of the rank and of the block's rank.
+/// A part of a causal attention: which queries of a rank see which keys of a block. Queries are positions among the
+/// tokens of the rank, and keys are positions among the tokens of the block's rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CausalWork {
     /// This rank's queries that see any of the keys; may be empty.

@@ -6,7 +6,7 @@ use crate::convert::{defaults, list, sized};
 use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ShardLayout};
 
-/// Rules for the layout of parameters in buckets that are divided among shards. Use the same on all ranks.
+/// Rules for the layout of parameters in buckets that are divided among shards. Use the same rules on all ranks.
 ///
 /// ```
 /// use dsc::{Dtype, ShardLayout, ShardRules};
@@ -60,7 +60,7 @@ pub struct ShardPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardCopy {
-    /// The parameter of the elements.
+    /// The parameter to which the elements belong.
     pub param: usize,
     /// The shard of the old layout that has the elements.
     pub from_shard: usize,
@@ -185,8 +185,8 @@ impl ShardRules {
         Ok(ShardPlan { buckets: buckets.iter().map(bucket).collect(), places, starts })
     }
 
-    /// Lists the elements that one shard of another layout takes from the shards of this layout. This layout has
-    /// `from_shards` shards. The other layout, `to`, has `to_shards` shards, of which `shard` is meant.
+    /// Lists the elements that shard number `shard` of another layout takes from the shards of this layout. This layout
+    /// has `from_shards` shards. The other layout, `to`, has `to_shards` shards.
     #[doc(alias = "dsc_shard_copies")]
     pub fn copies(
         &self,

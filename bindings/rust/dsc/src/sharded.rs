@@ -18,7 +18,7 @@ use crate::shard_plan::ShardRules;
 use crate::stats::{read_stats, OpStats};
 use crate::tensor::{RawTensors, Tensor};
 
-/// Options of [`Sharded::new`]. Use the same on all ranks.
+/// Options of [`Sharded::new`]. Use the same options on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct ShardedOptions {
     rules: ShardRules,
@@ -153,13 +153,13 @@ pub struct ShardedMemory {
     pub param_shard_bytes: usize,
     /// The bytes of gradient shards.
     pub grad_shard_bytes: usize,
-    /// The current bytes of full parameters.
+    /// The current number of bytes of full parameters.
     pub param_bytes: usize,
-    /// The current bytes of full gradients.
+    /// The current number of bytes of full gradients.
     pub grad_bytes: usize,
-    /// The largest bytes of full parameters so far.
+    /// The largest number of bytes of full parameters so far.
     pub peak_param_bytes: usize,
-    /// The largest bytes of full gradients so far.
+    /// The largest number of bytes of full gradients so far.
     pub peak_grad_bytes: usize,
 }
 
@@ -281,7 +281,8 @@ impl Sharded {
         units
     }
 
-    /// Starts an iteration. With `accumulate`, its results are added to the gradient shards. It is for micro-batches.
+    /// Starts an iteration. With `accumulate`, the results of the iteration are added to the gradient shards, for
+    /// several micro-batches per step.
     pub fn begin(&mut self, accumulate: bool) -> Result<()> {
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_sharded_begin(self.raw(), i32::from(accumulate), ptr::null_mut()) };
@@ -300,7 +301,8 @@ impl Sharded {
     }
 
     /// Marks a parameter's gradient as ready, and copies it. The last gradient of a unit starts the unit's reduction.
-    /// The gradient has the type of gradients or that of the parameter.
+    /// The gradient has the type
+    /// [`grad_dtype`](ShardedOptions::grad_dtype) or that of the parameter.
     pub fn mark_ready<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit("mark_ready", index, gradient.span())?;
         let (place, dtype) = (span.ptr, span.dtype.number());

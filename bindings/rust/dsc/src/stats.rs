@@ -21,7 +21,7 @@ pub struct OpStats {
     pub bytes: u64,
     /// The total time until the other ranks had arrived.
     pub waiting: Duration,
-    /// The total time from their arrival until completion.
+    /// The total time from the arrival of the other ranks until completion.
     pub moving: Duration,
 }
 

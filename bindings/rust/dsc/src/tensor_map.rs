@@ -105,7 +105,7 @@ impl TensorMap {
 
     /// Runs only this chunk of a step. A chunk is a range of the rows of `outer` or, if that is 1, of every rank's
     /// part, as [`split_range`] divides them. The buffers are the whole buffers, but only the chunk is read and
-    /// written. It needs equal parts, and is not supported for exchanges.
+    /// written. It needs equal parts. It is not supported for `AllToAll`, `SequenceToHidden` and `HiddenToSequence`.
     #[must_use]
     pub fn chunk(mut self, number: usize, of: usize) -> Self {
         self.chunk = Some((number, of));

@@ -76,7 +76,7 @@ impl<'a> TiedKey<'a> {
     }
 }
 
-/// Options of [`TiedLayers::new`]. Use the same on all ranks.
+/// Options of [`TiedLayers::new`]. Use the same options on all ranks.
 #[derive(Clone, Debug, Default)]
 pub struct TiedOptions {
     pipelines: Vec<Vec<usize>>,

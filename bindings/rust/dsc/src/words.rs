@@ -155,7 +155,7 @@ fn name_in_rust(name: &str) -> String {
     }
 }
 
-/// "dsc_sharded_finish()" is "Sharded::finish()".
+/// Rewrites calls in a message: "dsc_sharded_finish()" becomes "Sharded::finish()".
 fn calls_in_rust(mut message: String) -> String {
     let mut from = 0;
     while let Some(found) = message[from..].find("dsc_") {
@@ -177,7 +177,7 @@ fn is_in_names(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Removes prefixes such as in "options->overlap", which becomes "overlap".
+/// Removes C's names of structs: "options->overlap" becomes "overlap".
 fn without_arrows(mut message: String) -> String {
     while let Some(arrow) = message.find("->") {
         let outside = |letter: char| !letter.is_alphanumeric() && letter != '_';

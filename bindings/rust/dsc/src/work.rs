@@ -25,7 +25,7 @@ use crate::started::{start, Held, Started};
 /// Types of buffers for [`Comm::start`]: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, pairs of them,
 /// or no buffer.
 ///
-/// Their memory stays in place when they are moved, and is not shared.
+/// The memory of such a buffer stays in place when the buffer is moved, and no other buffer shares it.
 pub trait Owned: Send + 'static + sealed_pair::SealedBuffers {}
 
 pub(crate) mod sealed_pair {
@@ -89,7 +89,7 @@ impl Comm {
 #[must_use = "wait() returns the buffers"]
 pub struct Work<B: Owned> {
     started: Arc<Started>,
-    /// Removed by wait() or the last poll().
+    /// The buffers. `None` after wait(), or after the poll() that returned them.
     held: Option<Held<B>>,
 }
 
@@ -184,8 +184,8 @@ fn reap() {
             }
         }
     }
-    // The lock is released first, because this may take long: freeing GPU memory waits for all work there. That work
-    // may wait for this thread, if it belongs to the rank of another thread.
+    // The buffers are freed without the lock, because freeing GPU memory waits for all work on that GPU. If the GPU
+    // belongs to the rank of another thread, its work may wait for this thread, so a new thread frees these buffers.
     let me = thread::current().id();
     let (own, others): (Vec<Left>, Vec<Left>) = completed.into_iter().partition(|left| left.2 == me);
     drop(own);

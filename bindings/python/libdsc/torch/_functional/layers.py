@@ -177,7 +177,7 @@ def vocab_parallel_cross_entropy(
         ignore_index: the target of tokens that have no loss.
         reduction: "mean" (over the tokens that are not ignored), "sum" or "none".
         label_smoothing: as in torch: spread over all words, including the target.
-        z_loss: the loss gets this factor times the square of log(sum(exp(logits))) added.
+        z_loss: this factor times the square of log(sum(exp(logits))) is added to the loss.
 
     Returns:
         The loss, the same on all ranks, of float64 for logits of float64, otherwise of float32.

@@ -19,7 +19,7 @@ from libdsc.torch._sharded.whole import Wholes
 _FORMAT = 1
 # This file has everything except shards: buffers, numbers of the optimizer, and memory orders of parameters.
 _FILE = "module.pt"
-# The prefix of the optimizer's arrays. It keeps their names different from that of the parameters.
+# The prefix of the optimizer's arrays. It keeps their names different from those of the parameters.
 _PREFIX = "optimizer_"
 
 

@@ -43,7 +43,7 @@ class Parts:
         self.sharded = Sharded(comm, arrays, self.names, stage=stage, units=plan.starts, **options)  # type: ignore[arg-type]
         self._wholes: list[Optional[Any]] = [None] * len(arrays)
         self._is_whole = [False] * len(self.params)
-        # the tensor versions at the time when parameters became whole
+        # torch's count of in-place writes to each parameter at the time when it became whole; None: not checked
         self._versions: list[Optional[int]] = [None] * len(self.params)
         self._written: list[str] = []
         # The values of p.grad between passes, while p.grad is None in a pass.

@@ -33,8 +33,8 @@ class Passes:
         self._depth = 0
         self._depths = [0] * len(gathered.members)
         self._graph_task: Optional[int] = None  # the backward pass for whose end a callback was queued
-        self._reduces = False  # whether that pass reduces gradients
-        # For each unit, the parameters whose gradients are still missing in that pass.
+        self._reduces = False  # whether this backward pass reduces gradients
+        # For each unit, the parameters whose gradients are still missing in this backward pass.
         self._left: list[set[int]] = []
         self._saved = SavedTensors(gathered.unit_at, lambda: self.syncs, self._needs)
 
@@ -176,7 +176,8 @@ class Passes:
         _expect_first_order()
         self._follow(self.syncs)
         for other in self.gathered.live() if self.gathered.releases else []:
-            # A unit is not released earlier, because a node of its graph might still read a detached view of a weight.
+            # A unit is released only when the pass has reached another unit. Until then, a node of its graph might
+            # still read a detached view of a weight.
             if other not in (unit, self.gathered.root) and not self._left[other] and not self._depths[other]:
                 self.gathered.release(other)
         self.gathered.make_whole(unit)

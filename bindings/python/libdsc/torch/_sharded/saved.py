@@ -18,7 +18,7 @@ class Saved(NamedTuple):
     tensor: Any
     version: int
     unit: Optional[int]  # the unit that owns its memory; None: the program owns it
-    syncs: bool  # whether the forward pass is one that reduces gradients
+    syncs: bool  # whether the gradients of this forward pass are reduced
 
 
 class SavedTensors:

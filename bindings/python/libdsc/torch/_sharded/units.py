@@ -11,7 +11,7 @@ import torch
 from libdsc.torch._modules.params import Named
 
 _NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
-# MultiheadAttention has such a module. It reads the module's weight, but never calls it.
+# MultiheadAttention has a submodule of this class. It reads the submodule's weight, but never calls the submodule.
 _CALLED_BY_NOBODY = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
 
 Selection = Union[type, Iterable[type], Callable[[Any], bool]]

@@ -29,7 +29,7 @@ fn ranks_without_batches_give_zeros() {
             assert_eq!(param, [2.0; 3]);
             assert_eq!(reducer.view::<f32>(0).unwrap(), [alone; 4]); // the result of the last iteration of all ranks
             assert_eq!(iterate(&mut reducer, &[1, 0], &[3.0, 0.0]).unwrap(), [3.0, 0.0]);
-            // it is over
+            // the join has ended
         }
         world.finalize().unwrap();
     });

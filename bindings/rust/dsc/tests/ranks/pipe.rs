@@ -93,7 +93,7 @@ fn shapes(world: &Comm) -> PipeShapes {
     }
 }
 
-/// Shapes of at most 4 rows of 2 elements. Micro-batch m has m rows, of which row i is m + i.
+/// Variable shapes: at most 4 rows of 2 elements.
 fn variable(world: &Comm) -> PipeShapes {
     let most = || vec![Tensor::described(Dtype::F32, 8).shape(&[4, 2])];
     PipeShapes {
@@ -103,6 +103,7 @@ fn variable(world: &Comm) -> PipeShapes {
     }
 }
 
+/// Returns the elements of micro-batch m: m rows of 2. Both elements of row i are m + i.
 fn rows(m: usize) -> Vec<f32> {
     (0..2 * m).map(|i| (m + i / 2) as f32).collect()
 }

@@ -200,7 +200,7 @@ fn a_dropped_iteration_ends_the_reducer_everywhere() {
         } else {
             for (index, grad) in grads.iter_mut().enumerate().rev() {
                 if iteration.mark_ready(index, grad).is_err() {
-                    break; // the other rank may be faster
+                    break; // the other rank has already ended the reducer
                 }
             }
             assert!(iteration.finish().is_err());
