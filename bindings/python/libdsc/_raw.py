@@ -530,7 +530,7 @@ class MeshPlanOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     style: Bytes | None  # "megatron" (default) or "deepspeed"
     experts: int | None  # mesh of dsc_mesh_create_experts(); NULL: one with ep 1
-    cp_levels: Any  # sizes of hierarchical cp groups, the first one fastest; NULL: none
+    cp_levels: Any  # group size of each level of hierarchical cp groups, the fastest-varying level first; NULL: none
     n_cp_levels: int  # entries of cp_levels
     instances: int  # of the distributed optimizer, 1 or more; default 1
     hybrid: int  # 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp group; default 0
@@ -754,7 +754,7 @@ class ShardPlanOptions(ctypes.Structure):
     unit_starts: Any  # n_units entries, ascending from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
     alone: Any  # one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages share; NULL: none
     n_units: int  # entries of unit_starts; 0: planned
-    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many elements; 0: never; default 40,000,000
+    bucket_elements: int  # a planned unit, or a bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many elements; 0: never; default 40,000,000
     alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
     layout: int  # default DSC_SHARD_LAYOUT_UNIT
     wide_padding: int  # 1: bucket ends are multiples of 65,536 too (MEGATRON); default 0
@@ -1171,17 +1171,17 @@ class PipeCall(ctypes.Structure):
 
     struct_size: int  # size of this struct as the library compiled it
     instruction: Any  # the instruction to run
-    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside passes
-    outputs: Any  # forward writes activations for the next part of the model; NULL for the last part and outside passes
-    output_grads: Any  # backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
-    input_grads: Any  # backward writes gradients of inputs; NULL if inputs is; entries as above
-    loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
-    input_tensors: Any  # n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the same shapes; NULL where inputs is
-    output_tensors: Any  # n_outputs entries: the same for outputs and output_grads; in forward always with the options' shapes
-    output_shapes: Any  # with variable shapes, forward may write the sizes of output i to output_shapes[i], as many as the options' shape has; by default they are the options' sizes. Otherwise NULL
+    inputs: Any  # activations from the previous part of the model; NULL in the first part and in instructions that compute no pass
+    outputs: Any  # forward writes activations for the next part of the model; NULL in the last part and in instructions that compute no pass
+    output_grads: Any  # backward reads the gradients of outputs; NULL if outputs is NULL. An entry is NULL for a tensor of an integer type, which has no gradient
+    input_grads: Any  # backward writes the gradients of inputs; NULL if inputs is NULL. An entry is NULL for a tensor of an integer type
+    loss: Any  # forward of the last part writes the loss of the micro-batch here; otherwise NULL
+    input_tensors: Any  # n_inputs entries, which describe inputs[i] with the shapes of this micro-batch. They describe input_grads[i] too. NULL if inputs is NULL
+    output_tensors: Any  # n_outputs entries, which describe outputs[i] and output_grads[i]. In forward they have the shapes of the options. NULL if outputs is NULL
+    output_shapes: Any  # with variable shapes, forward may write the sizes of output i to output_shapes[i], as many as its shape in the options has. The initial values are those of the options. NULL without variable shapes
     error: Bytes | None  # a callback that fails may write the reason here, ended by a zero; it becomes part of the error on every rank
-    n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
-    n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
+    n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 if inputs is NULL
+    n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 if outputs is NULL
     error_capacity: int  # bytes at error, the final zero included
 
     _fields_ = [
@@ -1307,9 +1307,9 @@ class PipeStageStats(ctypes.Structure):
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     busy: float  # time in which it computes
     start: float  # when its first operation starts
-    finish: float  # when its last one ends
-    idle: float  # of the whole makespan: makespan - busy
-    own_window_idle: float  # of its own window: finish - start - busy
+    finish: float  # when its last operation ends
+    idle: float  # idle time within the makespan: makespan - busy
+    own_window_idle: float  # idle time between start and finish: finish - start - busy
     reduced: float  # when its last all-reduce ends; 0: it has none
     peak_bytes: float  # static bytes plus the largest bytes of activations
     peak_activations: int  # most activations held at a time, one per micro-batch and chunk

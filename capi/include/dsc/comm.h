@@ -116,8 +116,8 @@ DSC_API dsc_result_t dsc_comm_world_size(const dsc_comm_t* comm, int32_t* world_
 DSC_API dsc_result_t dsc_comm_id(const dsc_comm_t* comm, uint64_t* id);
 
 /**
- * @brief Returns the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise the one
- * that moves host memory.
+ * @brief Returns the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
+ * DSC_BACKEND_HOST or DSC_BACKEND_INTER_HOST.
  * @param[in] comm communicator
  * @param[out] backend the backend
  *

@@ -1,6 +1,6 @@
 /**
  * @file hook.h
- * @brief Communication hooks: functions that reduce a bucket instead of the reducer's all-reduce.
+ * @brief Communication hooks: functions that replace the reducer's all-reduce of a bucket.
  *
  * A hook gets every complete bucket in launch order, the same on all ranks, and computes the mean of its
  * gradients over all ranks, for example in a compressed form. Built-in hooks are chosen by a text such as

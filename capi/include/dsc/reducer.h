@@ -183,14 +183,16 @@ DSC_API dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reduc
  *
  * On a device the call is ordered after the work already queued on the stream that was passed to
  * dsc_bucket_reducer_finish(). This stream must still be valid and must not be capturing a graph. Work queued
- * on it afterwards sees the scaled gradients. The host waits for the norm, at most the time-out.
+ * on it afterwards sees the scaled gradients. The host waits for the norm, at most as long as the
+ * time-out of the reducer's communicator.
  *
  * @param[in] reducer reducer, between finish and begin
  * @param[in] options NULL: defaults, which only compute the norm; the same on all ranks
  * @param[out] norm the norm after scale and before the limit
  *
- * Collective: yes, over the reducer's ranks and shards; under a join, or with a hook after which gradients
- * differ between ranks, each rank clips by itself and nothing is compared. Blocking: until all ranks have
+ * Collective: yes, over the reducer's ranks and, if options->shards is set, over the ranks of that
+ * communicator. Under a join, or with a hook after which gradients differ between ranks, each rank clips by
+ * itself and nothing is compared. Blocking: until all ranks have
  * called it. Threads: one at a time per reducer.
  * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration, or in the
  * capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and sparse gradients;

@@ -42,7 +42,7 @@ typedef struct dsc_shard_plan_options {
   const uint8_t* alone;   /**< one entry per parameter; 1: it is alone in a planned unit, such as an embedding
                              that stages share; NULL: none */
   size_t n_units;         /**< entries of unit_starts; 0: planned */
-  size_t bucket_elements; /**< a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has
+  size_t bucket_elements; /**< a planned unit, or a bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has
                              this many elements; 0: never; default 40,000,000 */
   size_t alignment; /**< DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16 */
   dsc_shard_layout_t layout; /**< default DSC_SHARD_LAYOUT_UNIT */

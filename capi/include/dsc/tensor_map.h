@@ -106,8 +106,8 @@ DSC_API dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* optio
  * @param[in] send input, in the shape of the table above; with chunks the whole buffer, of which this call
  * reads its chunk
  * @param[out] recv output; with chunks the whole buffer. In place (recv == send): sums and identities; with
- * outer 1 also an all-gather with send == recv + own part, and a reduce-scatter or slice with recv == send +
- * own part. Otherwise send and recv must not overlap
+ * outer 1 also an all-gather if send is this rank's part of recv, and a reduce-scatter or slice if recv is
+ * this rank's part of send. Otherwise send and recv must not overlap
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h

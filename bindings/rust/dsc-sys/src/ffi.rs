@@ -26,7 +26,7 @@ pub type dsc_dtype_t = i32;
 /// 1000 on, see op.h.
 pub type dsc_op_t = i32;
 
-/// What happens when an input of a reduction is a NaN or infinite.
+/// What happens when an input of a reduction is NaN or infinite.
 pub type dsc_nonfinite_check_t = i32;
 
 /// What moves data.
@@ -791,7 +791,8 @@ pub struct dsc_mesh_plan_options_t {
     pub style: *const c_char,
     /// mesh of dsc_mesh_create_experts(); NULL: one with ep 1
     pub experts: *const dsc_mesh_t,
-    /// sizes of hierarchical cp groups, the first one fastest; NULL: none
+    /// group size of each level of hierarchical cp groups, the fastest-varying level first; NULL:
+    /// none
     pub cp_levels: *const i32,
     /// entries of cp_levels
     pub n_cp_levels: usize,
@@ -1016,7 +1017,7 @@ pub struct dsc_shard_plan_options_t {
     pub alone: *const u8,
     /// entries of unit_starts; 0: planned
     pub n_units: usize,
-    /// a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many
+    /// a planned unit, or a bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many
     /// elements; 0: never; default 40,000,000
     pub bucket_elements: usize,
     /// DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
@@ -1417,33 +1418,36 @@ pub struct dsc_pipe_call_t {
     pub struct_size: usize,
     /// the instruction to run
     pub instruction: *const dsc_pipe_instruction_t,
-    /// activations from the previous part of the model; NULL for the first part and outside passes
+    /// activations from the previous part of the model; NULL in the first part and in instructions
+    /// that compute no pass
     pub inputs: *const *mut c_void,
-    /// forward writes activations for the next part of the model; NULL for the last part and
-    /// outside passes
+    /// forward writes activations for the next part of the model; NULL in the last part and in
+    /// instructions that compute no pass
     pub outputs: *const *mut c_void,
-    /// backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of
-    /// an integer type, which has no gradient
+    /// backward reads the gradients of outputs; NULL if outputs is NULL. An entry is NULL for a
+    /// tensor of an integer type, which has no gradient
     pub output_grads: *const *mut c_void,
-    /// backward writes gradients of inputs; NULL if inputs is; entries as above
+    /// backward writes the gradients of inputs; NULL if inputs is NULL. An entry is NULL for a
+    /// tensor of an integer type
     pub input_grads: *const *mut c_void,
-    /// forward of the last part writes the micro-batch's loss; else NULL
+    /// forward of the last part writes the loss of the micro-batch here; otherwise NULL
     pub loss: *mut f64,
-    /// n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the
-    /// same shapes; NULL where inputs is
+    /// n_inputs entries, which describe inputs[i] with the shapes of this micro-batch. They
+    /// describe input_grads[i] too. NULL if inputs is NULL
     pub input_tensors: *const dsc_tensor_t,
-    /// n_outputs entries: the same for outputs and output_grads; in forward always with the
-    /// options' shapes
+    /// n_outputs entries, which describe outputs[i] and output_grads[i]. In forward they have the
+    /// shapes of the options. NULL if outputs is NULL
     pub output_tensors: *const dsc_tensor_t,
     /// with variable shapes, forward may write the sizes of output i to output_shapes[i], as many
-    /// as the options' shape has; by default they are the options' sizes. Otherwise NULL
+    /// as its shape in the options has. The initial values are those of the options. NULL without
+    /// variable shapes
     pub output_shapes: *const *mut i64,
     /// a callback that fails may write the reason here, ended by a zero; it becomes part of the
     /// error on every rank
     pub error: *mut c_char,
-    /// entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
+    /// entries of inputs, input_grads and input_tensors; 0 if inputs is NULL
     pub n_inputs: usize,
-    /// entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
+    /// entries of outputs, output_grads and output_tensors; 0 if outputs is NULL
     pub n_outputs: usize,
     /// bytes at error, the final zero included
     pub error_capacity: usize,
@@ -1553,11 +1557,11 @@ pub struct dsc_pipe_stage_stats_t {
     pub busy: f64,
     /// when its first operation starts
     pub start: f64,
-    /// when its last one ends
+    /// when its last operation ends
     pub finish: f64,
-    /// of the whole makespan: makespan - busy
+    /// idle time within the makespan: makespan - busy
     pub idle: f64,
-    /// of its own window: finish - start - busy
+    /// idle time between start and finish: finish - start - busy
     pub own_window_idle: f64,
     /// when its last all-reduce ends; 0: it has none
     pub reduced: f64,
@@ -1934,7 +1938,7 @@ extern "C" {
     pub fn dsc_comm_id(comm: *const dsc_comm_t, id: *mut u64) -> dsc_result_t;
 
     /// Returns the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
-    /// the one that moves host memory.
+    /// DSC_BACKEND_HOST or DSC_BACKEND_INTER_HOST.
     ///
     /// - `comm` (in): communicator
     /// - `backend` (out): the backend
@@ -2338,7 +2342,7 @@ extern "C" {
     /// - `options` (in): NULL: all defaults
     /// - `store` (out): the store; stays NULL on failure
     ///
-    /// Collective: no. Blocking: until the store is reached, at most the time-out. Ownership:
+    /// Collective: no. Blocking: until the store is reached, at most for the time-out. Ownership:
     /// options are read during the call only; the store is valid until dsc_store_destroy().
     /// Threads: any; a server has its own thread.
     ///
@@ -2408,8 +2412,8 @@ extern "C" {
     /// - `value` (in): bytes of the value; may be NULL when bytes is 0
     /// - `bytes` (in): length of the value, up to 1,048,576
     ///
-    /// Collective: no. Blocking: for the exchange with the store, at most the time-out. Threads:
-    /// any.
+    /// Collective: no. Blocking: for the exchange with the store, at most for the time-out.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
     /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server has ended, also if another one has replaced
@@ -4038,9 +4042,10 @@ extern "C" {
     /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
     /// - `norm` (out): the norm after scale and before the limit
     ///
-    /// Collective: yes, over the reducer's ranks and shards; under a join, or with a hook after
-    /// which gradients differ between ranks, each rank clips by itself and nothing is compared.
-    /// Blocking: until all ranks have called it. Threads: one at a time per reducer.
+    /// Collective: yes, over the reducer's ranks and, if options->shards is set, over the ranks of
+    /// that communicator. Under a join, or with a hook after which gradients differ between ranks,
+    /// each rank clips by itself and nothing is compared. Blocking: until all ranks have called it.
+    /// Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
     /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
@@ -5701,8 +5706,9 @@ extern "C" {
     /// - `send` (in): input, in the shape of the table above; with chunks the whole buffer, of
     ///   which this call reads its chunk
     /// - `recv` (out): output; with chunks the whole buffer. In place (recv == send): sums and
-    ///   identities; with outer 1 also an all-gather with send == recv + own part, and a reduce-
-    ///   scatter or slice with recv == send + own part. Otherwise send and recv must not overlap
+    ///   identities; with outer 1 also an all-gather if send is this rank's part of recv, and a
+    ///   reduce-scatter or slice if recv is this rank's part of send. Otherwise send and recv must
+    ///   not overlap
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h

@@ -42,7 +42,8 @@ typedef struct dsc_mesh_plan_options {
   size_t struct_size;        /**< size of this struct as the caller compiled it */
   const char* style;         /**< "megatron" (default) or "deepspeed" */
   const dsc_mesh_t* experts; /**< mesh of dsc_mesh_create_experts(); NULL: one with ep 1 */
-  const int32_t* cp_levels;  /**< sizes of hierarchical cp groups, the first one fastest; NULL: none */
+  const int32_t* cp_levels;  /**< group size of each level of hierarchical cp groups, the fastest-varying
+                                level first; NULL: none */
   size_t n_cp_levels;        /**< entries of cp_levels */
   int32_t instances;         /**< of the distributed optimizer, 1 or more; default 1 */
   int32_t hybrid; /**< 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp

@@ -18,25 +18,29 @@ extern "C" {
 typedef struct dsc_pipe_call {
   size_t struct_size;                        /**< size of this struct as the library compiled it */
   const dsc_pipe_instruction_t* instruction; /**< the instruction to run */
-  void* const* inputs;  /**< activations from the previous part of the model; NULL for the first part and
-                           outside passes */
-  void* const* outputs; /**< forward writes activations for the next part of the model; NULL for the last part
-                           and outside passes */
-  void* const* output_grads; /**< backward reads gradients of outputs; NULL where outputs is. An entry is NULL
-                                for a tensor of an integer type, which has no gradient */
-  void* const* input_grads;  /**< backward writes gradients of inputs; NULL if inputs is; entries as above */
-  double* loss;              /**< forward of the last part writes the micro-batch's loss; else NULL */
-  const dsc_tensor_t* input_tensors;  /**< n_inputs entries: the tensors of inputs, with the micro-batch's
-                                         shapes; input_grads has the same shapes; NULL where inputs is */
-  const dsc_tensor_t* output_tensors; /**< n_outputs entries: the same for outputs and output_grads; in
-                                         forward always with the options' shapes */
+  void* const* inputs;  /**< activations from the previous part of the model; NULL in the first part and
+                           in instructions that compute no pass */
+  void* const* outputs; /**< forward writes activations for the next part of the model; NULL in the last part
+                           and in instructions that compute no pass */
+  void* const* output_grads; /**< backward reads the gradients of outputs; NULL if outputs is NULL. An entry
+                                is NULL for a tensor of an integer type, which has no gradient */
+  void* const* input_grads;  /**< backward writes the gradients of inputs; NULL if inputs is NULL. An entry is
+                                NULL for a tensor of an integer type */
+  double* loss;              /**< forward of the last part writes the loss of the micro-batch here; otherwise
+                                NULL */
+  const dsc_tensor_t* input_tensors;  /**< n_inputs entries, which describe inputs[i] with the shapes of this
+                                         micro-batch. They describe input_grads[i] too. NULL if inputs is
+                                         NULL */
+  const dsc_tensor_t* output_tensors; /**< n_outputs entries, which describe outputs[i] and output_grads[i].
+                                         In forward they have the shapes of the options. NULL if outputs is
+                                         NULL */
   int64_t* const* output_shapes;      /**< with variable shapes, forward may write the sizes of output i to
-                                         output_shapes[i], as many as the options' shape has; by default they are
-                                         the options' sizes. Otherwise NULL */
+                                         output_shapes[i], as many as its shape in the options has. The initial
+                                         values are those of the options. NULL without variable shapes */
   char* error; /**< a callback that fails may write the reason here, ended by a zero; it becomes part of the
                   error on every rank */
-  size_t n_inputs;       /**< entries of inputs, input_grads and input_tensors; 0 where inputs is NULL */
-  size_t n_outputs;      /**< entries of outputs, output_grads and output_tensors; 0 where outputs is NULL */
+  size_t n_inputs;       /**< entries of inputs, input_grads and input_tensors; 0 if inputs is NULL */
+  size_t n_outputs;      /**< entries of outputs, output_grads and output_tensors; 0 if outputs is NULL */
   size_t error_capacity; /**< bytes at error, the final zero included */
 } dsc_pipe_call_t;
 

@@ -46,9 +46,9 @@ typedef struct dsc_pipe_stage_stats {
   size_t struct_size;       /**< in the first element: size of this struct as the caller compiled it */
   double busy;              /**< time in which it computes */
   double start;             /**< when its first operation starts */
-  double finish;            /**< when its last one ends */
-  double idle;              /**< of the whole makespan: makespan - busy */
-  double own_window_idle;   /**< of its own window: finish - start - busy */
+  double finish;            /**< when its last operation ends */
+  double idle;              /**< idle time within the makespan: makespan - busy */
+  double own_window_idle;   /**< idle time between start and finish: finish - start - busy */
   double reduced;           /**< when its last all-reduce ends; 0: it has none */
   double peak_bytes;        /**< static bytes plus the largest bytes of activations */
   int64_t peak_activations; /**< most activations held at a time, one per micro-batch and chunk */

@@ -100,7 +100,7 @@ DSC_API dsc_result_t dsc_store_options_init(dsc_store_options_t* options, size_t
  * values are not encrypted. A server listens only on the addresses of HOST, and without a token only on
  * loopback.
  *
- * Collective: no. Blocking: until the store is reached, at most the time-out. Ownership: options are read
+ * Collective: no. Blocking: until the store is reached, at most for the time-out. Ownership: options are read
  * during the call only; the store is valid until dsc_store_destroy(). Threads: any; a server has its own
  * thread.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, an address that is not
@@ -156,7 +156,7 @@ DSC_API dsc_result_t dsc_store_port(const dsc_store_t* store, int32_t* port);
  * @param[in] value bytes of the value; may be NULL when bytes is 0
  * @param[in] bytes length of the value, up to 1,048,576
  *
- * Collective: no. Blocking: for the exchange with the store, at most the time-out. Threads: any.
+ * Collective: no. Blocking: for the exchange with the store, at most for the time-out. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
  * DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server has ended, also if another one has replaced it);
  * DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;

@@ -138,7 +138,7 @@ enum dsc_op {
   DSC_OP_FORCE32 = 0x7fffffff
 };
 
-/** @brief What happens when an input of a reduction is a NaN or infinite. */
+/** @brief What happens when an input of a reduction is NaN or infinite. */
 typedef int32_t dsc_nonfinite_check_t;
 
 /** @brief Values of ::dsc_nonfinite_check_t. */
