@@ -39,7 +39,7 @@ class DeviceCollectives {
 
   const NcclGroup& group_;
   const NcclEnding& ending_;
-  std::optional<NcclOperations> operations_;  // empty in a group of one
+  std::optional<NcclOperations> operations_;  // empty in a group of one rank
   Stream stream_;
 };
 

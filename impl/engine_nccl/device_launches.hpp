@@ -64,7 +64,7 @@ class DeviceLaunches {
   DeviceLinks& links_;
   StatsTable& stats_;
   DeviceCollectives collectives_;
-  uint64_t alone_calls_ = 0;  // used in a group of one only
+  uint64_t alone_calls_ = 0;  // used in a group of one rank only
   bool may_be_busy_ = false;
 };
 

@@ -75,8 +75,8 @@ DSC_HD inline void gather_rows(const RowGatherArgs& args, GridIndex block, GridI
 // ---- sums
 
 // Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Entry i * terms + j of `index`
-// selects term j. The number of the term's weight is the position of this entry or, with `weight_index`, the
-// number at the same position there.
+// selects term j. Without `weight_index`, the term's weight has the same position in `weights`. Otherwise the
+// entry at the same position of `weight_index` is the index of the weight in `weights`.
 struct RowSumArgs {
   const char* from;
   char* to;
