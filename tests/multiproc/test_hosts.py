@@ -443,7 +443,7 @@ except dsc.DscError as error:
         hosts.take_ipv6(1)
         alone, cut_off = Job(code, [0, 1], hosts, MASTER_ADDR=hosts.address6(0)).finish()
     assert alone.startswith("TimeoutError") and "missing: rank 1" in alone, alone
-    assert cut_off.startswith("TimeoutError") and "no route to that IPv6 address" in cut_off, cut_off
+    assert cut_off.startswith("TimeoutError") and "no route to this IPv6 address" in cut_off, cut_off
 
 
 @needs_hosts

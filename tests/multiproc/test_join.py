@@ -255,7 +255,7 @@ def test_too_few_descriptors_are_an_error_of_all():
     few = with_descriptors(50)
     enough = int(re.search(r"run ulimit -n (\d+) before", few[0])[1])
     for outputs in few, with_descriptors(enough - 1):
-        assert_all(outputs, "", "DSC_ERR_CONFIG", "rank 0 serves 4 ranks", f"run ulimit -n {enough} before it starts")
+        assert_all(outputs, "", "DSC_ERR_CONFIG", "rank 0 serves 4 ranks", f"run ulimit -n {enough} before you start the process")
     assert time.monotonic() - start < 2 * AT_ONCE_S  # no rank waits until the time-out
     for rank, output in enumerate(with_descriptors(enough)):
         assert output.startswith(f"rank {rank} of 4: rank summed to 6"), output

@@ -120,7 +120,7 @@ static int refusals_body(rank_t* self) {
   if (is_root) batch.tensors[1].dtype = DSC_DTYPE_F32;
   PASS_ON(expect_refusal(self, &batch, "rank 1: key 'mask' is f32 [4, 0, 3], expected elements of i64"));
   if (is_root) batch.tensors[1].dtype = 0;
-  PASS_ON(expect_refusal(self, &batch, "rank 1: key 'mask' has no tensor, expected one of i64"));
+  PASS_ON(expect_refusal(self, &batch, "rank 1: key 'mask' has no tensor, expected a tensor of i64"));
   if (is_root) batch.tensors[1].dtype = DSC_DTYPE_I64, batch.tensors[3].ndim = DIMS + 1;
   PASS_ON(expect_refusal(self, &batch, "rank 1: key 'deep' has 17 dimensions, expected at most 16"));
   if (is_root) batch.tensors[3].ndim = DIMS, batch.tensors[0].data = NULL;

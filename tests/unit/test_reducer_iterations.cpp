@@ -120,7 +120,7 @@ void refuses_wrong_calls(void**) {
     CHECK_FAILS(reducer->mark_unused(0), DSC_ERR_STATE, "begin");
     CHECK_FAILS(reducer->accumulate(0, model.gradient(0)), DSC_ERR_STATE, "begin");
     CHECK_FAILS(reducer->finish(), DSC_ERR_STATE, "begin");
-    CHECK_FAILS(reducer->grad_view(3), DSC_ERR_INVALID_ARG, "index 3");
+    CHECK_FAILS(reducer->grad_view(3), DSC_ERR_INVALID_ARG, "index is 3");
 
     reducer->begin();
     CHECK_FAILS(reducer->mark_ready(3, nullptr), DSC_ERR_INVALID_ARG, "index is 3", "0 to 2");

@@ -215,7 +215,7 @@ void bytes_that_are_no_hello_are_refused(void**) {
   }
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     CHECK_FAILS(decode_hello(whole.substr(0, bytes), 2, "host 1"), DSC_ERR_PROTOCOL, "host 1",
-                "no address for host 2");
+                "without an address for host 2");
   for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
     std::string changed = whole;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
@@ -486,7 +486,7 @@ void many_wires_leave_nothing(void**) {
 void modules_that_do_not_fit_are_refused(void**) {
   const auto load = [](const char* path) { load_transport(environment_of(path)); };
   CHECK_FAILS(load("/nowhere/libdsc_gloo.so"), DSC_ERR_NO_BACKEND, "DSC_GLOO_LIBRARY", "/nowhere/");
-  CHECK_FAILS(load(FAKE_NONE), DSC_ERR_NO_BACKEND, FAKE_NONE, "has no dsc_transport_module");
+  CHECK_FAILS(load(FAKE_NONE), DSC_ERR_NO_BACKEND, FAKE_NONE, "has no symbol dsc_transport_module");
   CHECK_FAILS(load(FAKE_OLD), DSC_ERR_NO_BACKEND, FAKE_OLD, "version 1", "expected");
   const auto named = [](const char* name) {
     load_transport([name](const char* asked) -> std::optional<std::string> {
