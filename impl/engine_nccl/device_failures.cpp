@@ -116,7 +116,7 @@ void DeviceFailures::revoke(const Failure& cause) noexcept {
 }
 
 // With several hosts this runs on a separate thread. Informing and asking other hosts may take seconds, and
-// meanwhile the watch must supervise other communicators.
+// meanwhile DeviceWatch must supervise other communicators.
 void DeviceFailures::fail_group(const CallFailure& found) {
   const auto conclude = [this, found] {
     Failure cause = found.cause;

@@ -13,7 +13,7 @@ namespace dsc {
 // engine may find which peer failed.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
-// The engine owns it. Any thread may use it.
+// NcclEngine owns the object. Any thread may use it.
 class DeviceFailures {
  public:
   DeviceFailures(const NcclGroup& group, const NcclEnding& ending, const LateCalls& late, NcclOwner& owner)

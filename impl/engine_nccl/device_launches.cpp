@@ -76,8 +76,8 @@ bool DeviceLaunches::captures(CudaStream* stream) {
   return true;
 }
 
-// Makes a work that only the watch knows. The published calls show neither the calls of ranks on other hosts
-// nor whether a message arrives, so the watch must see whether this operation ends.
+// Makes a work that only DeviceWatch knows. The published calls show neither the calls of ranks on other
+// hosts nor whether a message arrives, so DeviceWatch must see whether this operation ends.
 std::shared_ptr<DeviceWork> DeviceLaunches::make_untracked(const Call& call, CudaStream* stream) {
   auto work = works_.make(call, stream, false);
   work->untracked = true;

@@ -39,7 +39,7 @@ class DeviceWorks {
   void complete_ended() noexcept;
   // Returns false only if all works of the program are known to have ended.
   bool any_running() noexcept;
-  // Returns a failure if an operation has exceeded its time-out or can never complete. Only the watch calls
+  // Returns a failure if an operation has exceeded its time-out or can never complete. Only DeviceWatch calls
   // this.
   std::optional<CallFailure> find_overdue(int64_t now);
   // Called after a failure. If a rank of this host has not called an operation, records the operation as
@@ -55,7 +55,7 @@ class DeviceWorks {
   // kernels have ended.
   void await_kernels();
 
-  // The following functions are for works.
+  // DeviceWork calls the following functions.
   // Makes a stream of the device wait for an event.
   void make_wait(void* stream, const PooledEvent& event) const;
   void note_reported() noexcept { failures_.note_reported(); }

@@ -81,7 +81,7 @@ struct RowSumArgs {
   const char* from;
   char* to;
   const int64_t* index;
-  const char* weights;          // f32, f64 for rows of f64; null: 1
+  const char* weights;          // f32, or f64 for rows of f64; null: all are 1
   const int64_t* weight_index;  // may be null
   uint64_t rows, row_units;     // each above 0
   uint64_t chunks;
@@ -149,7 +149,7 @@ struct RowProductArgs {
   const char *from, *other;
   const int64_t* index;
   double* partial;  // kPartialSums for each number
-  char* to;         // f32, f64 for rows of f64
+  char* to;         // f32, or f64 for rows of f64
   uint64_t count;   // of numbers, above 0
   uint64_t divisor;
   uint64_t elements;  // of a row
