@@ -12,7 +12,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMegatronStart = 64;       // Megatron aligns parameters to this many elements
-constexpr size_t kMegatronEnd = 128;        // bucket ends are multiples of this and of the number of shards
+constexpr size_t kMegatronEnd = 128;        // bucket ends are multiples of 128 and of the number of shards
 constexpr size_t kMegatronWideEnd = 65536;  // used instead of kMegatronEnd if wide_padding is set
 constexpr size_t kDeepSpeedEnd = 2;         // DeepSpeed aligns shards to this many elements
 // Limit for elements of the largest type.

@@ -36,7 +36,8 @@ bool WorkSet::done() const noexcept {
   return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
 }
 
-// Calls test() for every operation, because each call may drive that operation.
+// Calls test() for every operation, even after one is not complete, because each call may advance that
+// operation.
 bool WorkSet::test() {
   bool all = true;
   for (const auto& work : works_) all = work->test() && all;

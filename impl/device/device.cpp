@@ -84,7 +84,7 @@ int device_of_memory(const Device& device, const void* memory) {
   void* values[] = {&type, &managed, &number};
   const DeviceScope scope(device);
   const CudaResult result = device.cuda().pointer_get_attributes(3, which, values, address_of(memory));
-  // CUDA does not know the address, or there is no current context.
+  // If CUDA does not know the address, or if no context is current, the memory is host memory.
   if (result == CudaResult::invalid_value || result == CudaResult::invalid_context) return kHostMemory;
   device.check(result, "cuPointerGetAttributes");
   return type == CudaMemoryType::device || managed ? number : kHostMemory;

@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Any thread may use it.
+// Any thread may use a store.
 class KernelStore {
  public:
   explicit KernelStore(std::shared_ptr<const Device> device) noexcept : device_(std::move(device)) {}

@@ -41,8 +41,8 @@ struct BucketCopy {
 
 // Copies `count` elements with scale and conversion, by the same rules as BucketCopy.
 struct ScaledCopy {
-  // If both are equal and the types too, elements are scaled in place; with a scale of 1 only the norm is
-  // computed.
+  // If both addresses are equal and both types are equal, elements are scaled in place; with a scale of 1
+  // only the norm is computed.
   CudaAddress from, to;
   uint64_t count;
   int32_t from_dtype, to_dtype;

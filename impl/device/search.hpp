@@ -15,8 +15,8 @@ struct WantedLibrary {
   const char* file;      // file name with its version
   const char* option;    // start-up option that may hold its path
   const char* variable;  // environment variable that may hold its path
-  // A symbol of the library, if a process must hold only one copy of it. NULL if the system guarantees that.
-  // NULL also for CUDA's driver, because tools that limit a device's memory define its symbols too.
+  // A symbol of the library, if a process must hold only one copy of it. NULL if the system guarantees that,
+  // and for CUDA's driver, because tools that limit a device's memory also define its symbols.
   const char* only_one = nullptr;
   const char* wheel_folder = nullptr;  // folder below site-packages; NULL if no wheels contain the library
 };

@@ -147,8 +147,8 @@ struct Bf16 : Half {
     const auto sticky = hn::OrAnd(dropped, kept, hn::Set(full, 1));
     return hn::IfThenElse(sticky > hn::Set(full, 0x8000), kept + hn::Set(full, 1), kept);
 #else
-    // Needs no unsigned comparison. The carry is the top bit of a rounded average. Averaging itself adds one
-    // to the bias.
+    // This code needs no unsigned comparison. The carry is the top bit of a rounded average. AverageRound()
+    // adds 1 itself, so `bias` is smaller by 1.
     const auto bias = hn::OrAnd(hn::Set(full, 0x7ffe), kept, hn::Set(full, 1));
     return kept + hn::ShiftRight<15>(hn::AverageRound(dropped, bias));
 #endif

@@ -35,7 +35,7 @@ struct OneByOne {
 template <typename T>
 struct PlainLogits : OneByOne<PlainLogits<T>> {
   using Element = T;
-  using Number = T;  // the type in which it is computed
+  using Number = T;  // the type in which elements are computed
   using Tag = hn::ScalableTag<Number>;
   static constexpr Element kLowest = -std::numeric_limits<T>::infinity();
 

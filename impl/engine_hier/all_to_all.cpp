@@ -16,7 +16,8 @@ struct Shown {
   uint64_t sent_bytes;
   uint64_t received_bytes;
   uint64_t longest_bytes;
-  // Elements that rank `sender` sends to this one, for the first block on whose length the two disagree.
+  // Elements that rank `sender` sends to this rank, in the first block on whose length the two ranks
+  // disagree.
   uint64_t sends;
   uint64_t expects;  // elements that this rank expects in that block
   int64_t sender;    // -1: all blocks have the expected lengths

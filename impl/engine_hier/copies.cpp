@@ -7,7 +7,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kCopyBytes = size_t{2} << 20;  // size of a piece
+// Bytes of one piece of a block. The pieces pass between hosts in a pipeline.
+constexpr size_t kCopyBytes = size_t{2} << 20;
 
 // Returns blocks of the given lengths in bytes, one after another; the first one starts at `data`.
 std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& lengths) {

@@ -25,7 +25,8 @@ bool HierCall::widens() const noexcept { return is_floating(call_.dtype) && dtyp
 
 int32_t HierCall::work_type() const noexcept { return widens() ? DSC_DTYPE_F32 : call_.dtype; }
 
-// The prescale is applied where inputs are first read. That is here only if the hosts do not reduce before.
+// The prescale is applied where inputs are first read. Inputs are first read between hosts only if each host
+// has one rank. Otherwise each host has already combined the inputs of its ranks.
 ReduceSpec HierCall::between_hosts() const noexcept {
   return {.dtype = work_type(),
           .op = call_.op,

@@ -1,4 +1,4 @@
-// A collective between hosts, with the helpers that the code which moves its data needs.
+// A collective between hosts, with helpers for the code that moves its data.
 #pragma once
 
 #include <cstddef>

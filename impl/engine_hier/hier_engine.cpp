@@ -80,7 +80,8 @@ std::shared_ptr<Work> HierEngine::start(const Call& call) {
   return queues_.of(call).start(call, id());
 }
 
-// An operation calls this when has_running() already counts it. It waits while leave_if_idle() decides.
+// An operation calls this when has_running() already counts it. Waits while leave_if_idle() decides whether
+// this rank leaves.
 std::optional<Failure> HierEngine::refusal() const noexcept {
   if (leaving_.load()) leaving_.wait(true);
   if (!state.has_left_or_finalizes() && !(revoked_.load() && state.reported())) return std::nullopt;

@@ -43,7 +43,7 @@ class HierEngine final : public GroupEngine {
   bool has_running() noexcept override;
   void finalize() override;
 
-  // Of all communicators of the world.
+  // Drives the operations of all communicators of the world.
   bool progress(Deadline deadline) override { return local_->progress(deadline); }
   void restart_sequence() noexcept override { queues_.restart_sequence(); }
   void revoke(const Failure& cause) noexcept override;

@@ -26,9 +26,10 @@ Failure HierEngine::in_group(Failure failure) const noexcept {
   return failure;
 }
 
-// If another rank of this host has found the time-out or mismatch in a step of one of its own operations,
-// only that rank knows which operation it was. Messages and collectives run on separate threads. Steps on the
-// host belong to collectives.
+// Returns the cause, and names `call` as the failed operation if that is certain. Another rank of this host
+// may have found a time-out or mismatch in one of its own operations. Or this rank may have found it in
+// another operation, because messages and collectives run on separate threads. In these cases no operation is
+// named. Steps on the host belong to collectives.
 Failure HierEngine::cause_of(const Call& call, uint64_t sequence, const Error& error) const {
   const Group& host = local_->group();
   Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
@@ -118,7 +119,7 @@ void HierEngine::adopt_failure(const Failure& cause) noexcept {
   here.is_published = true;
   local_->revoke(here);
   links_.fail(kept);
-  state.fail_channels(kept);  // on all ranks, because each of them adopts the cause
+  state.fail_channels(kept);  // happens on all ranks, because each of them adopts the cause
 }
 
 Failure HierEngine::failure() const {
@@ -129,7 +130,7 @@ Failure HierEngine::failure() const {
   Failure report = local_->failure();
   if (report.code == DSC_OK) return unresponsive_hosts();
   report.set_group(id(), name());
-  report.sequence = 0;  // the number belongs to a step on this host
+  report.sequence = 0;  // the number was that of a step on this host, not of a user's call
   report.operation = {};
   return report;
 }
@@ -162,7 +163,7 @@ void HierEngine::publish_failure_of_host() noexcept {
   if (const auto published = known_group_failure()) return learn_of(*published);
   Failure cause = in_group(local_->group().first_cause());
   cause.set_group(id(), name());
-  cause.sequence = 0;  // the number belongs to a step on this host
+  cause.sequence = 0;  // the number was that of a step on this host, not of a user's call
   cause.operation = {};
   revoke(cause);
 }

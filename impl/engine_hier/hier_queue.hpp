@@ -38,7 +38,8 @@ class HierWork final : public OperationWork {
 
 class HierQueue {
  public:
-  // Returns the record of an operation that was called; nullopt if the operation is refused. Must not throw.
+  // Enters an operation into the flight recorder and returns its record; nullopt if the operation is refused.
+  // Must not throw.
   using Open = std::function<std::optional<Record>(const Call& call, uint64_t sequence)>;
   // Runs one operation to its end and returns its failure, if any. Must not throw.
   using Execute = std::function<std::optional<Failure>(const Call& call, uint64_t sequence,

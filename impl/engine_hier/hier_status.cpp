@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kAnswerMs = 500;        // how long an operation waits for answers
 constexpr int kOthersAnswerMs = 900;  // how long the other ranks wait for the rank that asks on behalf of all
-constexpr int kOthersAskedMs = 2500;  // the same, in query_hosts()
+constexpr int kOthersAskedMs = 2500;  // how long the other ranks wait in query_hosts()
 constexpr size_t kMostAsked = 8;
 // Asks a leader which ranks of its host it is waiting for in the collective whose sequence number follows.
 // Other questions begin with the number of an operation's kind, which is not a letter.
@@ -138,8 +138,8 @@ std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answe
   return ranks;
 }
 
-// A leader that has arrived may still wait for ranks of its own host. Then those ranks are late, and not the
-// leader for which the other hosts wait.
+// A leader for which other hosts wait may have arrived, and may itself wait for ranks of its own host. Then
+// those ranks are late, and the leader is not.
 HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t sequence) const {
   Late late{{ranks.begin(), ranks.end()}, {}};
   std::vector<int32_t> leaders;

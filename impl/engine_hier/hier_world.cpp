@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
-// Keys removed per call. One would keep up, but keys accumulate while the store does not answer.
+// Maximum number of keys that one call removes. One key would be enough, but keys accumulate while the store
+// does not answer.
 constexpr size_t kMostRemoved = 2;
 constexpr int kRemoveMs = 500;
 constexpr int kCatchUpMs = 500;
@@ -132,7 +133,8 @@ bool HierWorld::is_worth_telling(const HierEngine& engine) const {
   return false;
 }
 
-// If the store does not answer, only the end of the first group is delayed, and not that of all groups.
+// If the store does not answer, nothing is announced for some time. Otherwise the end of every group would be
+// delayed.
 void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexcept {
   call_out([&] {
     if (now_ns() >= announces_from_ns_.load() && is_worth_telling(engine) && !control_->announce(left))

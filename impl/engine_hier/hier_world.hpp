@@ -114,12 +114,13 @@ class HierWorld final : private JobListener {
   Deadline start_up_deadline_ = Deadline::never();
   std::atomic<bool> ended_in_order_{false};
   std::atomic<bool> behind_{false};            // a group has failed, and catch_up() was not called since
-  std::atomic<int64_t> announces_from_ns_{0};  // in the future if the store has recently not answered
+  std::atomic<int64_t> announces_from_ns_{0};  // a future time if the store has recently not answered
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
   std::map<uint64_t, HierEngine*> engines_ DSC_GUARDED_BY(mutex_);
-  const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
+  // The engine that the control's thread is calling; null if there is none.
+  const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;
   // The latest failures of all groups, also of groups that this rank may be about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
   // The ranks that have left, by group. left_ covers the groups of this rank. left_elsewhere_ covers the

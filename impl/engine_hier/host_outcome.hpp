@@ -1,4 +1,4 @@
-// The outcome of a step that a leader made for the ranks of its host, and that it sends to them.
+// The outcome of a step that a leader has run for the ranks of its host. The leader sends it to these ranks.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +34,9 @@ struct HostOutcome {
   };
 };
 
-// Runs a collective of the host after all ranks of the group have made the call to which it belongs. A rank
-// that is late at this point waits for another host. So this waits somewhat longer than the deadline, and the
-// leader of that rank reports it first.
+// Runs a collective of the host after all ranks of the group have made the call to which it belongs. A member
+// that is late at this point is waiting for another host. This collective times out somewhat after the
+// deadline, so that the member's own time-out, which names that host, is reported first.
 void run_on_host(GroupEngine& local, Call call, Deadline deadline);
 
 }  // namespace dsc

@@ -71,7 +71,7 @@ void InlineData::give_part(std::byte* to) const {
   copy_bytes(to, call_.send, PartSizes(call_, lengths()).of(layout_.rank()));
 }
 
-// Packs or combines the parts of this host's ranks. All other hosts receive the same.
+// Packs or combines the parts of this host's ranks. All other hosts receive the same block.
 TransportBlock InlineData::host_part(std::span<const std::byte* const> parts) {
   const auto& members = layout_.own_members();
   const PartSizes sizes(call_, lengths());

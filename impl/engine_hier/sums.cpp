@@ -8,7 +8,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kSumBytes = size_t{2} << 20;  // size of a piece
+// Bytes of one piece of a sum. The pieces pass between hosts in a pipeline.
+constexpr size_t kSumBytes = size_t{2} << 20;
 
 }  // namespace
 

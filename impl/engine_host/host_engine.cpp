@@ -198,9 +198,9 @@ bool HostEngine::has_running() noexcept {
   return false;
 }
 
-// The mark is set before the check. An operation that begins later therefore waits for the decision, and one
-// that began earlier is seen. Other ranks do not see the mark, because they would treat this rank as gone
-// although it may still be busy.
+// `leaving_` is set before the check. An operation that begins later therefore waits for the decision, and
+// one that began earlier is seen. Other ranks do not see `leaving_`, because they would treat this rank as
+// gone although it may still be busy.
 void HostEngine::leave_if_idle() noexcept {
   leaving_.store(true);
   if (!has_running()) group_->leave_to_finalize();

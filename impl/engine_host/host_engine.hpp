@@ -66,7 +66,8 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::shared_ptr<HostEngine> share() { return shared_from_this(); }
 
   // True if new operations are refused: a call has reported the failure to this rank, or this rank has left.
-  // An operation calls this when has_running() already counts it. It waits while leave_if_idle() decides.
+  // An operation calls this when has_running() already counts it. Waits while leave_if_idle() decides whether
+  // this rank leaves.
   bool refuses() const noexcept {
     if (leaving_.load()) leaving_.wait(true);
     return state.has_left_or_finalizes() || (state.reported() && group_->revoked());
@@ -108,7 +109,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::atomic<bool> sleeps_soon_{false};
   std::atomic<bool> leaving_{false};  // true while leave_if_idle() checks whether operations run
   std::atomic<int> running_{0};       // operations that were queued and have not ended
-  uint64_t local_operations_ = 0;     // counted in a group of one only
+  uint64_t local_operations_ = 0;     // counted in a group of one rank only
   Consensus consensus_{*group_};
   bool replaces_world_ = false;  // true if this was made from the world only by calls of shrink()
   // The number of shrinks so far. A communicator shares this number with all communicators made from it by

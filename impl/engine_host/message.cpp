@@ -51,7 +51,7 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
     move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
     return true;
   }
-  const auto end = [this](int member, CallFields fields) {  // with rank numbers that the user knows
+  const auto end = [this](int member, CallFields fields) {  // its ranks are numbered as the user knows them
     fields.root = group_.shown_rank(fields.root);
     return MessageEnd{group_.shown_rank(member), fields};
   };

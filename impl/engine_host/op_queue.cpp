@@ -214,7 +214,7 @@ void OpQueue::pop() {
 }
 
 bool OpQueue::drive() {
-  if (!busy()) return false;  // an operation that was never queued may need the lock
+  if (!busy()) return false;  // leaves the lock to operations that are run without queueing
   if (!driver_.try_lock()) return false;
   const bool moved = drive_first();
   driver_.unlock();

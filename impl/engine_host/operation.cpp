@@ -76,8 +76,8 @@ Failure Operation::failure() const noexcept {
   } else {
     const int32_t self = group_.shown_rank(group_.rank());
     failure = group_.first_cause();
-    // The cause belongs to another rank's own error. This rank reports only that the group has failed, and
-    // why.
+    // An error that concerns only another rank is reported as REVOKED on this rank, with the text of that
+    // error.
     const bool is_of_other =
         !group_.failed_here() && std::ranges::find(failure.ranks, self) == failure.ranks.end();
     if (is_of_other && !is_group_fatal(failure.code)) failure.code = DSC_ERR_REVOKED;
@@ -98,7 +98,7 @@ std::vector<int32_t> Operation::missing() const {
   return ranks;
 }
 
-// A member may arrive and then leave. Only a member that is still missing after it has left never arrived.
+// A member may arrive and then leave. So if it has left, this checks again whether it has arrived.
 int Operation::first_departed() const noexcept {
   for (int member = 0; member < group_.size(); ++member)
     if (misses(member) && group_.has_left(member) && misses(member)) return member;

@@ -75,13 +75,13 @@ BusyQueue ProgressEngine::take_idle() noexcept {
 
 void ProgressEngine::release_idle() noexcept {
   bool any = false;
-  // Released outside the lock, because releasing the last queue may end a world.
+  // Queues are released outside the lock, because releasing the last queue may end a world.
   while (take_idle().engine) any = true;
-  if (any) wake();  // a driver may still have it in its list
+  if (any) wake();  // a driver may still have a released queue in its list
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {
-  std::vector<BusyQueue> idle;  // also released outside the lock
+  std::vector<BusyQueue> idle;  // destroyed outside the lock, as in release_idle()
   std::vector<BusyQueue> chosen;
   MutexLock lock(mutex_);
   idle.reserve(queues_.size());  // reserved first, so that the code below cannot fail halfway

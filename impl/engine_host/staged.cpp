@@ -71,7 +71,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   };
   if (transfer.is_divided()) {
     for (int receiver = 0; receiver < transfer.size; ++receiver) {
-      if (receiver == transfer.rank) continue;  // read from the send buffer
+      if (receiver == transfer.rank) continue;  // this rank reads its own block from the send buffer
       const Block block = transfer.outgoing(receiver);
       put(static_cast<size_t>(receiver) * part, block, first, in_part(block.count, first, part));
     }
@@ -80,7 +80,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   const Block block = transfer.outgoing(0);
   const size_t elements = in_part(block.count, first, part);
   if (algorithm != Algorithm::kDivided) return put(0, block, first, elements);
-  const Range own = share_of(transfer.rank, elements);  // read from the send buffer
+  const Range own = share_of(transfer.rank, elements);  // this rank reads its share from the send buffer
   const size_t behind = own.first + own.elements;
   put(0, block, first, own.first);
   put(behind, block, first + behind, elements - behind);

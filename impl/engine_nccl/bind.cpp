@@ -132,7 +132,7 @@ std::string first_text(const std::vector<Binding>& all, Bound bound) {
   return bound == Bound::kFailed ? who + ": " + found->text : who + " requests no device";
 }
 
-// If no rank asked for a device, a failure here is not an error. It is the same on all ranks, so all of them
+// If no rank asked for a device, a failure here is not an error. It occurs on all ranks, so all of them
 // continue without a device.
 std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::shared_ptr<GroupEngine>& host,
                                          const std::vector<Binding>& all, bool asked, Deadline deadline) {

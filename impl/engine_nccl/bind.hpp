@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Collective: either all ranks are bound, each to one device, or none is, and this returns null. Throws
-// NO_BACKEND on all ranks if a device is required and one rank has none.
+// Collective: binds either all ranks, each to one device, or no rank. In the latter case, returns null.
+// Throws NO_BACKEND on all ranks if a device is required and one rank has none.
 std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host,
                                         const DeviceRequest& request, const Environment& environment,
                                         Deadline deadline);

@@ -157,7 +157,7 @@ void NcclCommunicator::check(NcclResult result, const char* function) const {
   fail_nccl(result, function, words(result));
 }
 
-// Waits until the latest call has completed, because NCCL does not allow another call before.
+// Waits until the latest call has completed, because NCCL does not allow another call before then.
 void NcclCommunicator::await_completion(const char* function, const NcclWait& limits) {
   for (int polls = 0;; ++polls) {
     NcclResult state = NcclResult::success;

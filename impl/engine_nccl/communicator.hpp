@@ -67,7 +67,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // memory outside of it.
   NcclWindow* register_window(void* memory, size_t bytes, const NcclWait& limits);
 
-  // Called inside enqueue(): makes or releases a sum of inputs that are multiplied by a scalar.
+  // Called inside enqueue(). Makes or releases an operation of NCCL that multiplies each input by a scalar
+  // and sums the products.
   NcclOp make_scaled_sum(NcclComm* comm, void* scalar, NcclType type);
   void drop_scaled_sum(NcclComm* comm, NcclOp op);
 

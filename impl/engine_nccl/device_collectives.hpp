@@ -13,7 +13,7 @@
 
 namespace dsc {
 
-// The engine owns it. One thread at a time may use it.
+// NcclEngine owns the object. One thread at a time may use it.
 class DeviceCollectives {
  public:
   DeviceCollectives(const NcclGroup& group, const NcclEnding& ending);
@@ -21,7 +21,7 @@ class DeviceCollectives {
   // Puts several operations on a stream as one operation. Throws errors of CUDA and NCCL, the failure that
   // ends the communicator, and TIMEOUT.
   void put(std::span<const Call> calls, CudaStream* stream);
-  CudaStream* stream() const noexcept { return stream_.get(); }  // for asynchronous operations
+  CudaStream* stream() const noexcept { return stream_.get(); }  // of asynchronous operations
 
  private:
   // Buffers that the calls of one put() need in addition to NCCL's operations.
@@ -39,7 +39,7 @@ class DeviceCollectives {
 
   const NcclGroup& group_;
   const NcclEnding& ending_;
-  std::optional<NcclOperations> operations_;  // empty in a group of one
+  std::optional<NcclOperations> operations_;  // empty in a group of one rank
   Stream stream_;
 };
 

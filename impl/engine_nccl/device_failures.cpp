@@ -71,8 +71,8 @@ void DeviceFailures::fail_quietly(const Call& call, uint64_t sequence, const Err
   take(call, sequence, error, nullptr);
 }
 
-// Waits a limited time for the host's engine to find the failure of a peer. NCCL sees a closed connection
-// before the host's engine finds that the peer has died, and only the host's engine knows why.
+// Waits a limited time for the host engine to find the failure of a peer. NCCL sees a closed connection
+// before the host engine finds that the peer has died, and only the host engine knows why.
 void DeviceFailures::await_news(const Error& error) const {
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
   const Deadline deadline{now_ns() + kPeerNewsNs};
@@ -116,7 +116,7 @@ void DeviceFailures::revoke(const Failure& cause) noexcept {
 }
 
 // With several hosts this runs on a separate thread. Informing and asking other hosts may take seconds, and
-// meanwhile the watch must supervise other communicators.
+// meanwhile DeviceWatch must supervise other communicators.
 void DeviceFailures::fail_group(const CallFailure& found) {
   const auto conclude = [this, found] {
     Failure cause = found.cause;

@@ -9,10 +9,11 @@
 
 namespace dsc {
 
-// How long an error of NCCL that a peer may have caused waits until the host's engine explains it.
+// An error of NCCL that a peer may have caused is reported only after this time, because until then the host
+// engine may find which peer failed.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
-// The engine owns it. Any thread may use it.
+// NcclEngine owns the object. Any thread may use it.
 class DeviceFailures {
  public:
   DeviceFailures(const NcclGroup& group, const NcclEnding& ending, const LateCalls& late, NcclOwner& owner)
@@ -41,8 +42,9 @@ class DeviceFailures {
   // Notes that a call on this rank has reported the failure.
   void note_reported() noexcept { group_.host->state.note_reported(); }
 
-  // Returns the code with which the recorder notes an operation that fails now. Only the first one is
-  // recorded with the cause; the operations after it never began, so they are recorded as REVOKED.
+  // Returns the code with which the flight recorder records an operation that fails now. Only the first
+  // failed operation is recorded with the cause. The operations after it never began, so they are recorded as
+  // REVOKED.
   dsc_result_t recorded_code(dsc_result_t code) noexcept {
     return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
   }

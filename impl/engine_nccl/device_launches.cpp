@@ -76,8 +76,8 @@ bool DeviceLaunches::captures(CudaStream* stream) {
   return true;
 }
 
-// Makes a work that only the watch knows. The published calls show neither the calls of ranks on other hosts
-// nor whether a message arrives, so the watch must see whether this operation ends.
+// Makes a work that only DeviceWatch knows. The published calls show neither the calls of ranks on other
+// hosts nor whether a message arrives, so DeviceWatch must see whether this operation ends.
 std::shared_ptr<DeviceWork> DeviceLaunches::make_untracked(const Call& call, CudaStream* stream) {
   auto work = works_.make(call, stream, false);
   work->untracked = true;
@@ -98,7 +98,7 @@ void DeviceLaunches::count(const Call& call) noexcept {
 
 void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* stream) {
   for (const Call& call : calls) check_usable(call);
-  // Also covers the code that is called below, which opens scopes of the same device.
+  // The functions called below open scopes of the same device. Inside this scope they cost nothing.
   const DeviceScope scope(group_.device());
   const bool captured = captures(stream);
   const auto untracked = group_.on_one_host() || captured ? nullptr : make_untracked(calls[0], stream);
@@ -117,7 +117,7 @@ void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* st
   if (!captured) late_.note_launched(sequence);
   if (untracked) return add_untracked(untracked, sequence);
   records.detach(captured ? Detached::kCaptured : Detached::kLaunched);
-  // The end of the communicator may have recorded its works before this call was added.
+  // If the communicator began to end before this call was added, its end has not recorded the call.
   if (ending_.begun()) works_.record_uncalled();
 }
 
@@ -175,7 +175,7 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start(const Call& call) {
   if (work->captured) links_.expect_ready(call);
   const uint64_t sequence = publish({&call, 1}, work->records);
   work->set_sequence(sequence);
-  work->records.start(tick_now());  // from here on, other threads may see the work
+  work->records.start(tick_now());  // before add(), which shows the work to other threads
   if (!work->captured) works_.add(work);
   DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
   capture([&] { links_.get(call).start(work); },
@@ -227,7 +227,8 @@ std::shared_ptr<Work> DeviceLaunches::start_batch(std::span<const Call> calls) {
   return set;
 }
 
-// Makes a stream wait for a message. The calling thread only waits until the message is on its own stream.
+// Makes a stream wait for a message. The calling thread only waits until the message is on the message's own
+// stream.
 void DeviceLaunches::join(DeviceWork& message, CudaStream* stream, Deadline deadline) {
   if (message.wait_on(stream, deadline)) return;
   capture([&] { DeviceLink::fail_unconnected(message.call()); },

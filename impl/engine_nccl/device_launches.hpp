@@ -12,8 +12,9 @@
 
 namespace dsc {
 
-// The engine owns it. One thread at a time uses it. Errors that concern only this rank's call are thrown
-// before other ranks learn of the call. Later errors fail the group, because other ranks wait for the call.
+// NcclEngine owns the object. One thread at a time uses it. Errors that concern only this rank's call are
+// thrown before other ranks learn of the call. Later errors fail the group, because other ranks wait for the
+// call.
 class DeviceLaunches {
  public:
   DeviceLaunches(const NcclGroup& group, NcclEnding& ending, LateCalls& late, DeviceFailures& failures,
@@ -64,7 +65,7 @@ class DeviceLaunches {
   DeviceLinks& links_;
   StatsTable& stats_;
   DeviceCollectives collectives_;
-  uint64_t alone_calls_ = 0;  // used in a group of one only
+  uint64_t alone_calls_ = 0;  // used in a group of one rank only
   bool may_be_busy_ = false;
 };
 

@@ -49,8 +49,8 @@ void DeviceLink::connect(std::shared_ptr<void> engine) {
   }).detach();
 }
 
-// Fails the communicator, which also ends the exchange, and waits until the host's engine no longer uses
-// the id.
+// Fails the communicator, which also ends the exchange, and waits until the host engine no longer uses NCCL's
+// id.
 void DeviceLink::fail_connection(const Error& error) {
   Call message;
   message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
@@ -87,7 +87,7 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
   return communicator_;
 }
 
-// The error names no cause, because either may be at fault: a rank that has not called the message, or NCCL.
+// The peer may not have made its call, or NCCL may be at fault, so the error names no cause.
 void DeviceLink::fail_unconnected(const Call& call) {
   fail(DSC_ERR_TIMEOUT, "no connection %s rank %d was established in time",
        call.kind == OpKind::kSend ? "to" : "from", call.root);

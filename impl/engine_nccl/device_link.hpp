@@ -1,5 +1,5 @@
 // Messages of one direction between two ranks. They have their own NCCL communicator and stream, so that they
-// wait only for each other. Both ends make the link when the first message is called.
+// wait only for each other. Both ends make the link at their first message.
 #pragma once
 
 #include <condition_variable>
@@ -48,7 +48,7 @@ class DeviceLink {
   const bool sends_;
   const int32_t peer_;
   NcclUniqueId id_{};
-  std::shared_ptr<Work> exchange_;  // transfer of id_ over the host's engine
+  std::shared_ptr<Work> exchange_;  // transfer of id_ over the host engine
   Stream stream_;
   mutable Mutex mutex_;  // held while messages are put on streams
   Condition connected_;

@@ -38,8 +38,8 @@ void DeviceLinks::expect_ready(const Call& call) const {
          "the first message to or from a rank cannot be captured: expected one message before the capture");
 }
 
-// Does not hold this object's lock while it takes those of the links, because a link may hold its own lock
-// for a long time.
+// Releases this object's lock before it locks the links, because a link may hold its own lock for a long
+// time.
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceLinks::communicators() const {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
   if (group_.communicator) all.push_back(group_.communicator);

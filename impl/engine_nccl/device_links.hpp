@@ -10,7 +10,7 @@
 
 namespace dsc {
 
-// The engine owns it. Each link exists as long as this object.
+// NcclEngine owns the object. Each link exists as long as this object.
 class DeviceLinks {
  public:
   DeviceLinks(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, NcclOwner& owner)

@@ -31,7 +31,8 @@ void DeviceMonitor::check_group(int64_t now) {
   check_nccl(now);
 }
 
-// An error that a peer may have caused waits a limited time, because the host's engine may explain it better.
+// An error that a peer may have caused is reported only after kPeerNewsNs, because until then the host engine
+// may find which peer failed.
 void DeviceMonitor::check_nccl(int64_t now) {
   for (const auto& communicator : links_.communicators()) {
     const NcclResult error = communicator->async_error();

@@ -6,7 +6,7 @@
 
 namespace dsc {
 
-// The engine owns it. Only the thread of DeviceWatch calls it.
+// NcclEngine owns the object. Only the thread of DeviceWatch calls it.
 class DeviceMonitor {
  public:
   DeviceMonitor(const NcclGroup& group, NcclEnding& ending, LateCalls& late, DeviceFailures& failures,

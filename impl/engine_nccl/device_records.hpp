@@ -11,8 +11,8 @@
 
 namespace dsc {
 
-// One thread at a time. Entries that are neither ended nor detached when the object is destroyed are
-// recorded as given up.
+// One thread at a time may use an object of this class. Entries that are neither ended nor detached when the
+// object is destroyed are recorded as given up.
 class DeviceRecords {
  public:
   DeviceRecords() noexcept = default;

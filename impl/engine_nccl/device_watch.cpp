@@ -22,7 +22,7 @@ void DeviceWatch::add(const std::shared_ptr<DeviceMonitor>& engine) {
   engines_.push_back(engine);
   if (!has_thread_) {
     start_thread("dsc-device", [this] {
-      for (;;)  // an exception (for lack of memory) must not end the watch
+      for (;;)  // an exception (for lack of memory) must not end DeviceWatch
         guard_thread([this] { run(); },
                      [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "device thread: %s", text); });
     }).detach();

@@ -13,7 +13,7 @@ class DeviceMonitor;
 
 class DeviceWatch {
  public:
-  // The watch is made by the first call and never destroyed.
+  // DeviceWatch is made by the first call and never destroyed.
   static DeviceWatch& get();
 
   // Supervises an engine as long as it exists. Starts the thread. Any thread may call this.

@@ -25,11 +25,11 @@ class DeviceWork final : public OperationWork {
   uint64_t sequence() const noexcept override { return sequence_; }
   Failure failure() const override;
 
-  // The following functions are for the engine.
+  // The engine calls the following functions.
   void set_sequence(uint64_t sequence) noexcept { sequence_ = sequence; }
-  // True if a descriptor or a countdown waits for the end, so that the watch polls often.
+  // True if a descriptor or a countdown waits for the end, so that DeviceWatch polls often.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
-  // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
+  // Ends the work; the flight recorder gets the code `recorded`, which may differ from that of `failure`.
   void complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept;
   // Called when everything up to `end_event` is on the stream.
   void set_launched() noexcept { launched_.store(true, std::memory_order_release); }
@@ -38,9 +38,9 @@ class DeviceWork final : public OperationWork {
   // These fields are written before other threads can see the work.
   PooledEvent begin_event;    // the work runs after it
   PooledEvent end_event;      // passes when the work has ended
-  DeviceRecords records;      // later written by complete() only
+  DeviceRecords records;      // later, only complete() writes them
   bool captured = false;      // part of a graph, so it runs when the graph does
-  bool untracked = false;     // only the watch refers to it
+  bool untracked = false;     // only DeviceWatch refers to it
   int64_t head_since_ns = 0;  // used by the engine: start of its time-out; 0: not started
 
  private:
@@ -51,7 +51,7 @@ class DeviceWork final : public OperationWork {
   uint64_t sequence_ = 0;
   std::atomic<bool> launched_{false};
   std::atomic<bool> has_listener_{false};
-  Mutex records_mutex_;  // the watch and a waiting thread may both have detected the end
+  Mutex records_mutex_;  // DeviceWatch and a waiting thread may both have detected the end
 };
 
 }  // namespace dsc

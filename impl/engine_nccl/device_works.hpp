@@ -27,23 +27,24 @@ class DeviceWorks {
 
   // Completes a work if it has ended.
   void update(DeviceWork& work) noexcept;
-  // Updates all works.
+  // What update_all() has found.
   struct Activity {
     bool running = false;
-    bool awaited = false;  // by a descriptor or a countdown
+    bool awaited = false;  // a descriptor or a countdown waits for a work
   };
+  // Updates all works.
   Activity update_all();
   // Called before the group is given up: completes the works that have ended by then, because these have not
   // failed.
   void complete_ended() noexcept;
   // Returns false only if all works of the program are known to have ended.
   bool any_running() noexcept;
-  // Returns a failure if an operation has exceeded its time-out or can never complete. Only the watch calls
+  // Returns a failure if an operation has exceeded its time-out or can never complete. Only DeviceWatch calls
   // this.
   std::optional<CallFailure> find_overdue(int64_t now);
-  // It is not known whether operations that were launched without an event have completed. After a failure,
-  // an operation is only known to fail if a rank of this host has not called it. Such operations are recorded
-  // as failed.
+  // Called after a failure. If a rank of this host has not called an operation, records the operation as
+  // failed. For other operations that were launched without an event, it is not known whether they have
+  // completed.
   void record_uncalled() noexcept;
 
   // Waits until the started works have ended; throws TIMEOUT. kCollectives leaves out messages, which have
@@ -54,7 +55,7 @@ class DeviceWorks {
   // kernels have ended.
   void await_kernels();
 
-  // The following functions are for works.
+  // DeviceWork calls the following functions.
   // Makes a stream of the device wait for an event.
   void make_wait(void* stream, const PooledEvent& event) const;
   void note_reported() noexcept { failures_.note_reported(); }

@@ -22,8 +22,9 @@ class LateCalls {
 
   // Notes the latest call on the device that was not captured. Any thread may call this.
   void note_launched(uint64_t sequence) noexcept { latest_call_.store(sequence); }
-  // If all ranks are on one host, the engine does not track when operations on callers' streams end. This
-  // finds ranks that have not even made such a call. Only the watch calls it.
+  // Finds ranks of this host that have not made a call which this rank has put on a stream of the program. If
+  // all ranks are on one host, the engine does not track when such operations end. Only DeviceWatch calls
+  // this.
   std::optional<CallFailure> find(int64_t now);
 
   // --- Any thread may call these functions.

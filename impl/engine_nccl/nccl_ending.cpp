@@ -78,7 +78,7 @@ void NcclEnding::end_one(NcclCommunicator& communicator) noexcept {
   run_until(now_ns(), [&] { communicator.abort(); });
 }
 
-// Runs `body`, which should return by `due_ns`. If it has still not returned some time later, the watch
+// Runs `body`, which should return by `due_ns`. If it has still not returned some time later, DeviceWatch
 // treats the device as stuck.
 template <typename Body>
 void NcclEnding::run_until(int64_t due_ns, const Body& body) noexcept {

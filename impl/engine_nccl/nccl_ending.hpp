@@ -14,7 +14,7 @@
 
 namespace dsc {
 
-// The engine owns it. Any thread may call a function unless its comment says otherwise.
+// NcclEngine owns the object. Any thread may call a function unless its comment says otherwise.
 class NcclEnding {
  public:
   explicit NcclEnding(const NcclGroup& group) : group_(group) {}
@@ -49,7 +49,7 @@ class NcclEnding {
   // Ends all communicators, and returns when this is done.
   void end(const std::vector<std::shared_ptr<NcclCommunicator>>& all);
   void set_ended() noexcept;
-  // Treats the device as stuck if ending the communicators takes far too long. Only the watch calls this.
+  // Treats the device as stuck if ending the communicators takes far too long. Only DeviceWatch calls this.
   void check_hung(int64_t now) noexcept;
 
   // Runs `body` on a separate thread, because NCCL's abort may hang. If no thread can be made, runs it on

@@ -71,9 +71,9 @@ bool NcclEngine::has_running() noexcept {
   return !ending_.finalized() && !group_.host->state.is_closed() && works_.any_running();
 }
 
-// If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that this
-// rank left earlier may still run operations. The end of the world waits for these, because the process may
-// be about to exit.
+// An error here fails the group, because the other ranks would wait for this rank. Operations of groups that
+// this rank left earlier may still run. The end of the world waits for them, because the process may be about
+// to exit.
 void NcclEngine::finalize() {
   Call call;
   call.kind = OpKind::kFinalize;

@@ -1,5 +1,5 @@
-// The device side of one communicator, composed of the parts in this folder. The host's engine decides when
-// the group has failed.
+// The device side of one communicator, composed of the parts in this folder. The host engine decides when the
+// group has failed.
 #pragma once
 
 #include <memory>
@@ -54,7 +54,7 @@ class NcclEngine final : public DeviceEngine,
   std::shared_ptr<void> keep_alive() noexcept override { return weak_from_this().lock(); }
   int device_of(const Call& call, const void* buffer);
 
-  // nccl_groups.cpp
+  // Implemented in nccl_groups.cpp.
   static Engines make_part(const DeviceWorld& world, std::shared_ptr<GroupEngine> host,
                            std::shared_ptr<NcclCommunicator> communicator, const GroupOptions& options,
                            Deadline deadline);

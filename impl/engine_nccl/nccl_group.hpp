@@ -16,8 +16,8 @@ namespace dsc {
 struct NcclGroup {
   DeviceWorld world;
   std::shared_ptr<GroupEngine> host;               // has the same ranks
-  std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one
-  std::shared_ptr<PublishedCalls> published;       // null in a group of one
+  std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one rank
+  std::shared_ptr<PublishedCalls> published;       // null in a group of one rank
   NcclSettings settings;
   int stream_priority = 0;
 

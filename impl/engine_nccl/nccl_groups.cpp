@@ -131,7 +131,7 @@ std::shared_ptr<NcclCommunicator> NcclEngine::split_communicator(const GroupEngi
                                                                  const GroupOptions& options) {
   GroupEngine& host = *group_.host;
   if (host.size() == 1 || !group_.world.nccl.library->functions.comm_split) return nullptr;
-  // NCCL splits only idle communicators. Otherwise each group makes a new one.
+  // NCCL splits only idle communicators. If this communicator may be busy, each group makes a new one.
   const int32_t busy = launches_.may_be_busy() ? 1 : 0;
   if (std::ranges::max(gather_all(host, OpKind::kBind, kBusyTag, busy)) != 0) return nullptr;
   const bool takes_part = child && child->size() > 1;

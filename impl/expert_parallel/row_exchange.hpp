@@ -36,8 +36,8 @@ class RowExchange {
   size_t most_rows() const noexcept { return std::max(sent_rows_, received_rows_); }
 
   // Throws STATE if the caller still holds the work of the previous call and has not waited for it. If that
-  // work was destroyed early, waits for its operation. An error would depend on the operation's progress,
-  // which differs between ranks.
+  // work was destroyed early, waits for its operation. An error in this case would depend on the operation's
+  // progress, which differs between ranks.
   void expect_idle() const;
 
   // Return memory for the rows of the tokens or of the experts, in the order in which they are sent and

@@ -22,9 +22,9 @@ class StreamRows final : public DeviceSteps::OnStream {
   void* take(size_t rows);
   // Copies rows in the order of the list. Writes zeros where the list contains no row.
   void gather(const void* from, const RowList& list, void* to);
-  // Computes sums of rows, with weights unless they are null. Sum number i adds `terms` rows; their numbers
-  // are the entries of `list` from i * terms on. `weight_list` contains the numbers of their weights, unless
-  // it is empty.
+  // Computes sums of rows, with weights unless they are null. Sum i adds `terms` rows, which the entries of
+  // `list` from i * terms on select. The same entries of `weight_list` select their weights. If `weight_list`
+  // is empty, a weight has the same position as the entry in `list`.
   struct Sums {
     size_t terms = 1;
     const void* weights = nullptr;

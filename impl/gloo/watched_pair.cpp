@@ -93,7 +93,7 @@ Region* WatchedPair::add_region(int32_t slot, void* memory, size_t bytes) {
 
 void WatchedPair::remove_region(Region* region) {
   {
-    // Its destructor takes the lock, so it is destroyed after the lock is released.
+    // A region's destructor takes the lock, so `removed` is destroyed after the lock is released.
     std::unique_ptr<Region> removed;
     const std::lock_guard<std::mutex> lock(m_);
     removed = take_region(region);

@@ -163,8 +163,9 @@ class Space {
   virtual void scatter(const PartsCopy& copy, void* stream) = 0;
   void scale(const Elements& elements, double factor, void* stream);
 
-  // ---- Numbers: these functions wait for the stream, as await() does, so the stream must not be captured
-  // ----
+  // ---- Results on the host ----
+  //
+  // These functions wait for the stream, as await() does, so the stream must not be captured.
   //
   // Copies to ordinary host memory.
   void read(void* to, const void* from, size_t bytes, void* stream, const char* what);

@@ -34,8 +34,8 @@ uint64_t hash_of_options(const CrossEntropy& problem) {
 }
 
 // Returns an in-place all-reduce. If targets or options differ between ranks, the call fails with MISMATCH
-// instead of computing a meaningless loss. Its note shows a few digits of the hashes of both, which is enough
-// to see which of them differs.
+// instead of computing a meaningless loss. Its note shows a few digits of a hash of the targets and of a hash
+// of the options, which is enough to see which of them differ.
 Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& values) {
   constexpr uint64_t kShown = 0xfff;
   const uint64_t targets = hash_of_targets(problem), options = hash_of_options(problem);
@@ -93,7 +93,7 @@ struct Sums {
 };
 
 // Sets this rank's part of a token's sums. They are relative to the largest logit of all ranks. If all logits
-// of this rank are -infinity, it adds 0 to the sum of exponentials, even if the largest logit is also
+// of this rank are -infinity, this rank adds 0 to the sum of exponentials, even if the largest logit is also
 // -infinity.
 void set_part(const CrossEntropy& problem, const void* logits, size_t token, const RowSums& own, double max,
               Sums& sums) {

@@ -19,7 +19,7 @@ struct RowCopy {
     if (rows == 0 || row_bytes == 0) return;  // in this case `in` may be null
     if (map.step == MapStep::kSlice) from += map.dim.start(map.rank) * map.inner * element_bytes;
     if (row_bytes != from_row) return;
-    row_bytes *= rows;  // the slice is the whole tensor
+    row_bytes *= rows;  // whole rows are contiguous, so they are copied as one row
     rows = 1;
   }
 

@@ -53,8 +53,8 @@ struct TensorMap {
   size_t inner;
   std::optional<Division> received = std::nullopt;
   // The chunk that the call processes: number `number` of `of` chunks. `of` is 0 if the call processes the
-  // whole tensor. `outer` is the tensor's total of that dimension. `elements` is set if the chunk consists of
-  // some elements of every rank's part.
+  // whole tensor. `outer` is the size of the first dimension of the whole tensor. `elements` is set if the
+  // chunk consists of some elements of every rank's part.
   struct Chunk {
     size_t number = 0, of = 0, outer = 0;
     std::optional<Range> elements = std::nullopt;

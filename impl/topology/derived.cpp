@@ -17,7 +17,7 @@ void check_level(size_t length, std::span<const int32_t> sizes, size_t level) {
   std::string text;
   for (const int32_t size : sizes) {
     if (size < 1) fail(DSC_ERR_INVALID_ARG, "the size of a level is %d, expected 1 or more", size);
-    // Bounded, so that the product cannot overflow.
+    // Stops multiplying once the product exceeds the length, so that it cannot overflow.
     if (product <= length) product *= static_cast<size_t>(size);
     text += (text.empty() ? "" : " x ") + std::to_string(size);
   }

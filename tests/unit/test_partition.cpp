@@ -355,7 +355,8 @@ void refuses_what_is_wrong(void**) {
   expect_refusal(partition("bottleneck", {1e308, 1e308}, 2), DSC_ERR_OVERFLOW, "the sum of weights");
   expect_refusal(partition("bottleneck", {1, 2}, 2, {{UINT64_MAX, 1}, {5}}), DSC_ERR_OVERFLOW,
                  "the sum of options->layer_bytes up to layer 1 does not fit");
-  expect_refusal(partition("bottleneck", Weights(20000, 1), 1000), DSC_ERR_OVERFLOW, "expected a product of at most 2^24");
+  expect_refusal(partition("bottleneck", Weights(20000, 1), 1000), DSC_ERR_OVERFLOW,
+                 "expected a product of at most 2^24");
 }
 
 void says_which_part_cannot_hold_its_layers(void**) {

@@ -1,5 +1,5 @@
 // Entry points of the kernels: thin wrappers that pass thread and block indices to the portable bodies in
-// these headers.
+// the headers below.
 #include "device/kernels/list.hpp"
 #include "device/kernels/move.hpp"
 #include "device/kernels/norm.hpp"

@@ -25,7 +25,7 @@ struct NormState {
   Norm of_block[kMaxBlocks];
 };
 
-// Watches that a thread passes each value to: one does nothing, one accumulates the norm.
+// A thread passes each value to a watch. NoWatch does nothing, and NormWatch accumulates the norm.
 struct NoWatch {
   template <class Wide>
   DSC_HD void see(Wide) {}

@@ -75,13 +75,13 @@ DSC_HD inline void gather_rows(const RowGatherArgs& args, GridIndex block, GridI
 // ---- sums
 
 // Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Entry i * terms + j of `index`
-// selects term j. The number of the term's weight is the position of this entry or, with `weight_index`, the
-// number at the same position there.
+// selects term j. Without `weight_index`, the term's weight has the same position in `weights`. Otherwise the
+// entry at the same position of `weight_index` is the index of the weight in `weights`.
 struct RowSumArgs {
   const char* from;
   char* to;
   const int64_t* index;
-  const char* weights;          // f32, f64 for rows of f64; null: 1
+  const char* weights;          // f32, or f64 for rows of f64; null: all are 1
   const int64_t* weight_index;  // may be null
   uint64_t rows, row_units;     // each above 0
   uint64_t chunks;
@@ -149,7 +149,7 @@ struct RowProductArgs {
   const char *from, *other;
   const int64_t* index;
   double* partial;  // kPartialSums for each number
-  char* to;         // f32, f64 for rows of f64
+  char* to;         // f32, or f64 for rows of f64
   uint64_t count;   // of numbers, above 0
   uint64_t divisor;
   uint64_t elements;  // of a row
