@@ -51,9 +51,9 @@ struct Library {
 // How the trap handler of this process treats a trap.
 struct {
   Library library;
-  // each trap marks its place here; if NULL, a trap kills the process
+  // the places of the traps, which mark `visited`; if NULL, a trap kills the process
   const std::vector<CodeLocation>* places = nullptr;
-  std::vector<Code> code;  // the code that the traps replaced
+  std::vector<Code> code;  // the machine code that the traps replaced
   uint8_t* visited = nullptr;
 } traps;
 

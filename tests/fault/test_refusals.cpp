@@ -465,7 +465,7 @@ struct Tally {
   int problems = 0;
 };
 
-// Refuses the n-th call for n = 1, 2, ... until there are no more calls. In CI only some of them.
+// Refuses the n-th call for n = 1, 2, ... until there are no more calls. In CI it refuses only some of them.
 void sweep_calls(int culprit, int kind, bool lasting, const Trial& usual, Tally& tally) {
   const int64_t most = at_length() ? 1'000'000 : test_repetitions(lasting ? 1 : 3, 1);
   const int64_t only = setting("DSC_TEST_TRIAL", 0);

@@ -45,7 +45,7 @@ typedef struct rank_run {
 bool ranks_are_processes(void) {
   const char* value = getenv("DSC_TEST_RANKS");
   if (value != NULL) return strcmp(value, "processes") == 0;
-  /* because processes may have to share devices */
+  /* on real GPUs, processes can share a device if there are fewer devices than ranks */
   return gpu_wanted() && gpu_is_real() && gpu_count_apart() < RANKS_MAX;
 }
 

@@ -61,7 +61,7 @@ void add_legacy_order(Driver& state, const Stream& stream, std::vector<Moment>& 
       if (other->issued > other->finished) after.push_back({other, other->issued});
 }
 
-// The legacy stream would have to wait for a blocking stream that captures.
+// Returns whether the stream is the legacy stream and would have to wait for a blocking stream that captures.
 bool waits_for_capture(Driver& state, const Stream& stream) {
   bool waits = false;
   if (&stream != stream.context->legacy.get()) return false;
