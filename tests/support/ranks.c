@@ -150,7 +150,8 @@ static int hosts(void) {
 
 static void default_options(rank_t* self, const job_t* job) {
   dsc_init_options_init(&self->options, sizeof self->options);
-  /* with several hosts these are in the environment, together with the number of ranks per host */
+  /* with several hosts, rank and world size are in the environment, together with the number of ranks per
+   * host */
   if (hosts() == 1) {
     self->options.rank = self->rank;
     self->options.world_size = self->size;

@@ -370,7 +370,7 @@ void test_half_set_launchers(void**) {
                  {"WORLD_SIZE is set, but RANK is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_RANK", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_SIZE is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_SIZE", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_RANK is not"});
-  // A remaining variable of one launcher does not stop another launcher from being used.
+  // A leftover variable of one launcher does not prevent the use of another launcher.
   assert_launch(launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), 0, 2, -1, -1);
 }
 

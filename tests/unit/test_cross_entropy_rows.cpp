@@ -1,5 +1,5 @@
-// The rows of cross entropy: exponentials, sums of any length, types, instruction sets, and memory beside a
-// row.
+// Tests the rows of cross entropy: exponentials, sums of any length, types and instruction sets. Memory
+// beside a row must not change.
 #include <algorithm>
 #include <bit>
 

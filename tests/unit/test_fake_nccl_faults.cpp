@@ -116,7 +116,7 @@ void a_free_waits_for_its_device(void**) {
   in_child(kEight, [] {
     as_threads(2, [&](const Rank& self) {
       CHECK_NCCL(settled(self.comm));
-      if (self.rank == 1) return abort(self);  // rank 1 has the other device, which this test does not need
+      if (self.rank == 1) return abort(self);  // rank 1 does not call the sum, so the sum of rank 0 hangs
       const Array<int> memory(1, 1);
       auto* const other = new Array<int>(1, 1);
       CudaAddress third = 0;

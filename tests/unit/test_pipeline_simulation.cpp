@@ -1,4 +1,5 @@
-// The costs of schedules: published tables, formulas for random sizes, and a second implementation.
+// The simulated costs of schedules, compared with published tables, with formulas for random sizes, and with
+// a second implementation.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

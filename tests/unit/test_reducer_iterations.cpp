@@ -276,7 +276,7 @@ void closes_while_reducing(void**) {
       try {
         reducer->mark_ready(i, model.gradient(i));
       } catch (const dsc::Error& error) {
-        // the first operation or the second one
+        // PEER_LEFT from the first operation that failed, REVOKED from a later one
         CHECK(error.code() == DSC_ERR_PEER_LEFT || error.code() == DSC_ERR_REVOKED);
       }
     }

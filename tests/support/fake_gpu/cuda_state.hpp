@@ -213,7 +213,7 @@ Driver& driver();  // never destroyed, because streams run until the process end
 [[gnu::format(printf, 2, 3)]] void misuse(const char* fake, const char* format, ...);
 [[gnu::format(printf, 2, 3)]] CudaResult misused(CudaResult result, const char* format, ...);
 
-// The arguments of a call. The lock is held.
+// What every call of the fake driver works with. The lock is held.
 struct Call {
   Driver& driver;
   std::unique_lock<std::mutex>& lock;
