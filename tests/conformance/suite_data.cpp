@@ -55,7 +55,7 @@ struct Shape {
     if (kind == OpKind::kAllToAllV) return static_cast<size_t>((from + 2 * to) % 3) * count;
     return count;
   }
-  // Returns where these elements start in the send buffer.
+  // Returns where the elements that one rank sends to another start in the send buffer.
   size_t start(int from, int to) const {
     size_t start = 0;
     for (int other = 0; divides(kind) && other < to; ++other) start += length(from, other);

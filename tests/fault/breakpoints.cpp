@@ -142,7 +142,7 @@ void drop_strangers(std::vector<CodeLocation>& places) {
 
 std::vector<CodeLocation> places_in(const std::vector<std::string>& folders) {
   std::vector<CodeLocation> places;
-  std::set<std::string> sources;  // the sources in these folders, without the folder
+  std::set<std::string> sources;  // names of the files in these folders, without the folder
   for_each_line("objdump --dwarf=decodedline", [&](const char* line) {
     for (const std::string& folder : folders)
       if (const char* name = std::strstr(line, folder.c_str()))

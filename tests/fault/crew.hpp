@@ -48,7 +48,7 @@ struct Report {
   std::atomic<uint64_t> operations;
   Outcome outcomes[8];
   int64_t numbers[8];
-  char note[1024];  // as many bytes as tests/support writes
+  char note[1024];  // as large as the text of a failure in tests/support/ranks.c
 };
 
 struct Board {

@@ -200,7 +200,7 @@ std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   const int pid = static_cast<int>(crew.pid(victim));
   bool named = text.find(format("rank %d (pid %d)", victim, pid)) != std::string::npos;
   bool fits = outcome.result == DSC_ERR_PEER_DEAD;
-  if (scene.kind == Scene::kNothing) {  // the victim may not have arrived yet, or only its process is known
+  if (scene.kind == Scene::kNothing) {  // the victim may not have arrived, or only its pid is known
     named = named || is_missing(text, victim) || text.find(format("pid %d ", pid)) != std::string::npos;
     fits = fits || outcome.result == DSC_ERR_TIMEOUT;
   }

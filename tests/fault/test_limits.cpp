@@ -32,7 +32,7 @@ namespace {
 
 using namespace fault;
 
-bool isolated = false;  // from the mounts of this machine
+bool isolated = false;  // this process has private mounts
 
 void expect_end(Crew& crew, int timeout_ms) {
   const bool ended = crew.await_end_of_all(timeout_ms * slowdown());

@@ -394,7 +394,7 @@ struct Refusal {
   int64_t last;
 };
 
-// Does everything while calls are refused, then everything again.
+// Makes all calls while the system refuses some of them, then makes all calls again without refusals.
 int body(Rank& rank, const Refusal& refusal, const Holdings& expected) {
   std::set_terminate(show_stack);
   if (rank.rank == refusal.culprit) refuse_calls(refusal.kind, refusal.first, refusal.last);

@@ -323,7 +323,8 @@ int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t byte
 
 }  // namespace lossy
 
-// Each group alone would wait until its abort message times out.
+// Each abort waits until its message is sent or times out. Here all messages time out, and the groups must
+// wait for them at the same time.
 void many_groups_abort_within_one_deadline(void**) {
   constexpr size_t kGroups = 6;
   const TransportLibrary library = load_transport(process_environment());
@@ -346,7 +347,7 @@ void many_groups_abort_within_one_deadline(void**) {
   for (TransportGroup* group : groups) CHECK_FAILS(group->barrier(soon()), DSC_ERR_REVOKED, "aborted");
 }
 
-// A death before all hosts have connected would not be the failure of an operation.
+// Waits until all hosts have connected. An earlier death would not be the failure of an operation.
 void await_all_connected(FileStore& store) {
   store.add("connected", 1, soon());
   for (const Deadline patience = soon(); store.add("connected", 0, soon()) < 3 && !patience.passed();)

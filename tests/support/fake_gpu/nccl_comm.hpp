@@ -97,8 +97,8 @@ class Use {
   bool alone_ = true;
 };
 
-bool ended(const Comm& comm);    // nothing of it runs any more
-bool stopped(const Comm& comm);  // none of its operations runs any more
+bool ended(const Comm& comm);    // aborted, or CUDA cannot be used any more
+bool stopped(const Comm& comm);  // its operations must end: it is revoked or has ended
 void hang(Comm& comm, const std::function<bool()>& stop);
 void wake(Comm& comm);
 
@@ -106,7 +106,7 @@ struct Job {
   CommPtr comm;
   std::function<NcclResult()> body;
 };
-NcclResult start_job(Job job);  // runs here or in a thread
+NcclResult start_job(Job job);  // runs the job on this thread or on a new one
 // Runs the body here, or in a thread while the state is "in progress", or at the end of the group.
 NcclResult run_job(const CommPtr& comm, std::function<NcclResult()> body);
 
@@ -117,7 +117,7 @@ void add_job(Job job);
 NcclResult add_operation(const CommPtr& comm,
                          const Operation& operation);  // or launches it immediately outside of a group
 NcclResult launch(const CommPtr& comm, std::vector<Operation> operations);
-NcclResult noted(NcclResult result);  // for a call that may be inside a group
+NcclResult noted(NcclResult result);  // inside a group, a failure is also kept for the end of the group
 
 // ---- faults
 // Returns whether FAKE_NCCL_FAULT names this, for this rank and number.
