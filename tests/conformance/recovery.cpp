@@ -57,7 +57,7 @@ void RecoveryRound::conclude() {
   }
   decision_ = decision;
   if (decision.missing.empty()) return;
-  dsc::Failure lost;  // a lost rank must not find the group usable
+  dsc::Failure lost;  // ranks that did not take part can no longer use the group
   lost.code = DSC_ERR_PEER_LEFT;
   lost.ranks = decision.missing;
   lost.text = dsc::list_ranks(decision.missing) + " no longer takes part";

@@ -292,7 +292,7 @@ void operations_are_counted(void**) {
     Call call = call_of<float>(shape, world.rank());
     call.send = call.recv = buffer.data();
     for (int i = 0; i < 3; ++i) world.run(call);
-    buffer.read();  // waits for a device
+    buffer.read();  // on a device, waits until the operations are complete
     for (int64_t start = now_ms(); now_ms() - start < RANKS_TIMEOUT_MS;
          world.progress(dsc::Deadline::after_ms(1)))
       for (const dsc::OpStats& of : world.stats())

@@ -83,7 +83,7 @@ class RandomWork {
   std::vector<uint32_t> plain_send_;
   std::vector<uint32_t> plain_recv_;
 
-  // The operation that is running.
+  // The running operation: its number, its kind, and the choices made for it.
   uint32_t number_ = 0;
   Kind kind_ = Kind::kBarrier;
   bool reversed_ = false;

@@ -330,7 +330,7 @@ void end(Everything& it, dsc_result_t result) {
   if (initialized) dsc_finalize();
 }
 
-// Creates a world, does everything in it until something fails, and ends it.
+// Creates a world, makes all calls in it until one fails, and ends the world.
 dsc_result_t do_everything(Rank& rank, size_t index, int init_timeout_ms, int timeout_ms) {
   static Everything everything;
   everything = Everything{};

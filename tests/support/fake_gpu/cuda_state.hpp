@@ -85,10 +85,10 @@ struct Task {
 };
 
 struct Context {
-  CudaDevice device = 0;  // the number in this process
-  int card = 0;           // the number on the machine
+  CudaDevice device = 0;  // the device's number in this process
+  int card = 0;           // the card's number on the machine
   int retained = 0;
-  uint64_t life = 0;  // how often it was destroyed
+  uint64_t life = 0;  // how often this context was destroyed
   std::shared_ptr<Stream> legacy;
 };
 
