@@ -57,7 +57,7 @@ void RecoveryRound::conclude() {
   }
   decision_ = decision;
   if (decision.missing.empty()) return;
-  dsc::Failure lost;  // a lost rank must not find the group usable
+  dsc::Failure lost;  // ranks that did not take part can no longer use the group
   lost.code = DSC_ERR_PEER_LEFT;
   lost.ranks = decision.missing;
   lost.text = dsc::list_ranks(decision.missing) + " no longer takes part";
@@ -90,8 +90,9 @@ bool RecoveryRound::fail_if_questions_differ() {
   return true;
 }
 
-// Some missing ranks wait inside operations that voters have not called. Voters and missing ranks would wait
-// for each other. A failure of these operations may end them first.
+// If all missing ranks wait inside operations that the voters have not called, voters and missing ranks wait
+// for each other. Then the group fails. It waits for a while before that, because a failure may still end the
+// operations.
 void RecoveryRound::fail_if_all_missing_are_elsewhere() {
   if (dsc::now_ns() - start_ns_ < kPatienceNs) return;
   std::vector<int32_t> voters, elsewhere;

@@ -279,7 +279,7 @@ dsc::Deadline SharedGroup::expire() {
 // ---- recovery
 
 Decision SharedGroup::decide(Engine& engine, const Ballot& ballot) {
-  std::shared_ptr<RecoveryRound> former;  // released after the lock
+  std::shared_ptr<RecoveryRound> former;  // destroyed after the lock is released
   const dsc::Deadline limit = dsc::Deadline::after_ms(engine.timeout_ms());
   std::unique_lock lock(world->mutex);
   if (!round_ || round_->decision()) {

@@ -55,7 +55,7 @@ struct Shape {
     if (kind == OpKind::kAllToAllV) return static_cast<size_t>((from + 2 * to) % 3) * count;
     return count;
   }
-  // Returns where these elements start in the send buffer.
+  // Returns where the elements that one rank sends to another start in the send buffer.
   size_t start(int from, int to) const {
     size_t start = 0;
     for (int other = 0; divides(kind) && other < to; ++other) start += length(from, other);
@@ -292,7 +292,7 @@ void operations_are_counted(void**) {
     Call call = call_of<float>(shape, world.rank());
     call.send = call.recv = buffer.data();
     for (int i = 0; i < 3; ++i) world.run(call);
-    buffer.read();  // waits for a device
+    buffer.read();  // on a device, waits until the operations are complete
     for (int64_t start = now_ms(); now_ms() - start < RANKS_TIMEOUT_MS;
          world.progress(dsc::Deadline::after_ms(1)))
       for (const dsc::OpStats& of : world.stats())

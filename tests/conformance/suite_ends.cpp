@@ -106,7 +106,8 @@ void a_work_ends_once(void**) {
   for (const int size : {2, 4}) assert_int_equal(run(size, body), 0);
 }
 
-// Rank 0 waits alone in its operation until it gives the sign. On a device operations proceed without calls.
+// Rank 0 waits alone in its operation until it lets the other ranks start theirs. On a device operations
+// proceed without calls.
 void progress_waits_for_all_worlds(void**) {
   const Body body = [](rank_t* self, dsc::Comm& world) {
     if (world.device() >= 0) return works(self, world);

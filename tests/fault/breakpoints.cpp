@@ -51,9 +51,9 @@ struct Library {
 // How the trap handler of this process treats a trap.
 struct {
   Library library;
-  // each trap marks its place here; if NULL, a trap kills the process
+  // the places of the traps, which mark `visited`; if NULL, a trap kills the process
   const std::vector<CodeLocation>* places = nullptr;
-  std::vector<Code> code;  // the code that the traps replaced
+  std::vector<Code> code;  // the machine code that the traps replaced
   uint8_t* visited = nullptr;
 } traps;
 
@@ -142,7 +142,7 @@ void drop_strangers(std::vector<CodeLocation>& places) {
 
 std::vector<CodeLocation> places_in(const std::vector<std::string>& folders) {
   std::vector<CodeLocation> places;
-  std::set<std::string> sources;  // the sources in these folders, without the folder
+  std::set<std::string> sources;  // names of the files in these folders, without the folder
   for_each_line("objdump --dwarf=decodedline", [&](const char* line) {
     for (const std::string& folder : folders)
       if (const char* name = std::strstr(line, folder.c_str()))

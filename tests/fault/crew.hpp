@@ -48,7 +48,7 @@ struct Report {
   std::atomic<uint64_t> operations;
   Outcome outcomes[8];
   int64_t numbers[8];
-  char note[1024];  // as many bytes as tests/support writes
+  char note[1024];  // as large as the text of a failure in tests/support/ranks.c
 };
 
 struct Board {
@@ -69,9 +69,9 @@ class Rank {
   bool join(const dsc_init_options_t& options);
   void reach(int32_t stage) { report.stage.store(stage); }
   bool ordered(int32_t order) const { return board_.order.load() >= order; }
-  // Returns false if the test does not give the order in time.
+  // Waits for an order of the test. Returns false if it is not given in time.
   bool await_order(int32_t order, int timeout_ms) const;
-  // Returns false if some rank does not reach the stage in time.
+  // Waits until all ranks have reached the stage. Returns false if one does not reach it in time.
   bool await_stage_of_all(int32_t stage, int timeout_ms) const;
   // Records the outcome of a call on `comm`.
   void record(size_t index, dsc_result_t result, dsc_comm_t* comm);

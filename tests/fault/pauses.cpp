@@ -11,8 +11,8 @@
 namespace fault {
 namespace {
 
-constexpr int64_t kLongUs = 500'000;      // half of the shortest stall that is reported
-constexpr int64_t kBeforeUs = 5'000'000;  // an accusation may be late, too
+constexpr int64_t kLongUs = 500'000;  // a shorter pause counts as none; half of the shortest reported stall
+constexpr int64_t kBeforeUs = 5'000'000;  // an accusation may come this long after the pause
 constexpr int kLookMs = 5;
 
 }  // namespace

@@ -8,7 +8,8 @@
 
 namespace fault {
 
-// In memory that is shared with ranks that start later. Each rank notes its own pauses.
+// The pauses and accusations of all ranks, in memory that is shared with ranks that start later. Each rank
+// notes its own pauses.
 class Pauses {
  public:
   explicit Pauses(int size);

@@ -14,7 +14,7 @@ namespace {
 
 // The difference of two adjacent elements. With this value a shift by any number of elements is noticed.
 constexpr uint32_t kStride = 0xC2B2AE35u;
-constexpr size_t kMostTyped = 512;  // elements of an operation that tries a type
+constexpr size_t kMostTyped = 512;  // a typed operation has fewer elements than this
 constexpr size_t kMostRanks = 8;
 
 dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {

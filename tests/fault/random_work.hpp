@@ -63,8 +63,8 @@ class RandomWork {
   bool divides() const;   // each sender's elements go to several ranks
   bool collects() const;  // each receiver's elements are from several ranks
   bool comes(int from) const;
-  // The number of elements that one rank sends to another, and the number before them in the buffers of both
-  // ranks.
+  // The number of elements that rank `from` sends to rank `to`, and the number of elements before them in the
+  // buffers of the sender and the receiver.
   size_t length(int from, int to) const;
   size_t sent_before(int from, int to) const;
   size_t received_before(int from, int to) const;
@@ -83,7 +83,7 @@ class RandomWork {
   std::vector<uint32_t> plain_send_;
   std::vector<uint32_t> plain_recv_;
 
-  // The operation that is running.
+  // The running operation: its number, its kind, and the choices made for it.
   uint32_t number_ = 0;
   Kind kind_ = Kind::kBarrier;
   bool reversed_ = false;

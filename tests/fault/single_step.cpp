@@ -14,7 +14,7 @@ volatile int64_t steps = 0;
 volatile int64_t limit = 0;
 volatile int at_limit = 0;
 
-// A process that was stopped here continues at full speed. With a trap for every instruction it might never
+// After the signal was sent, the process runs without traps. With a trap for every instruction it might never
 // finish a wait on a busy machine.
 void on_trap(int, siginfo_t*, void* context) {
   steps = steps + 1;
@@ -27,7 +27,8 @@ void on_trap(int, siginfo_t*, void* context) {
 #endif
 }
 
-// The code does not touch the 128 bytes below the stack pointer, which a leaf function may use.
+// The assembly code skips the 128 bytes below the stack pointer (the red zone), which a leaf function may
+// use.
 void set_trap_flag(bool on) {
 #if defined(__x86_64__)
   if (on)

@@ -73,7 +73,7 @@ void test_destroyed_under_a_call(void**) {
   expect_end(crew);
 }
 
-// Each rank waits once for the other one, so that the thread exists which drives queued operations.
+// Each rank waits once for the other rank. This starts the thread that drives queued operations.
 bool wait_in_turn(Rank& rank) {
   float value = 1;
   for (int first = 0; first < kSize; ++first) {
@@ -200,8 +200,8 @@ dsc_result_t use_memory(Rank& rank, const dsc_init_options_t& options) {
   return result;
 }
 
-// With every limit either a world and its memory can be created, or all ranks report why not. Without the
-// limit the same process works.
+// With every limit of the address space, either a world and its memory can be created, or all ranks report
+// why not. After the limit is removed, the same processes create a world.
 void test_little_address_space(void**) {
   if (slowdown() > 1) {
     print_message("left out: sanitizers need address space themselves\n");
@@ -242,7 +242,8 @@ void test_little_address_space(void**) {
   assert_true(refused > 0 && worked > 0);
 }
 
-// Shared memory of libdsc has no name, so the size of /dev/shm does not limit it.
+// A /dev/shm of 64 KiB must not limit libdsc. Its shared memory is from memfd_create(), which does not use
+// /dev/shm.
 void test_tiny_dev_shm(void**) {
   if (!isolated || mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") != 0) {
     print_message("left out: the system does not let this process mount\n");

@@ -190,7 +190,7 @@ std::string judge(const Crew& crew, const Trial& trial, int rank) {
   if (!told(first) || first.culprit != trial.victim || !first.revoked ||
       std::string(first.text).find(name) == std::string::npos)
     return "the first failing call, " + fault::describe(rank, first) + ", expected " + name;
-  // If the first failed operation was on a device, this is the first one on the host.
+  // If the first call that failed was on a device, `next` is the first failed call on the host.
   if (!told(next) || next.culprit != trial.victim || next.code != DSC_ERR_PEER_DEAD)
     return "the next call, " + fault::describe(rank, next);
   for (const Step step : {kShrink, kRest, kFinalize})

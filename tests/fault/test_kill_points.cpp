@@ -175,8 +175,8 @@ int perform(Rank& rank, const Scene& scene, const Death& death) {
   return rank.report.note[0] ? 3 : 0;
 }
 
-// Looks for the rank in "missing: rank 0-2, 5; came: ...". Other survivors may have given up before this rank
-// arrived.
+// Returns whether a text such as "missing: rank 0-2, 5; came: ..." lists the rank. It may list survivors too,
+// which gave up before the rank that wrote the text arrived.
 bool is_missing(const std::string& text, int rank) {
   const std::string words = "missing: rank ";
   const size_t begin = text.find(words);
@@ -200,7 +200,7 @@ std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   const int pid = static_cast<int>(crew.pid(victim));
   bool named = text.find(format("rank %d (pid %d)", victim, pid)) != std::string::npos;
   bool fits = outcome.result == DSC_ERR_PEER_DEAD;
-  if (scene.kind == Scene::kNothing) {  // the victim may not have arrived yet, or only its process is known
+  if (scene.kind == Scene::kNothing) {  // the victim may not have arrived, or only its pid is known
     named = named || is_missing(text, victim) || text.find(format("pid %d ", pid)) != std::string::npos;
     fits = fits || outcome.result == DSC_ERR_TIMEOUT;
   }
@@ -292,7 +292,7 @@ std::vector<Point> choose_points(const std::vector<Scene>& scenes, std::mt19937_
   if (!at_length() && !std::getenv("DSC_TEST_PLACE"))
     std::erase_if(points,
                   [&seen](const Point& point) { return !seen.insert(places[point.place].name).second; });
-  // Which rank reaches which place depends on timing, so a place is repeated by its name.
+  // Which rank reaches which place depends on timing, so DSC_TEST_PLACE selects places by their name.
   if (const char* wanted = std::getenv("DSC_TEST_PLACE"))
     std::erase_if(points, [wanted](const Point& point) { return places[point.place].name != wanted; });
   else if (!at_length())

@@ -58,7 +58,8 @@ class Tiled {
 
   bool made() const { return made_; }
   uint8_t* data() const { return base_; }
-  // 0: the beginning, 1: the middle, 2: the end.
+  // Returns the part of the buffer that contains the byte: 0 for the beginning, 1 for the middle, 2 for the
+  // end.
   size_t section(size_t index) const { return index < kPiece ? 0 : index / kPiece + 1 < pieces_ ? 1 : 2; }
   uint8_t value(int rank, size_t index) const {
     const size_t within = index % kPiece;

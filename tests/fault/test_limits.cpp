@@ -32,7 +32,7 @@ namespace {
 
 using namespace fault;
 
-bool isolated = false;  // from the mounts of this machine
+bool isolated = false;  // this process has private mounts
 
 void expect_end(Crew& crew, int timeout_ms) {
   const bool ended = crew.await_end_of_all(timeout_ms * slowdown());
@@ -47,7 +47,7 @@ void test_too_much_memory_is_refused(void**) {
     void* memory = &rank;
     rank.record(0, dsc_mem_alloc(rank.world, size_t{1} << 40, DSC_MEMORY_KIND_HOST, &memory), rank.world);
     rank.report.numbers[0] = memory == nullptr;
-    // The communicator still works, and so does memory that fits.
+    // The communicator still works, and memory that fits can be allocated.
     if (dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_KIND_HOST, &memory) != DSC_OK) return 3;
     auto* values = static_cast<int32_t*>(memory);
     values[0] = values[(1 << 18) - 1] = rank.rank + 1;
@@ -74,7 +74,7 @@ void limit_descriptors(rlim_t most) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Long enough for a slow partner of a rank that was not refused.
+// Returns the time-out of start-up. It is long enough for a slow partner of a rank that was not refused.
 int start_ms() { return 3000 + 300 * slowdown(); }
 
 dsc_init_options_t second_world(const Rank& rank, char (&job)[48]) {

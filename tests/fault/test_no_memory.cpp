@@ -133,7 +133,7 @@ int hold_the_name(Rank& rank) {
 int come_late(Rank& rank) {
   dsc_init_options_t options = options_of_two(rank);
   for (const size_t visit : {0, 1}) {
-    options.init_timeout_ms = visit == 0 ? kTimeoutMs : kPatienceMs;  // the first visit gets no answer
+    options.init_timeout_ms = visit == 0 ? kTimeoutMs : kPatienceMs;  // the first attempt gets no answer
     if (!rank.await_order(visit == 0 ? kCome : kComeAgain, kPatienceMs)) return 2;
     rank.record(visit, dsc_init_distributed(&options, &rank.world), nullptr);
     rank.reach(kDone + static_cast<int32_t>(visit));

@@ -49,7 +49,7 @@ Trial make_trial(uint64_t seed, End end) {
   return trial;
 }
 
-// What the callbacks use.
+// The context of the callbacks.
 struct Stage {
   Rank& rank;
   const Trial& trial;

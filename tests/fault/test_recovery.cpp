@@ -54,7 +54,7 @@ struct Generation {
 struct Diary {
   Generation generations[kMostRanks][kMostGenerations];
   std::atomic<int64_t> last_death_us;
-  std::atomic<int32_t> ready;  // ranks that have allocated what they need
+  std::atomic<int32_t> ready;  // the number of ranks that have their memory
 };
 
 // Memory that a test shares with the ranks that it starts.
@@ -421,7 +421,7 @@ void test_killed_at_any_moment(void**) {
       int64_t last_us = 0;
       crew.await_stage_of_all(1, 20'000 * slowdown());
       for (const int victim : victims) {
-        // Mostly soon after the previous kill, in the middle of the recovery.
+        // Most kills follow soon after the previous one, in the middle of the recovery.
         usleep(static_cast<useconds_t>(random() % (random() % 4 == 0 ? 20'000 : 2'000)));
         last_us = crew.signal(victim, SIGKILL);
       }

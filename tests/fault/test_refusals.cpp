@@ -330,7 +330,7 @@ void end(Everything& it, dsc_result_t result) {
   if (initialized) dsc_finalize();
 }
 
-// Creates a world, does everything in it until something fails, and ends it.
+// Creates a world, makes all calls in it until one fails, and ends the world.
 dsc_result_t do_everything(Rank& rank, size_t index, int init_timeout_ms, int timeout_ms) {
   static Everything everything;
   everything = Everything{};
@@ -394,7 +394,7 @@ struct Refusal {
   int64_t last;
 };
 
-// Does everything while calls are refused, then everything again.
+// Makes all calls while the system refuses some of them, then makes all calls again without refusals.
 int body(Rank& rank, const Refusal& refusal, const Holdings& expected) {
   std::set_terminate(show_stack);
   if (rank.rank == refusal.culprit) refuse_calls(refusal.kind, refusal.first, refusal.last);
@@ -465,7 +465,7 @@ struct Tally {
   int problems = 0;
 };
 
-// Refuses the n-th call for n = 1, 2, ... until there are no more calls. In CI only some of them.
+// Refuses the n-th call for n = 1, 2, ... until there are no more calls. In CI it refuses only some of them.
 void sweep_calls(int culprit, int kind, bool lasting, const Trial& usual, Tally& tally) {
   const int64_t most = at_length() ? 1'000'000 : test_repetitions(lasting ? 1 : 3, 1);
   const int64_t only = setting("DSC_TEST_TRIAL", 0);

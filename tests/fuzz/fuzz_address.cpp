@@ -165,7 +165,7 @@ void sagemaker(Input input) {
   FUZZ_REQUIRE(first_sagemaker_host(json) == (empty ? std::nullopt : std::optional(host)));
 }
 
-// From any bytes only names that a host can have may result.
+// Parses any bytes. The parsers may only return names that a host can have.
 void any_list(Input input) {
   const Bytes text = input.rest();
   for (const auto& host : {first_sagemaker_host(text), host_before_colon(text), plain_host(text)}) {

@@ -39,7 +39,7 @@ void check_hosts(const Hosts& hosts) {
   FUZZ_REQUIRE(dscrun::parse_host_file(text) == hosts);
 }
 
-// The order is that of the file, and no slot is new.
+// Checks that `part` keeps the order of `hosts`, and has no host and no slot that `hosts` lacks.
 void check_part_of(const Hosts& part, const Hosts& hosts) {
   auto next = hosts.begin();
   for (const Host& host : part) {

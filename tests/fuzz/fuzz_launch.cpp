@@ -183,7 +183,8 @@ std::optional<int32_t> whole_number(const std::optional<std::string>& text) {
   return error == std::errc() && end == text->data() + text->size() ? std::optional(value) : std::nullopt;
 }
 
-// Checks the rank for the first source that gives one, for those sources that need no other variables.
+// Checks that the rank is from the first source that gives one. Covers only the options and RANK with
+// WORLD_SIZE.
 void check_precedence(const World& world, const Launch& launch) {
   if (world.options.rank >= 0) {
     FUZZ_REQUIRE(launch.source == "options" && launch.rank == world.options.rank);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMostOperations = 1024;
 
-// Three bits select the operation (6 and 7: the next stage), one bit a pair, two bits each the chunk and the
-// micro-batch.
+// Each byte of the input is one operation: three bits for its kind (6 and 7: go to the next stage), one bit
+// for a pair, two bits each for the chunk and the micro-batch.
 std::vector<StageOrder> orders_of(Input& input, int32_t stages) {
   std::vector<StageOrder> orders(static_cast<size_t>(stages));
   size_t stage = 0;

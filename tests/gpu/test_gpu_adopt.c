@@ -43,7 +43,7 @@ static int load_nccl(rank_t* self) {
   return 0;
 }
 
-/* The ranks in reverse order. */
+/* Creates an NCCL communicator that has the world's ranks in reverse order. */
 static int make_own(rank_t* self, void** own) {
   unique_id_t id;
   PASS_ON(load_nccl(self));

@@ -234,7 +234,8 @@ static void write_scaled(char* bytes, const scaled_t* type, uint64_t value, size
   for (size_t i = 0; i < count; ++i) memcpy(bytes + i * type->bytes, &value, type->bytes);
 }
 
-/* 0: all_reduce in place; 1: reduce to the last rank; 2: reduce_scatter. */
+/* Calls one of three operations: with form 0 all_reduce in place, with 1 reduce to the last rank, with 2
+ * reduce_scatter. */
 static dsc_result_t call_scaled(rank_t* self, int form, char* send, char* recv, dsc_dtype_t dtype,
                                 dsc_op_t op, void* stream, dsc_work_t** work) {
   if (form == 0) return dsc_all_reduce(self->world, recv, recv, SCALED, dtype, op, stream, work);

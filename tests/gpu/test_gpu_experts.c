@@ -249,7 +249,8 @@ static int check_refusal(rank_t* self, dsc_result_t found, dsc_result_t expected
   return 0;
 }
 
-/* Experts that change nothing, without waiting in between. */
+/* Dispatches the tokens, copies the rows as experts that change nothing would, and combines them. The host
+ * does not wait in between. */
 static int put_chain(rank_t* self, on_device_t* on, const char* tokens) {
   const moe_sizes_t* const sizes = &on->it.sizes;
   dsc_work_t* work = NULL;
@@ -264,7 +265,7 @@ static int put_chain(rank_t* self, on_device_t* on, const char* tokens) {
   return join(self, on, work);
 }
 
-/* The same on the host. */
+/* Computes the same result in host memory. */
 static int host_chain(rank_t* self, on_device_t* on) {
   moe_layer_t* const it = &on->it;
   CHECK_OK(self, dsc_moe_dispatch(it->plan, it->own->values, it->sizes.hidden, it->sizes.dtype,
@@ -282,7 +283,7 @@ static int open_chain(rank_t* self, on_device_t* on, mirror_t* tokens, size_t la
   return put(self, &on->weights, on->it.weights);
 }
 
-/* Later work on the streams does not begin before the last rank has joined, which it does late. */
+/* Makes later work on the streams wait for the last rank, which joins late. */
 static int put_gate(rank_t* self, const on_device_t* on, mirror_t* word) {
   PASS_ON(open_mirror(self, on, word, sizeof(float)));
   if (self->rank == self->size - 1) usleep(20000);

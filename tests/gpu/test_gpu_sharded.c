@@ -377,8 +377,8 @@ static dsc_result_t create(rank_t* self, const dsc_tensor_t* tensors, size_t n, 
   return dsc_sharded_create(self->world, tensors, n, &options, sharded);
 }
 
-/* Parameters on the host together with parameters on the device, and memory that is not on the given device.
- */
+/* Refused are parameters on the host together with parameters on the device, and memory that is not on the
+ * given device. */
 static int refused_parameters_body(rank_t* self) {
   float here[8] = {0};
   void* const there = gpu_alloc(sizeof here);

@@ -14,7 +14,7 @@ from netns import Hosts
 
 TOKEN = "5e" * 32
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
-FIXED_PORT = 29500  # a host that a test has made uses none of its ports
+FIXED_PORT = 29500  # any port is free on a simulated host (netns.py), where nothing else runs
 LIMIT_S = 60  # the time limit of one run on a busy machine
 
 

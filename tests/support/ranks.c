@@ -45,7 +45,7 @@ typedef struct rank_run {
 bool ranks_are_processes(void) {
   const char* value = getenv("DSC_TEST_RANKS");
   if (value != NULL) return strcmp(value, "processes") == 0;
-  /* because processes may have to share devices */
+  /* on real GPUs, processes can share a device if there are fewer devices than ranks */
   return gpu_wanted() && gpu_is_real() && gpu_count_apart() < RANKS_MAX;
 }
 
@@ -150,7 +150,8 @@ static int hosts(void) {
 
 static void default_options(rank_t* self, const job_t* job) {
   dsc_init_options_init(&self->options, sizeof self->options);
-  /* with several hosts these are in the environment, together with the number of ranks per host */
+  /* with several hosts, rank and world size are in the environment, together with the number of ranks per
+   * host */
   if (hosts() == 1) {
     self->options.rank = self->rank;
     self->options.world_size = self->size;

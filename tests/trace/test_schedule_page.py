@@ -217,7 +217,7 @@ def test_axes_and_memory_over_time(browser, tmp_path):
     assert [it for it in texts if it[0].isdigit()] == ["0", "5", "10", "15", "20", "25", "30"] and "time" in texts
     assert [it for it in texts if it.startswith("≤")] == ["≤ 4 held", "≤ 3 held", "≤ 2 held", "≤ 1 held"]
     memory = browser.execute_script("return schedulePage.views[0].result.stages[3].memory")
-    # from each forward pass to the end of its backward pass
+    # an activation is in memory from its forward pass to the end of its backward pass
     assert memory[:5] == [[0, 0], [3, 1], [6, 0], [6, 1], [9, 0]]
 
 
@@ -332,7 +332,7 @@ def test_the_best_plans_side_by_side(browser, tmp_path, tied):
     named = (",".join([*line, "words" if i in tied else ""]) for i, line in enumerate(lines))
     layers.write_text("\n".join([COLUMNS + ",tied", *named]))
     asked = ["--layers", str(layers), "--devices", "8", "--batch", "16", "--latency-us", "3", "--bandwidth", "8MB/s"]
-    # chosen so that there are messages
+    # with these options the plan has messages
     asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1", "--stages", "2,4,8"]
     open_page(browser, tmp_path, *asked, command="plan")
     table = subprocess.run([tool.DSCCTL, "plan", *asked, "--json"], capture_output=True, text=True, timeout=60)

@@ -19,9 +19,9 @@ def row_of(rows, operation, size=None):
 
 
 def test_numbers(tmp_path):
-    """Ten operations of 1 ms and one of 11 ms.
+    """Nine operations of 1 ms and one of 11 ms.
 
-    The mean leaves out one at each end. Rank 0 waits for half of each operation.
+    The average leaves out the shortest and the longest operation. Rank 0 waits for half of each operation.
     """
     job = Job(4)
     time = MS

@@ -129,7 +129,7 @@ class Children {
   std::vector<pid_t> pids_;
 };
 
-// Waits until `condition` holds; false if it does not within limit_ms.
+// Waits until `condition` holds. Returns false if it does not hold within limit_ms.
 inline bool eventually(const std::function<bool()>& condition, int64_t limit_ms = 20'000) {
   const Deadline deadline = Deadline::after_ms(limit_ms);
   while (!condition()) {

@@ -108,8 +108,8 @@ static void is_initialized(void) {
   EXPECT(initialized == 1);
 }
 
-/* The function has no argument. The tests of start-up check its result without a world. Here it ends no
- * world, twice. */
+/* dsc_finalize() has no argument that could be wrong, so it is not called here. The tests of start-up
+ * check its result without a world. */
 static void finalize(void) {
   int32_t initialized = 0;
   WALK(DSC_OK, dsc_is_initialized(&initialized));

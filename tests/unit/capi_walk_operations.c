@@ -95,12 +95,12 @@ static void all_gather(void) {
   WALK_INVALID(dsc_all_gather(W, NULL, bytes, 4, F32, NULL, &work));
   WALK_INVALID(dsc_all_gather(W, data, NULL, 4, F32, NULL, &work));
   WALK_INVALID(dsc_all_gather(W, data, bytes, 4, 14, NULL, &work));
-  /* the part of rank 1, used by rank 0 */
+  /* rank 0 sends from rank 1's part of its receive buffer */
   WALK_INVALID(dsc_all_gather(W, bytes + 16, bytes, 4, F32, NULL, NULL));
   WALK_INVALID(dsc_all_gather(W, bytes + 31, bytes, 4, F32, NULL, &work));
   WALK_INVALID(dsc_all_gather(W, bytes, bytes + 15, 4, F32, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_gather(W, data, bytes, 4, F32, stream, &work));
-  /* the receive buffer would be twice as large */
+  /* the receive buffer would have the data of two ranks, which is more than a buffer can have */
   WALK(DSC_ERR_OVERFLOW, dsc_all_gather(W, data, bytes, huge, F32, NULL, &work));
   expect_no_effect();
 }
@@ -112,7 +112,7 @@ static void reduce_scatter(void) {
   WALK_INVALID(dsc_reduce_scatter(W, data, NULL, 4, F32, SUM, NULL, &work));
   WALK_INVALID(dsc_reduce_scatter(W, data, bytes, 4, -1, SUM, NULL, &work));
   WALK_INVALID(dsc_reduce_scatter(W, data, bytes, 4, F32, -1, NULL, &work));
-  /* the part of rank 1, used by rank 0 */
+  /* rank 0 receives into rank 1's part of its send buffer */
   WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 16, 4, F32, SUM, NULL, NULL));
   WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 31, 4, F32, SUM, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_reduce_scatter(W, data, bytes, 4, DSC_DTYPE_U8, DSC_OP_AVG, NULL, &work));
@@ -151,7 +151,7 @@ static void gather(void) {
   WALK_INVALID(dsc_gather(W, data, NULL, 4, F32, 0, NULL, &work));
   WALK_INVALID(dsc_gather(W, data, bytes, 4, 0, 0, NULL, &work));
   WALK_INVALID(dsc_gather(W, data, bytes, 4, F32, -1, NULL, &work));
-  /* the part of rank 1, used by rank 0 */
+  /* rank 0 sends from rank 1's part of its receive buffer */
   WALK_INVALID(dsc_gather(W, bytes + 16, bytes, 4, F32, 0, NULL, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_gather(W, data, bytes, 4, F32, 0, stream, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_gather(W, data, bytes, huge, F32, 0, NULL, &work));
@@ -166,7 +166,7 @@ static void scatter(void) {
   WALK_INVALID(dsc_scatter(W, NULL, NULL, 4, F32, 1, NULL, &work));
   WALK_INVALID(dsc_scatter(W, data, bytes, 4, 14, 0, NULL, &work));
   WALK_INVALID(dsc_scatter(W, data, bytes, 4, F32, 2, NULL, &work));
-  /* the part of rank 1, used by rank 0 */
+  /* rank 0 receives into rank 1's part of its send buffer */
   WALK_INVALID(dsc_scatter(W, bytes, bytes + 16, 4, F32, 0, NULL, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_scatter(W, data, bytes, 4, F32, 0, stream, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_scatter(W, data, bytes, huge, F32, 0, NULL, &work));

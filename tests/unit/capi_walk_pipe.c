@@ -390,7 +390,7 @@ static void run_bytes(void) {
   WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_run_bytes(bad, &options, &bytes));
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, NULL));
   WALK_INVALID(dsc_pipe_run_bytes(S, NULL, &bytes));
-  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes)); /* a stage in the middle receives and sends */
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes)); /* a stage in the middle needs inputs and outputs */
   options.inputs = options.outputs = &tensor;
   options.n_inputs = options.n_outputs = 1;
   options.struct_size = 39;
@@ -406,7 +406,7 @@ static void run_bytes(void) {
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
   options.memory_bytes = 0;
   EXPECT(bytes == 77);
-  for (int i = 0; i < 2; ++i) { /* the second call has the number of bytes from the first */
+  for (int i = 0; i < 2; ++i) { /* in the second round `bytes` has the result of the first one */
     dsc_pipe_instruction_t first = {.struct_size = sizeof first}, again = first;
     WALK(DSC_OK, dsc_pipe_run_bytes(S, &options, &bytes));
     WALK(DSC_OK, dsc_pipe_schedule_next(S, &first));

@@ -60,7 +60,7 @@ static void open_store(void) {
   WALK(DSC_OK, dsc_store_destroy(store));
 }
 
-/* One process is server and client. The store in a file follows. */
+/* This process is server and client of the store. */
 static void open_and_serve(void) {
   dsc_store_options_t options;
   dsc_store_options_init(&options, sizeof options);

@@ -14,8 +14,8 @@
 
 namespace reference {
 
-// A float of kBits significant bits, stored in Stored. kTooLarge follows the largest number: it is infinity,
-// or NaN in a type without infinity.
+// A float with kBits significant bits, stored as the integer type Stored. The code kTooLarge follows the code
+// of the largest number. It is infinity, or NaN in a type without infinity.
 template <typename Stored, int kBits, int kMinExponent, Stored kTooLarge, Stored kNanBits>
 struct Small {
   static constexpr int kFraction = kBits - 1;

@@ -221,7 +221,8 @@ struct Rank {
   NcclComm* comm = nullptr;
   Meeting* meeting = nullptr;
 
-  // Aborting a communicator before all ranks are done would disturb the ranks that still wait.
+  // Waits for all ranks. Without this, a rank that aborts its communicator would disturb ranks that still
+  // wait.
   void when_all_are_here() const { meeting->wait_for_all(ranks); }
 };
 

@@ -30,7 +30,8 @@ class Listener final : public JobListener {
     return (question.empty() ? "step " : question + " ") + std::to_string(group_id);
   }
 
-  // Returns what was announced about a rank, or DSC_OK if nothing arrives in time.
+  // Returns the code and text with which the end of a rank was announced, or DSC_OK if no announcement
+  // arrives in time.
   Outcome await_gone(int32_t rank, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return gone_.contains(rank); });
     const std::lock_guard lock(mutex_);

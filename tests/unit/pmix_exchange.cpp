@@ -57,7 +57,7 @@ void exchange_all(const Rank& rank) {
   for (uint32_t world = 0; world < 2; ++world)
     rank.report([&] {
       PmixExchange exchange(rank.session, world);
-      // a value that contains a zero byte on rank 0
+      // the first byte is the rank, so rank 0 puts a value that contains a zero byte
       const std::string own(1, static_cast<char>(rank.job.rank));
       exchange.put("rank", own + "of world " + std::to_string(world), soon());
       std::string all;
@@ -73,7 +73,7 @@ void exchange_all(const Rank& rank) {
 void miss(const Rank& rank) {
   PmixExchange exchange(rank.session, 0);
   rank.report([&] { return exchange.put("there", "x", soon()), ""; });
-  // one shorter and one longer than the wait that the server is asked for
+  // one deadline before, and one after the time limit that get() gives the server for one request
   for (const int64_t ms : {300, 2500})
     rank.report([&] { return exchange.get("missing", rank.job.size - 1, Deadline::after_ms(ms)); });
   rank.report([&] { return exchange.get("there", 0, soon()); });
@@ -138,7 +138,8 @@ void lose_server(const Rank& rank) {
   rank.report([] { return pmix_events().empty() ? "none" : std::to_string(pmix_events().at(0).status); });
 }
 
-// The server may repeat an event, even after a later one.
+// Sends this rank the events that a server would send. A server may repeat an event, even after a later
+// event.
 void notify(const Rank& rank) {
   using Notify = decltype(PMIx_Notify_event);
   void* library = dlopen(rank.session.library().path.c_str(), RTLD_NOW | RTLD_NOLOAD);

@@ -121,7 +121,7 @@ inline Bytes combined(int32_t dtype, const reference::Reduction& how, const std:
   return result;
 }
 
-// The result that the average is defined to give, computed in rank order.
+// Returns the defined result of an average, computed in rank order.
 inline Bytes expected(int32_t dtype, int32_t average, bool copied, std::vector<Bytes> inputs) {
   const double n = static_cast<double>(inputs.size());
   if (average == DSC_AVERAGE_PRE) return combined(dtype, {DSC_OP_SUM, 1 / n}, inputs);

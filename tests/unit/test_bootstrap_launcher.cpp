@@ -235,7 +235,7 @@ void test_table_of_launchers(void**) {
     assert_launch(found, 1, 2, 1, row.local_size);
     assert_string_equal(found.job_id.c_str(), row.job_id);
   }
-  // one more launcher, because PMIx has no variables for rank and size
+  // kLaunchers also has PMIx. It has no row here, because it gives rank and size without variables.
   assert_int_equal(std::size(kRows) + 1, std::size(kLaunchers));
 }
 
@@ -370,7 +370,7 @@ void test_half_set_launchers(void**) {
                  {"WORLD_SIZE is set, but RANK is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_RANK", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_SIZE is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_SIZE", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_RANK is not"});
-  // A remaining variable of one launcher does not stop another launcher from being used.
+  // A leftover variable of one launcher does not prevent the use of another launcher.
   assert_launch(launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), 0, 2, -1, -1);
 }
 
@@ -417,7 +417,7 @@ void test_several_hosts(void**) {
       DSC_ERR_CONFIG, {"SLURM_NNODES is 2", "set MASTER_ADDR"});
 }
 
-// No variable gives the number of hosts here.
+// In this test no variable gives the number of hosts.
 void test_the_address_says_how_ranks_meet(void**) {
   Variables variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
   assert_way(launch(variables), MeetingWay::kOneHost, {"127.0.0.1 is loopback"});
@@ -546,7 +546,7 @@ void test_unresolvable_address_is_an_error_in_time(void**) {
   const int64_t start_ns = now_ns();
   const Outcome outcome = refused_address("no-such-host.invalid", 1000);
   assert_true(now_ns() - start_ns < 3 * kNsPerSecond);
-  // The code depends on whether a name server answers.
+  // The error code depends on whether a name server answers.
   assert_true(outcome.code == DSC_ERR_CONFIG || outcome.code == DSC_ERR_TIMEOUT);
   assert_true(says(outcome.text, "no-such-host.invalid"));
 }

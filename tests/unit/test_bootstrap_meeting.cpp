@@ -33,7 +33,7 @@ using namespace dsc::test;
 
 const pid_t test_pid = ::getpid();  // read before any fork
 
-constexpr int64_t kTimeForAllMs = 3000;  // long enough for a rank that the machine did not run for a while
+constexpr int64_t kTimeForAllMs = 3000;  // long enough even if the machine does not run a rank for a while
 
 // Every test has its own job id, so that tests that run at the same time never meet.
 MeetingSettings settings_of(const char* test, int32_t rank, int32_t world_size, int64_t timeout_ms = 20'000) {
@@ -68,7 +68,8 @@ struct Job {
   }
 };
 
-// Every rank meets in a thread of this process. The name stays held until all calls have returned.
+// Runs every rank in a thread of this process. The results keep the meeting's name reserved until all threads
+// have ended.
 void run_threads(const Job& job, Reports& reports) {
   std::vector<MeetingResult> results(job.starts);
   std::vector<std::thread> threads;
@@ -77,7 +78,7 @@ void run_threads(const Job& job, Reports& reports) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Every rank meets in a forked process. Returns how many of them failed.
+// Runs every rank in a forked process. Returns how many of the processes failed.
 int run_processes(const Job& job, Reports& reports) {
   Children children;
   for (size_t i = 0; i < job.starts; ++i)
@@ -441,7 +442,7 @@ void test_follower_that_went_away_is_reported(void**) {
     meet_and_report(job.settings(1), reports[3]);
     return 0;
   });
-  ::usleep(1'500'000);  // the rank has arrived after this time
+  ::usleep(1'500'000);  // long enough for the rank to arrive
   children.kill_now(follower);
   assert_int_equal(children.wait_all(25'000), 0);
   assert_error(reports[0], DSC_ERR_TIMEOUT,

@@ -200,9 +200,9 @@ std::vector<size_t> shard_of(size_t count, size_t shards, size_t shard, int shuf
   return indices;
 }
 
-// A Python script with unbounded integers computed these numbers by the same rules. They are: SplitMix64; the
-// upper half of random * n, unless the lower half is less than 2^64 modulo n; a Fisher-Yates shuffle from the
-// end.
+// A Python script with unbounded integers computed these shards by the same rules. The random numbers are
+// from SplitMix64. A random index below n is the upper half of the product random * n; if the lower half is
+// less than 2^64 modulo n, another random number is drawn. The Fisher-Yates shuffle starts at the end.
 void shards_are_the_same_everywhere(void**) {
   using Shard = std::vector<size_t>;
   assert_true(shard_of(10, 3, 0, 1, 42, 0) == (Shard{8, 5, 9, 7}));
@@ -229,7 +229,8 @@ void shards_make_up_the_set(void**) {
             assert_int_equal(indices.size(), size);
             for (const size_t index : indices) ++seen.at(index);
           }
-          // With filling every sample occurs once, or more often if there are fewer samples than positions.
+          // Without drop_last every sample occurs at least once. Some occur again if there are more positions
+          // than samples.
           const size_t total = size * shards;
           const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
           assert_int_equal(*least, total / count);
@@ -240,7 +241,7 @@ void shards_make_up_the_set(void**) {
   }
 }
 
-// A global batch is the next samples of the sequence for any number of shards.
+// For any number of shards, each global batch consists of the next samples of the same sequence.
 void batches_do_not_depend_on_shards(void**) {
   const auto sequence = shard_of(96, 1, 0, 1, 3, 0);
   for (const size_t shards : {2, 3, 4}) {

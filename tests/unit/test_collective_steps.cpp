@@ -91,7 +91,8 @@ dsc::Call sum_of(const std::vector<float>& send, std::vector<float>& recv) {
 }
 
 // One rank blocks in a small operation, and the other rank has queued the same operation. Each must find the
-// other's data, which is beside the call or, if it is larger, in the stage.
+// other's data. Small data is stored together with the call, larger data in the rank's stage, which is a
+// buffer in shared memory.
 void small_meets_queued(void**) {
   Pair pair;
   uint64_t number = 0;
@@ -215,8 +216,8 @@ void small_meets_queued_of(OpKind kind, std::initializer_list<int> roots,
           expect_they_meet(pair, ++number, kind, root, small_rank, count, small_first);
 }
 
-// The root uses first the small operation and then the queued one. 26 elements fit beside the call, 27 need
-// the stage.
+// The root uses first the small operation and then the queued one. 26 elements are stored with the call, 27
+// elements need the stage.
 void small_meets_queued_with_a_root(void**) {
   for (const OpKind kind : {OpKind::kReduce, OpKind::kGather, OpKind::kBroadcast, OpKind::kScatter})
     small_meets_queued_of(kind, {0, 1}, {1, 13, 14, 26, 27, 100});
@@ -289,7 +290,7 @@ void a_failing_function_is_named(void**) {
   }
 }
 
-// An operation whose other member does not arrive times out. The other member arrives after that.
+// Rank 1 calls the operation only after the operation of rank 0, which waits for rank 1, has timed out.
 template <typename Waiting, typename Late>
 void expect_time_out(OpKind kind, int root) {
   Pair pair;

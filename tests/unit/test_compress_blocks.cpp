@@ -12,7 +12,8 @@ using support::Kind;
 
 constexpr float kMost = std::numeric_limits<float>::max();
 
-// One block by the documented rule, with 2 m in f64, where it cannot overflow.
+// Returns the scale of one block by the documented rule. `2 * most` is computed in f64, where it cannot
+// overflow.
 float expected_scale(int bits, std::span<const float> block) {
   double most = 0;
   for (const float x : block) {
@@ -67,8 +68,8 @@ void check(int bits, size_t block, const Floats& values, const Floats& before) {
       const float out = static_cast<float>(n) * stored, sum = before[i] + out;
       assert_true(support::same({&q.out[i], 1}, {&out, 1}));
       assert_true(support::same({&q.sum[i], 1}, {&sum, 1}));
-      // The largest number may be one step below the largest magnitude. All other numbers are rounded to the
-      // nearest step.
+      // A value with the largest code may be off by one step. All other values are rounded to the nearest
+      // step.
       const double limit = (n == (1 << (bits - 1)) - 1 ? 1.001 : 0.5001) * stored;
       if (!std::isnan(stored)) assert_true(std::fabs(static_cast<double>(out) - values[i]) <= limit);
     }

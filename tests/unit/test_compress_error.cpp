@@ -1,4 +1,4 @@
-// What error feedback keeps, compared with a plain loop.
+// Error feedback: the error that is kept for the next round, compared with a plain loop.
 #include "compress/error_feedback.hpp"
 #include "compress_support.hpp"
 

@@ -75,7 +75,8 @@ void converts_like_plain_arithmetic(void**) {
   }
 }
 
-// Converts every code, and for each two neighbors the border between them with the numbers beside it.
+// Converts every code to f32. Converts back the number of every code, the midpoint between this number and
+// the next one, and the floats just above and below the midpoint.
 void converts_all_codes_and_borders(void**) {
   for (const int32_t dtype : {DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2}) {
     Bytes codes(256);

@@ -120,7 +120,7 @@ Floats orthogonal(const Floats& matrix, size_t rows, size_t columns, float epsil
   return result;
 }
 
-// PyTorch's loop, in f64.
+// Orthogonalizes the columns by PyTorch's loop, in f64.
 std::vector<double> plain_orthogonal(const Floats& matrix, size_t rows, size_t columns, double epsilon) {
   std::vector<double> a(matrix.begin(), matrix.end());
   for (size_t c = 0; c < columns; ++c) {

@@ -1,5 +1,5 @@
-// The rows of cross entropy: exponentials, sums of any length, types, instruction sets, and memory beside a
-// row.
+// Tests the rows of cross entropy: exponentials, sums of any length, types and instruction sets. Memory
+// beside a row must not change.
 #include <algorithm>
 #include <bit>
 
@@ -49,7 +49,8 @@ void near(long double found, long double expected, long double relative) {
     fail_msg("found %.20Lg, expected %.20Lg, at most %Lg of it away", found, expected, relative);
 }
 
-// The inputs go from 0 to the lowest one whose exponential is not 0. The step is not a round number.
+// The inputs go from 0 to about the lowest input whose exponential is a normal number. The step is not a
+// round number.
 void exponentials_are_accurate(void**) {
   const auto check = [](int32_t dtype, double lowest, double relative) {
     std::vector<double> values;

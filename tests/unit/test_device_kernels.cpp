@@ -79,7 +79,7 @@ std::vector<std::pair<int32_t, int32_t>> pairs() {
 
 // ---- scalars ------------------------------------------------------------------------------------------
 
-// Every pattern of the upper half, combined with those of the lower half that decide a rounding.
+// Every upper half of 32 bits, combined with the lower halves that decide how a float is rounded.
 std::vector<uint32_t> rounding_cases() {
   std::vector<uint32_t> cases;
   for (uint32_t high = 0; high <= 0xffff; ++high)
@@ -406,7 +406,7 @@ void one_slice_is_taken(void**) {
   assert_true(slice.frame_is_untouched());
 }
 
-// Strides that are multiples of fewer bytes than the rows and addresses are.
+// The strides are less aligned than the rows and the addresses.
 void strides_of_any_alignment(void**) {
   const Kernels kernels;
   for (const auto& [odd_part, odd_row] :
@@ -511,7 +511,7 @@ void what_the_driver_refuses(void**) {
   expect_error(DSC_ERR_BACKEND, "cuModuleLoadData", [&] { dsc::Kernels(support::watched_cuda(), 1, image); });
 }
 
-// A replayed graph reads the data of the time of the replay.
+// A replayed graph reads the data that is in memory at the time of the replay.
 void launches_are_captured(void**) {
   using Graph = fake_gpu::CudaGraph;
   using Runnable = fake_gpu::CudaGraphExec;

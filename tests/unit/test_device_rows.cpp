@@ -51,8 +51,8 @@ class List {
   Memory memory_;
 };
 
-// Compares arrays. All NaNs count as equal, because their bits are not specified where the host keeps those
-// of an input.
+// Compares arrays. All NaNs count as equal: the host may keep the bits of an input's NaN, but the GPU need
+// not.
 bool are_equal(int32_t dtype, const uint8_t* found, const uint8_t* expected, size_t count) {
   const size_t bytes = dsc::dtype_bytes(dtype);
   const auto& accessors = reference::accessors(dtype);

@@ -47,7 +47,8 @@ std::string csv_path;
 struct Shape {
   int src_count;
   size_t count;
-  // of the first source from the start of a cache line; each further array has three bytes more
+  // the first source's offset from the start of a cache line; each further source has an offset 3 bytes
+  // larger
   size_t offset_bytes;
   bool in_place;  // the second destination is the last source
 };
@@ -160,8 +161,8 @@ void helpers_match_the_reference(void**) {
   });
 }
 
-// Casts every code to f32. Casts back to the type every number, every tie between two numbers, and the f32
-// neighbors of ties.
+// Casts every code of the type to f32. Then casts every number of the type, every tie between two numbers,
+// and the f32 neighbors of the ties from f32 to the type.
 template <typename H>
 void check_casts(int32_t dtype, const char* target) {
   using Code = decltype(H::bits);
@@ -204,7 +205,8 @@ struct Float8Row {
   uint8_t e5m2;
 };
 
-// Codes from the definitions of the formats: the ends of the ranges, and numbers outside of them.
+// The expected codes are from the definitions of the formats. The inputs are the ends of the ranges, and
+// numbers outside of the ranges.
 void casts_8_bit_floats_as_defined(void**) {
   const Float8Row rows[] = {
       {0.0f, 0x00, 0x00},      {-0.0f, 0x80, 0x80},     {1.0f, 0x38, 0x3c},     {-1.0f, 0xb8, 0xbc},
@@ -391,8 +393,8 @@ void refuses_what_it_cannot_do(void**) {
   for (const uint64_t value : dst) assert_int_equal(value, 9);
 }
 
-// A buffer between two pages that may not be touched. It starts right after one or ends right before the
-// other.
+// A buffer between two pages that may not be touched. It starts right after the first page, or ends right
+// before the second one.
 class Fenced {
  public:
   explicit Fenced(size_t bytes, bool at_end) : bytes_(bytes) {

@@ -42,7 +42,7 @@ void assert_same(const NonFinite& got, const NonFinite& want, const char* what, 
              got.index, size_t(want.count), want.source, want.index, target);
 }
 
-// Also checks that the result is the same without a report.
+// Checks the report of a reduction, and that the result of the reduction is the same without a report.
 void check_report(const dsc::ReduceSpec& spec, const Sources& sources, size_t count, size_t skew,
                   bool in_place, const char* target) {
   const size_t bytes = count * dsc::dtype_bytes(spec.dtype);

@@ -58,8 +58,8 @@ std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
   return result;
 }
 
-// Checks all destinations. The second one is a source when `in_place`. The sources begin `skew` bytes after
-// an aligned address.
+// Checks all destinations of a reduction. If `in_place`, the second destination is also a source. The sources
+// begin `skew` bytes after an aligned address.
 void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place,
                  bool non_temporal) {
   const size_t bytes = count * dsc::dtype_bytes(dtype);

@@ -316,7 +316,7 @@ void kernels_run_with_parameters_of_the_launch(void**) {
     CHECK(cuModuleLoadData(&module, "no image") == kNoImage);
     Gate gate(device.stream);
     CHECK_CUDA(launch_add(device.stream, memory, 4));
-    // the kernel still uses the memory
+    // refused and counted as a misuse, because the kernel still uses the memory
     CHECK(cuMemFree_v2(memory.address()) != kOk && fake_gpu_misuses() == 1);
     gate.open();
     CHECK_CUDA(cuStreamSynchronize(device.stream));

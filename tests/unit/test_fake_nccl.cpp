@@ -18,7 +18,7 @@ void finish(const Rank& self) {
   CHECK(fake_gpu_misuses() == 0);
 }
 
-// Waits until a call is complete before it goes on, as a library does.
+// Waits until the call and the work on the stream are complete, as a library does before its next call.
 void finished(const Rank& self, NcclResult result) {
   CHECK(result == kSuccess || result == kInProgress);
   CHECK_NCCL(settled(self.comm));
@@ -303,7 +303,7 @@ void splits_are_by_color_and_key(void**) {
     CHECK(ncclCommSplit(part, 0, 0, &again, nullptr) == kInProgress);
     CHECK_NCCL(settled(part));
     CHECK(sum_over(self, again, 1) == ranks);
-    int rank_again = -1;  // all keys are equal
+    int rank_again = -1;  // all keys are equal, so the order of the ranks stays the same
     CHECK_NCCL(ncclCommUserRank(again, &rank_again));
     CHECK(rank_again == rank);
     CHECK_NCCL(ncclCommDestroy(again));

@@ -116,7 +116,7 @@ void a_free_waits_for_its_device(void**) {
   in_child(kEight, [] {
     as_threads(2, [&](const Rank& self) {
       CHECK_NCCL(settled(self.comm));
-      if (self.rank == 1) return abort(self);  // on the other device
+      if (self.rank == 1) return abort(self);  // rank 1 does not call the sum, so the sum of rank 0 hangs
       const Array<int> memory(1, 1);
       auto* const other = new Array<int>(1, 1);
       CudaAddress third = 0;
@@ -398,7 +398,7 @@ void two_threads_at_once_are_seen(void**) {
   in_child({{"FAKE_NCCL_FAULT", "split_hang"}}, [] {
     const Device device(0);
     NcclComm *comm = nullptr, *part = nullptr;
-    NcclConfig config;  // this configuration is blocking
+    NcclConfig config;  // the default configuration is blocking
     CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, fresh_id(), 0, &config));
     std::thread hanging([&] { ncclCommSplit(comm, 0, 0, &part, nullptr); });
     CHECK(soon([&] { return state_of(comm) == kInProgress; }));

@@ -35,7 +35,7 @@ struct Intake {
       const MutexLock lock(gradients.mutex);
       complete = gradients.accept(index, {gradient, 16, nullptr});
     }
-    gradients.scope();  // the scope ends immediately
+    gradients.scope();  // the returned scope ends immediately
     return complete;
   }
   void finish() {

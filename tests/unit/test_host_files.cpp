@@ -26,7 +26,8 @@ using support::Json;
 
 std::string vectors_path;
 
-// By text or selection: inputs that upstream accepts, and libdsc's error for them.
+// Inputs that the deepspeed launcher accepts and libdsc refuses. The key is the text of a host file or a
+// selection, the value is libdsc's error.
 const std::map<std::string, std::string> kRefused = {
     {"worker-1   slots=2  extra=1", "line 1: expected NAME slots=NUMBER, got 'worker-1   slots=2  extra=1'"},
     {"host slots=2x", "line 1: expected NAME slots=NUMBER, got 'host slots=2x'"},
@@ -34,7 +35,8 @@ const std::map<std::string, std::string> kRefused = {
     {"a:7", "unknown slot '7' of host 'a', expected 0 to 3"},
 };
 
-// In libdsc a host without slots means the whole host. Upstream's two functions differ in this.
+// In libdsc a host without slots means all slots of the host. The two functions of the deepspeed launcher
+// treat such a host differently. The key is the selection, the value is libdsc's result.
 const std::map<std::string, Json> kInstead = {
     {"b", Json::parse(R"([["b",[0,1]]])")},
     {"a:1,3@b", Json::parse(R"([["a",[1,3]],["b",[0,1]]])")},
@@ -77,7 +79,7 @@ void check_row(const Json& row, const std::string& key, std::set<std::string>& d
   const Json got = evaluate(row);
   const bool second_function = row["fn"] == "inclusion_exclusion";
   if (const auto refused = kRefused.find(key); refused != kRefused.end()) {
-    assert_true(row.contains("result"));  // otherwise libdsc agrees with upstream
+    assert_true(row.contains("result"));  // the launcher has accepted this input, so libdsc differs
     assert_string_equal(got.get<std::string>().c_str(), refused->second.c_str());
     differing.insert(key);
   } else if (const auto instead = kInstead.find(key); second_function && instead != kInstead.end()) {

@@ -8,8 +8,8 @@ namespace {
 using namespace dsc;
 using namespace dsc::test;
 
-// Two connections to a store. One serves it, as rank 0 does; the other one belongs to the world of another
-// rank.
+// Two connections to a job's store. `served` also runs the server, as rank 0 does. `held` belongs to the
+// world of another rank.
 struct Job {
   std::shared_ptr<JobStore> served = open_job(0, true);
   std::shared_ptr<JobStore> held = open_job(served->target().port, false);

@@ -206,7 +206,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   const Failure kept = second.control->publish(7, cause_of("own"));
   assert_true(now_ns() - start < kAtOnceNs);
   assert_string_equal(kept.text.c_str(), "own");
-  // This is what a waiting operation calls.
+  // A waiting operation calls elect() and ask().
   const Deadline deadline = Deadline::after_ms(500);
   const int64_t asked = now_ns();
   assert_true(second.control->elect("late", 7, 1, deadline));
@@ -273,7 +273,7 @@ void who_is_stopped_is_told_by_the_ranks_of_its_host(void**) {
     assert_string_equal(gone.text.c_str(),
                         "rank 2 (pid 5) does not run: nothing was heard from it for 3.1 s");
   }
-  sleep_until(Deadline::after_ms(1500));  // the server is checked again, but reported only once
+  sleep_until(Deadline::after_ms(1500));  // rank 1 is asked again, but the stopped rank is reported only once
   assert_int_equal(first.listener.calls(), 1);
 }
 
@@ -295,7 +295,8 @@ void a_host_whose_ranks_are_stopped_is_told(void**) {
   assert_int_equal(first.listener.await_gone(3, 0).code, DSC_OK);
 }
 
-// A rank that leaves because of the failure must know which of its other groups fail as well.
+// The stopped ranks are announced before the failure that they caused. So a rank that leaves because of the
+// failure knows which of its other groups fail too.
 void a_failure_is_told_after_the_stopped_ranks_that_caused_it(void**) {
   const int rounds = test_repetitions(50, 5);
   for (int i = 0; i < rounds; ++i) {
@@ -307,7 +308,8 @@ void a_failure_is_told_after_the_stopped_ranks_that_caused_it(void**) {
   }
 }
 
-// Here every end is an orderly one, but a stopped rank will not arrive and must still be reported.
+// Rank 0 ignores announcements that a rank has ended. But a stopped rank will not arrive, so it must still be
+// reported.
 void whoever_ignores_ends_still_hears_who_is_stopped(void**) {
   auto ranks = make_job(4);
   ranks[0]->control->ignore_ends();

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr int64_t kQueued = 4;
 constexpr int kReplacements = 40;
-constexpr int64_t kMostCalls = 64;  // allows the calling thread 100 ms to be scheduled on a busy machine
+constexpr int64_t kMostCalls = 64;  // 2 ms per call; a busy machine may need 100 ms to schedule a thread
 constexpr auto kLimit = 20s;
 
 std::atomic<int64_t> made{0}, received{0};
@@ -57,8 +57,8 @@ void log_steadily(const std::atomic<bool>& stop) {
     }
 }
 
-// The old listener gets the records logged before it was replaced, and those delivered before the calling
-// thread runs.
+// The old listener gets the records that were logged before set_log_listener() was called, and those that are
+// delivered until the thread in that call is scheduled again. It gets none after the call has returned.
 void a_listener_is_replaced_under_steady_logging(void**) {
   std::array<Program, kReplacements + 1> programs;
   std::atomic<bool> stop{false};

@@ -51,7 +51,7 @@ std::vector<Ranks> counted(const Made& made) {
   return all;
 }
 
-// Collects the groups. The first rank of each group opens it.
+// Returns all groups, each as the list of its ranks. A group is appended when its first rank is found.
 Lists gathered(const Made& made, const std::vector<Ranks>& coords, const std::vector<bool>& inside) {
   Lists lists;
   std::vector<Ranks> keys;
@@ -238,7 +238,7 @@ void orders_that_say_the_same(void** state) {
   }
 }
 
-// The hybrid and hierarchical groups follow the groups that they divide.
+// In a plan, the hybrid and hierarchical groups follow the groups that they divide.
 void plans_place_parts_behind_their_whole(void** state) {
   (void)state;
   const TestMesh mesh({{"cp", 4}, {"dp", 2}}, "cp-dp");

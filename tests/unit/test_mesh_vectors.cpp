@@ -261,9 +261,9 @@ void check_members(const std::vector<TestMesh::NamedGroup>& own, const Json& kno
     const auto at = groups.find(of_variable(name));
     if (at != groups.end()) {
       same(at->second, ranks, name);
-    } else if (name.find("INTRA_PARTIAL") != std::string::npos) {  // with one instance a part is the whole
+    } else if (name.find("INTRA_PARTIAL") != std::string::npos) {  // with one instance: the whole group
       same(groups.at(name.find("EXPERT") != std::string::npos ? "ep_dp" : "dp_cp"), ranks, name);
-    } else {  // embedding ranks that a rank outside of them also gets, although it has no such group
+    } else {  // Megatron-LM gives embedding ranks also to ranks outside of the group
       assert_true(name.find("EMBEDDING") != std::string::npos);
       const Ranks told = ranks.is_null() ? Ranks() : ranks.get<Ranks>();
       assert_true(std::ranges::find(told, rank) == told.end());
@@ -291,7 +291,7 @@ Axes dense_axes(const State& state) {
   return {{"tp", state.tp}, {"cp", state.cp}, {"ep", 1}, {"dp", -1}, {"pp", state.pp}};
 }
 
-// One of these three steps must refuse.
+// One of the three functions called here must refuse the arguments.
 void check_refusal(const Json& row) {
   const State state = state_of(row["kwargs"]);
   dsc_mesh_t *dense = nullptr, *experts = nullptr;

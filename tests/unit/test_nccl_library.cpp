@@ -20,8 +20,8 @@ using namespace dsc::test;
 
 namespace {
 
-// Returns the outcome of the body in a child that has additional variables. The code is 1 if the child did
-// not finish.
+// Runs the body in a child process with additional environment variables, and returns its outcome. The code
+// is 1 if the child did not finish.
 Outcome apart(const Variables& variables, const std::function<std::string()>& body) {
   int ends[2];
   assert_int_equal(::pipe(ends), 0);
@@ -48,7 +48,7 @@ Outcome apart(const Variables& variables, const std::function<std::string()>& bo
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-// Returns the library as "NAME VERSION [FEATURE...] WARNING".
+// Describes the library as "NAME VERSION [FEATURE...] WARNING".
 std::string shown(const NcclLibrary& nccl) {
   std::string text = file_name(nccl.path) + " " + nccl.version + " [";
   for (const char* feature : nccl.features)
@@ -66,7 +66,7 @@ Outcome load_version(const char* version) {
   return load({{"DSC_NCCL_LIBRARY", FAKE_WHOLE}}, {{"FAKE_NCCL_VERSION", version}});
 }
 
-// Loads NCCL when the process already has these libraries, as a framework has them.
+// Loads NCCL in a process that has already loaded these libraries, as a framework does.
 Outcome load_beside(std::initializer_list<const char*> files, const Variables& variables) {
   return apart({}, [&] {
     for (const char* file : files)
@@ -99,7 +99,7 @@ void a_whole_library_has_all(void**) {
              "fake NCCL: no error, fake NCCL");
 }
 
-// Every function pointer has the function of its name.
+// Every function pointer points to the function of the same name.
 void each_symbol_has_its_place(void**) {
   CHECK_TEXT(apart({},
                    [] {

@@ -19,13 +19,14 @@ constexpr WantedLibrary kWanted{.name = "NCCL",
                                 .only_one = "ncclGetVersion",
                                 .wheel_folder = "nvidia/nccl/lib"};
 
-// Files by their paths. A path may be a link to another file. An opened file counts as loaded from then on.
+// A simulated file system with a loader. A path may be a link to another file. An opened file counts as
+// loaded from then on.
 struct MadeUpSystem {
   std::map<std::string, std::string> files;  // path or name -> the file that it leads to
   std::map<std::string, std::vector<std::string>> folders;
   std::set<std::string> broken;
   std::vector<std::string> loaded;
-  std::vector<std::string> opened;  // in this order, including failed attempts
+  std::vector<std::string> opened;  // all attempts in their order, including failed ones
 
   void* open(const std::string& name, OpenMode mode, std::string& why) {
     if (mode == OpenMode::load) opened.push_back(name);
@@ -60,7 +61,7 @@ struct MadeUpSystem {
   }
 };
 
-// A system that has a copy of the library in every place, but none loaded in the process.
+// A system that has a copy of the library in every place that is searched. No copy is loaded in the process.
 MadeUpSystem full_system() {
   MadeUpSystem system;
   for (const char* path : {"/given.so", "/variable.so", "/conda/lib/libnccl.so.2", "/system/libnccl.so.2"})

@@ -140,7 +140,8 @@ void takes_zeros_as_deepspeed_does(void**) {
   expect(boundaries("bottleneck", Weights(5, 0.0), 2), {0, 4, 5});
 }
 
-// The steps of the old search vanish in rounding beside such large weights. The search must still end.
+// The steps of the old search can be so small, compared with these weights, that rounding removes them. The
+// search must still end.
 void the_old_search_ends(void**) {
   for (const double unit : {1e-6, 1.0, 1e9, 1e17, 1e30, 1e300}) {
     const Boundaries found = boundaries("deepspeed_balanced_v0", {unit, 2 * unit, 3 * unit, 4 * unit}, 2);

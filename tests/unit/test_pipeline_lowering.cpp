@@ -172,7 +172,7 @@ StageOrder computes(const List& list) {
   return order;
 }
 
-// The plan's order without pairs and idle steps.
+// Returns the plan's order for one stage, without overlap marks and idle steps.
 StageOrder order_of(const dsc::PipelinePlan& plan, int32_t stage) {
   StageOrder order;
   for (int64_t k = 0; k < plan.order->size(stage); ++k) {
@@ -214,8 +214,8 @@ void several_chunks(void**) {
         const int64_t formula = 3 * (int64_t{micro_batches} * chunks + stages - 1);
         assert_int_equal(check(looped_bfs(stages, micro_batches, chunks, false)), formula);
         assert_int_equal(check(looped_bfs(stages, micro_batches, chunks, true)), formula);
-        // Here a forward pass and a neighbor's backward pass end at different times, so that one stage waits
-        // for the other.
+        // In the interleaved order a forward pass and a neighbor's backward pass end at different times, so
+        // that one stage waits for the other.
         const int64_t blocking = check(interleaved(stages, micro_batches, chunks));
         assert_true(blocking >= formula && blocking * 5 <= formula * 6);
       }

@@ -131,7 +131,7 @@ void buffers_are_not_overwritten(void**) {
     });
 }
 
-// Checks the known peaks of the number of buffers for both schedules.
+// The number of buffers of each stage is known for gpipe and 1f1b.
 void as_many_buffers_as_the_order_needs(void**) {
   for_each_size([](int32_t stages, int32_t micro_batches) {
     const Pipeline gpipe = pipeline("gpipe", stages, micro_batches);

@@ -1,4 +1,5 @@
-// The costs of schedules: published tables, formulas for random sizes, and a second implementation.
+// The simulated costs of schedules, compared with published tables, with formulas for random sizes, and with
+// a second implementation.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +68,7 @@ struct Row {
   const char* name;
   int32_t stages, micro_batches, chunks;
   double latency;
-  double makespan, idle, own_idle;  // own_idle is not given if it is below 0
+  double makespan, idle, own_idle;  // own_idle < 0: not in the table
   std::vector<int64_t> peaks;
 };
 
@@ -379,7 +380,7 @@ void a_timeline_and_its_critical_path(void**) {
 void messages_take_their_link(void**) {
   PipelineCosts costs = costs_of(1, 1, 1);
   costs.message_bytes = {30};
-  // a message takes three units, which is twice as long as the operation that makes it
+  // a message takes three units, longer than the operation that makes it
   costs.bytes_per_time = 10;
   const auto report = simulate(*plan_of("gpipe", 2, 4), costs);
   // The last of four messages arrives at 1 + 4 x 3. One F and four B follow. The first of four gradients

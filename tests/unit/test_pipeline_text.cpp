@@ -336,7 +336,7 @@ void wrong_others(void**) {
   changed("\"loop\"", "\"circle\"", "placement is \"circle\"");
 }
 
-// Texts that an attack on the parser would try.
+// Texts that an attacker would give to the parser.
 void traps(void**) {
   const auto deepspeed = [](const char* line, const char* words) {
     refused(std::string("stage 0\n") + line, PipeFormat::kDeepSpeedSteps, words);

@@ -203,7 +203,7 @@ void copies_parameters_at_creation(void**) {
   });
 }
 
-// Compares with the plain rule. The memory is small enough that many ranges overlap.
+// Compares with a check of every pair of ranges. The memory is small enough that many ranges overlap.
 void finds_overlapping_gradients(void**) {
   constexpr size_t kOwners = 12;
   std::mt19937 random(1);

@@ -25,7 +25,7 @@ How how_of(size_t index, int rank, int step) {
 
 bool is_copied(How how) { return how == How::kCopied || how == How::kAccumulatedThenMore; }
 
-// Returns what a rank contributes, computed by plain arithmetic.
+// Returns the gradient that a rank contributes to the sum, computed by plain arithmetic.
 Bytes contribution(const Tensor& param, int rank, size_t index, int step) {
   const How how = how_of(index, rank, step);
   Bytes last = gradient_of(param.dtype, param.count, rank, index, step);
@@ -57,7 +57,9 @@ void check_results(Reducer& reducer, Model& model, Comm& comm, int32_t average, 
   for (size_t i = 0; i < model.size(); ++i) {
     std::vector<Bytes> inputs;
     for (int rank = 0; rank < comm.size(); ++rank) inputs.push_back(contribution(model[i], rank, i, step));
-    // The rule for copies is applied by the rank that copies. Zeros are the same under either rule.
+    // A gradient that is copied may be scaled by another rule than one that is made in its view. Rank 0
+    // always has a gradient, so its way of passing the gradient selects the rule. A rank without a gradient
+    // contributes zeros, for which both rules give the same result.
     const bool copied = is_copied(how_of(i, 0, step));
     const Bytes result = expected(model[i].dtype, average, copied, inputs);
     CHECK(result.empty() || std::memcmp(reducer.grad_view(i), result.data(), result.size()) == 0);
@@ -149,7 +151,7 @@ void refuses_wrong_calls(void**) {
     reducer->finish();
     CHECK_FAILS(reducer->finish(), DSC_ERR_STATE, "begin");
 
-    reducer->begin();  // memory may move from one iteration to the next
+    reducer->begin();  // each iteration may use other memory for the gradients
     reducer->mark_ready(0, model.gradient(1));
     reducer->mark_ready(1, model.gradient(0));
     reducer->mark_ready(2, model.gradient(2));
@@ -274,7 +276,7 @@ void closes_while_reducing(void**) {
       try {
         reducer->mark_ready(i, model.gradient(i));
       } catch (const dsc::Error& error) {
-        // the first operation or the second one
+        // PEER_LEFT from the first operation that failed, REVOKED from a later one
         CHECK(error.code() == DSC_ERR_PEER_LEFT || error.code() == DSC_ERR_REVOKED);
       }
     }

@@ -1,4 +1,5 @@
-// The rows of RMSNorm: lengths, types, instruction sets, in-place use, and memory beside a row.
+// Tests the rows of RMSNorm: lengths, types, instruction sets and in-place use. Memory beside a row must not
+// change.
 #include <algorithm>
 #include <cmath>
 

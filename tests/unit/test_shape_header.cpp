@@ -116,7 +116,7 @@ void shapes_fit_or_are_refused(void**) {
     shapes.sizes()[0][1] = columns;
     bool is_refused = false;
     capture([&] { shapes.take(slot, "output"); }, [&](dsc_result_t, const char*) { is_refused = true; });
-    // long double does not wrap around
+    // in long double the product cannot wrap around
     const long double elements = static_cast<long double>(rows) * columns;
     const bool fits = rows >= 0 && columns >= 0 && elements <= 24;
     if (is_refused == fits)
@@ -124,7 +124,7 @@ void shapes_fit_or_are_refused(void**) {
                is_refused);
     assert_int_equal(shapes.row(slot)[0].count, fits ? static_cast<size_t>(elements) : 24);
     assert_int_equal(shapes.row(slot)[0].shape[0], fits ? rows : 4);
-    shapes.sizes()[0][0] = 99;  // too late to have an effect
+    shapes.sizes()[0][0] = 99;  // changing the sizes after take() has no effect
     assert_int_equal(shapes.row(slot)[0].shape[0], fits ? rows : 4);
   }
 }

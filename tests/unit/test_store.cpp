@@ -255,7 +255,8 @@ void requests_travel_as_bytes(void**) {
               back->expected.empty() && back->number == LLONG_MIN);
   for (size_t length = 0; length < bytes.size(); ++length) {
     const auto part = decode_request(bytes.substr(0, length));
-    // Without its last text this is a request without a key. The store refuses such a request.
+    // A prefix that lacks only the last text is decoded as a request without a key. The store refuses such a
+    // request.
     if (part) assert_true(part->keys.empty());
   }
   for (const int op : {0, 12, 255}) {

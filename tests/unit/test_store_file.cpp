@@ -67,7 +67,7 @@ void what_the_dead_left_is_gone(void**) {
     FileStore beside(path, "job", soon());
     beside.wait(ready, soon());
     kill_now(dead);
-    assert_string_equal(beside.get("address", soon()).c_str(), "old");  // the job of this store goes on
+    assert_string_equal(beside.get("address", soon()).c_str(), "old");  // the values of the job are kept
   }
   const pid_t another = in_child([&] {
     FileStore store(path, "job", soon());
@@ -172,8 +172,8 @@ void leaves_other_files_alone(void**) {
   CHECK_FAILS(FileStore(fifo, "job", soon()), DSC_ERR_INVALID_ARG, "not a regular file");
 }
 
-// After a failed open the number of its descriptor may be used for something else, which a child must keep
-// open.
+// After a store could not be opened, the number of its descriptor may be used for another file. A forked
+// child must not close that file.
 void a_child_keeps_what_is_not_ours(void**) {
   Folder folder;
   const std::string foreign = folder.file("foreign");
@@ -197,7 +197,7 @@ void jobs_do_not_mix(void**) {
     ::usleep(50000);
     ours.reset();
   });
-  FileStore theirs(path, "theirs", soon());  // works when the last of the other stores is closed
+  FileStore theirs(path, "theirs", soon());  // succeeds when the last store with the other id is closed
   leaver.join();
 }
 

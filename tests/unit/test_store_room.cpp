@@ -76,7 +76,8 @@ void unfinished_requests_are_bounded(void**) {
   std::vector<Raw> members;
   for (size_t i = 0; i < kMembers; ++i) members.push_back(introduce(server, {}));
   for (Raw& member : members) ask_for_room(member, large_set().size());
-  // All bytes before the code are the same for all members.
+  // The frames of the members differ only in their last 16 bytes, the authentication code (HMAC). So one
+  // unfinished frame serves all members.
   FrameCounter counter(*token_of('1'));
   counter.seal(FrameType::kRoom, "");
   const std::string frame = counter.seal(FrameType::kRequest, large_set());

@@ -34,7 +34,7 @@ std::string from_hex(const char* digits) {
   return bytes;
 }
 
-// RFC 4231, cases 1, 2 and 6, and RFC 5869, case 1 (its first 32 bytes).
+// Test vectors for HMAC (RFC 4231, cases 1, 2 and 6) and for HKDF (RFC 5869, case 1, the first 32 bytes).
 void codes_are_those_of_the_standards(void**) {
   const struct {
     std::string key, text;
@@ -432,7 +432,7 @@ void cancels_in_step(void**) {
     }
   });
   int came = 0;
-  for (int i = 0; i < 300 || (came == 0 && i < 2000); ++i) {  // more rounds where everything takes longer
+  for (int i = 0; i < 300 || (came == 0 && i < 2000); ++i) {  // more rounds on a slow machine
     const int64_t patience_ns = i < 300 ? i * 1000 : i * 50'000;
     const Outcome outcome = outcome_of([&] { store.get("k", Deadline{now_ns() + patience_ns}); });
     assert_true(outcome.code == DSC_OK || outcome.code == DSC_ERR_TIMEOUT);

@@ -134,8 +134,8 @@ void sums_of_one_host_are_divided_and_scaled(void**) {
   assert_true(data[0] == 6 && data[1] == 10);
 }
 
-// The work given for the waiting time is done exactly once: with large and small data, with one host and
-// several, for senders and receivers.
+// Work that is passed to an operation for its waiting time is done exactly once: with large and small data,
+// with one host and several, for senders and receivers.
 void what_is_given_to_do_meanwhile_is_done_once(void**) {
   for (const int32_t count : {1, 2, 3}) {
     Hosts hosts(count);
@@ -260,8 +260,8 @@ void meets_with_different_lengths(void**) {
   }
 }
 
-// In place: host i has one block for every host, and receives the other hosts' blocks for it into the same
-// memory.
+// Exchanges in place: host i has one block for every host, and receives the other hosts' blocks for it into
+// the same memory.
 void little_data_goes_along_with_a_meeting(void**) {
   for (const int32_t count : {1, 2, 3}) {
     Hosts hosts(count);

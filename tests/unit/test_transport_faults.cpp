@@ -170,7 +170,7 @@ class FullStore : public Exchange {
   Exchange& store_;
 };
 
-// The error of that host is reported on all hosts immediately.
+// If one host cannot put its address into the store, all hosts report its error immediately.
 void a_host_that_cannot_take_part_says_why(void**) {
   MemoryStore store;
   FullStore full(store);
@@ -227,8 +227,8 @@ void bytes_that_are_no_hello_are_refused(void**) {
               "host 1: no memory");
 }
 
-// The port differs for each peer, so the size of the exchanged data grows with the square of the number of
-// hosts.
+// A host uses a different port for each peer, so the data that all hosts exchange grows with the square of
+// the number of hosts. The data of one host must be small.
 void many_hosts_tell_little_of_each(void**) {
   constexpr int32_t kHosts = 40;
   MemoryStore store;
@@ -254,7 +254,8 @@ void two_families_of_addresses_are_told(void**) {
   assert_non_null(std::strstr(there.text.c_str(), "host 0 (rank 5)"));
 }
 
-// A copy of Gloo's table. A message with bytes is delayed until one without bytes was sent, or for a while.
+// A variant of Gloo's table. Its send() delays a message with data until a message without data was sent, but
+// not for long.
 namespace slow {
 
 const dsc_transport_table* gloo;
@@ -322,7 +323,8 @@ int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t byte
 
 }  // namespace lossy
 
-// Each group alone would wait until its abort message times out.
+// Each abort waits until its message is sent or times out. Here all messages time out, and the groups must
+// wait for them at the same time.
 void many_groups_abort_within_one_deadline(void**) {
   constexpr size_t kGroups = 6;
   const TransportLibrary library = load_transport(process_environment());
@@ -345,7 +347,7 @@ void many_groups_abort_within_one_deadline(void**) {
   for (TransportGroup* group : groups) CHECK_FAILS(group->barrier(soon()), DSC_ERR_REVOKED, "aborted");
 }
 
-// A death before all hosts have connected would not be the failure of an operation.
+// Waits until all hosts have connected. An earlier death would not be the failure of an operation.
 void await_all_connected(FileStore& store) {
   store.add("connected", 1, soon());
   for (const Deadline patience = soon(); store.add("connected", 0, soon()) < 3 && !patience.passed();)
@@ -395,7 +397,8 @@ void the_killed_are_named_at_once(void**) {
     int status = 0;
     ::waitpid(child, &status, 0);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    // The host that notices the death later may learn of it from the other host.
+    // The host that notices the death later may learn of it from the other host. So only one text must name
+    // the rank.
     assert_int_equal(outcomes[0].code, DSC_ERR_PEER_DEAD);
     assert_int_equal(outcomes[2].code, DSC_ERR_PEER_DEAD);
     assert_true(outcomes[0].text.find("rank 1") != std::string::npos ||
@@ -403,7 +406,8 @@ void the_killed_are_named_at_once(void**) {
   }
 }
 
-// Gloo's writes raise SIGPIPE. The error must work even if this process does not ignore SIGPIPE.
+// Writing to a closed connection raises SIGPIPE. The operation must report an error even if this process does
+// not ignore SIGPIPE.
 void a_broken_pipe_is_an_error_and_no_signal(void**) {
   assert_true(::signal(SIGPIPE, SIG_DFL) != SIG_ERR);
   for (int round = 0; round < 5; ++round) {
@@ -429,7 +433,7 @@ void garbage_at_the_port_is_an_error(void**) {
     const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM, 0));
     assert_int_equal(
         ::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)), 0);
-    // A message in Gloo's format to the ring. It is longer than the ring.
+    // A message in Gloo's format that asks for a write to the ring, with more bytes than the ring has.
     const uint64_t message[6] = {48 + (1ull << 40), opcode, 1, 0, 1ull << 40, 0};
     assert_int_equal(::send(stranger.get(), message, sizeof message, MSG_NOSIGNAL), sizeof message);
     const Deadline deadline = soon();
@@ -441,8 +445,8 @@ void garbage_at_the_port_is_an_error(void**) {
   }
 }
 
-// Messages that would write before the ring by a wrapping sum, behind the ring, into an unused slot, or with
-// a wrong length.
+// Messages that must be refused. They would write before the ring because a sum wraps around, write behind
+// the ring, write to an unused slot, or have a wrong length.
 void nobody_writes_beside_the_ring(void**) {
   const uint64_t before = ~uint64_t{0} - 4095;
   const uint64_t messages[][6] = {
@@ -495,7 +499,8 @@ void modules_that_do_not_fit_are_refused(void**) {
     });
   };
   CHECK_FAILS(named("glo"), DSC_ERR_CONFIG, "DSC_TRANSPORT is \"glo\"", "expected one of: gloo");
-  // There is no module beside this program. LD_LIBRARY_PATH decides whether the system has one.
+  // There is no module in the folder of this program. Whether the loader finds one elsewhere depends on
+  // LD_LIBRARY_PATH.
   const Outcome found = outcome_of([&] { load(nullptr); });
   if (found.code != DSC_OK)
     CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "unit/libdsc_gloo.so", "unit/libdsc/libdsc_gloo.so",

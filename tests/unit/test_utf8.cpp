@@ -19,7 +19,7 @@ namespace {
 
 using namespace dsc;
 
-constexpr size_t kLongest = 4;  // bytes of a character
+constexpr size_t kLongest = 4;  // bytes of the longest character
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
@@ -55,7 +55,7 @@ void every_cut_is_mended(void**) {
 void other_bytes_stay(void**) {
   assert_int_equal(utf8_whole("\x80\x80\x80\x80"), 4);
   assert_int_equal(utf8_whole("a\x80"), 2);
-  assert_int_equal(utf8_whole("a\xff"), 1);  // the last byte would begin another character
+  assert_int_equal(utf8_whole("a\xff"), 1);  // 0xff could be the first byte of a cut character
 }
 
 // Checks a cut text of at most `most` bytes. Only the last character may be missing.

@@ -1,4 +1,5 @@
-// What the fake NCCL needs from the fake driver. It finds the table by name, so that the two are not linked.
+// The functions of the fake driver that the fake NCCL needs. The fake NCCL finds this table by name, so that
+// the two libraries need not be linked with each other.
 #pragma once
 
 #include "cuda_state.hpp"

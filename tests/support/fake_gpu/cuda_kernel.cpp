@@ -1,4 +1,4 @@
-// Modules with any content, and kernels that are functions on the host.
+// Modules and kernels. The code in a module is ignored, because kernels are functions on the host.
 #include <cstring>
 
 #include "cuda_api.hpp"

@@ -85,10 +85,10 @@ struct Task {
 };
 
 struct Context {
-  CudaDevice device = 0;  // the number in this process
-  int card = 0;           // the number on the machine
+  CudaDevice device = 0;  // the device's number in this process
+  int card = 0;           // the card's number on the machine
   int retained = 0;
-  uint64_t life = 0;  // how often it was destroyed
+  uint64_t life = 0;  // how often this context was destroyed
   std::shared_ptr<Stream> legacy;
 };
 
@@ -213,7 +213,7 @@ Driver& driver();  // never destroyed, because streams run until the process end
 [[gnu::format(printf, 2, 3)]] void misuse(const char* fake, const char* format, ...);
 [[gnu::format(printf, 2, 3)]] CudaResult misused(CudaResult result, const char* format, ...);
 
-// The arguments of a call. The lock is held.
+// What every call of the fake driver works with. The lock is held.
 struct Call {
   Driver& driver;
   std::unique_lock<std::mutex>& lock;

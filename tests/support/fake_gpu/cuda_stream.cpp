@@ -61,7 +61,7 @@ void add_legacy_order(Driver& state, const Stream& stream, std::vector<Moment>& 
       if (other->issued > other->finished) after.push_back({other, other->issued});
 }
 
-// The legacy stream would have to wait for a blocking stream that captures.
+// Returns whether the stream is the legacy stream and would have to wait for a blocking stream that captures.
 bool waits_for_capture(Driver& state, const Stream& stream) {
   bool waits = false;
   if (&stream != stream.context->legacy.get()) return false;
@@ -276,7 +276,8 @@ CudaResult cuEventRecord(CudaEvent* event_handle, CudaStream* handle) {
     if (stream->capture) return kOk;
     std::vector<Moment> before;
     add_legacy_order(call.driver, *stream, before);
-    // What the legacy stream waits for counts as its own work, so it gets an action that waits.
+    // The event must also come after the work that the legacy stream waits for. So the legacy stream gets an
+    // empty action that waits for this work.
     if (!before.empty())
       if (const CudaResult result = enqueue(call, stream, {}); result != kOk) return result;
     event->moment = Moment{stream, stream->issued};

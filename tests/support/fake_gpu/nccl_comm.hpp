@@ -39,7 +39,7 @@ struct Comm {
   bool blocking = true;
   std::string name;
   std::shared_ptr<Region> region;
-  // the order of its operations, on whatever streams
+  // the position of the latest operation; the next one follows it, even on another stream
   std::shared_ptr<Moment> order = std::make_shared<Moment>();
   std::atomic<bool> aborted{false}, revoked{false};
   std::shared_ptr<std::atomic<bool>> over =
@@ -53,7 +53,7 @@ struct Comm {
   NcclResult state = NcclResult::success;
   std::string last_error;
   bool finalized = false;
-  int jobs = 0, running = 0;  // threads that work on it, streams that work for it
+  int jobs = 0, running = 0;  // threads that make it or end it, streams that run its operations
   int children = 0;
   unsigned next_op = 5;
   std::map<unsigned, Scale> scales;
@@ -86,8 +86,8 @@ class Use {
   ~Use();
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
-  // Returns why it cannot be used now, or success. An operation also needs a communicator that is not
-  // revoked.
+  // Returns why the communicator cannot be used now, or success. An operation also needs a communicator that
+  // is not revoked.
   NcclResult refused(bool operation) const;
   const CommPtr& comm() const { return comm_; }
 
@@ -97,8 +97,8 @@ class Use {
   bool alone_ = true;
 };
 
-bool ended(const Comm& comm);    // nothing of it runs any more
-bool stopped(const Comm& comm);  // none of its operations runs any more
+bool ended(const Comm& comm);    // aborted, or CUDA cannot be used any more
+bool stopped(const Comm& comm);  // its operations must end: it is revoked or has ended
 void hang(Comm& comm, const std::function<bool()>& stop);
 void wake(Comm& comm);
 
@@ -106,7 +106,7 @@ struct Job {
   CommPtr comm;
   std::function<NcclResult()> body;
 };
-NcclResult start_job(Job job);  // runs here or in a thread
+NcclResult start_job(Job job);  // runs the job on this thread or on a new one
 // Runs the body here, or in a thread while the state is "in progress", or at the end of the group.
 NcclResult run_job(const CommPtr& comm, std::function<NcclResult()> body);
 
@@ -117,13 +117,14 @@ void add_job(Job job);
 NcclResult add_operation(const CommPtr& comm,
                          const Operation& operation);  // or launches it immediately outside of a group
 NcclResult launch(const CommPtr& comm, std::vector<Operation> operations);
-NcclResult noted(NcclResult result);  // for a call that may be inside a group
+NcclResult noted(NcclResult result);  // inside a group, a failure is also kept for the end of the group
 
 // ---- faults
 // Returns whether FAKE_NCCL_FAULT names this, for this rank and number.
 bool strikes(const std::string& what, int world_rank, int number);
 int count(const std::string& what, int world_rank);  // counts from 1
-// Causes the faults what_hang, what_slow and what_fail before something is done.
+// Causes the faults WHAT_hang, WHAT_slow and WHAT_fail, for the given `what`. Called before the step of that
+// name.
 NcclResult fault_before(Comm& comm, const std::string& what);
 
 }  // namespace fake_gpu

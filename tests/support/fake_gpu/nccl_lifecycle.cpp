@@ -43,7 +43,7 @@ bool good_config(const NcclConfig* config) {
          (blocking == dsc::kNcclUnset || blocking == 0 || blocking == 1);
 }
 
-// The error "Duplicate GPU detected", on all ranks.
+// Fails on all ranks with NCCL's error "Duplicate GPU detected" if two ranks use the same card.
 NcclResult check_devices(Comm& comm) {
   for (int a = 0; a < comm.ranks; ++a)
     for (int b = 0; b < a; ++b) {
@@ -92,7 +92,7 @@ NcclResult init(NcclComm** out, int ranks, const NcclUniqueId& id, int rank, con
   return result;
 }
 
-// Broken by an earlier failure, which a shrink with the abort flag ignores.
+// Returns whether an earlier failure has broken the communicator. A shrink with the abort flag ignores this.
 bool is_broken(NcclResult state) {
   return state == NcclResult::remote_error || state == NcclResult::system_error ||
          state == NcclResult::internal_error;
@@ -288,7 +288,7 @@ NcclResult ncclCommGetAsyncError(NcclComm* handle, NcclResult* error) {
   return NcclResult::success;
 }
 
-// Queries need a communicator that is ready.
+// Returns the communicator of a query, or null and an error if the communicator is not ready yet.
 static CommPtr ready(NcclComm* handle, const char* name) {
   const CommPtr comm = find_comm(handle, name);
   if (!comm) return nullptr;

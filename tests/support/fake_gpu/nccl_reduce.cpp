@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-// In the order of NcclOp, for accumulators of every type.
+// Combines two accumulators by the operation.
 template <typename A>
 A combine(NcclOp op, A a, A b) {
   switch (op) {
