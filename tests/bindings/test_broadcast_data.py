@@ -54,8 +54,8 @@ def test_other_types_and_memory():
 
 
 WRONG = {
-    "no data": (None, "rank 0: key 'a' has no tensor, expected one of f32"),
-    "no key": ({"a": np.zeros(2, np.float32)}, "rank 0: key 'b' has no tensor, expected one of f32"),
+    "no data": (None, "rank 0: key 'a' has no tensor, expected a tensor of f32"),
+    "no key": ({"a": np.zeros(2, np.float32)}, "rank 0: key 'b' has no tensor, expected a tensor of f32"),
     "another type": (
         {"a": np.zeros(2, np.float32), "b": np.zeros((2, 2))},
         "rank 0: key 'b' is f64 [2, 2], expected elements of f32",

@@ -45,7 +45,7 @@ def wrong_options(world, params):
         dsc.Sharded(world, params, shard_size=3)
     with pytest.raises(dsc.InvalidArgError, match="max_live_bytes is 100, expected at least 4096"):
         dsc.Sharded(world, params, stage=3, units=model.UNITS, max_live_bytes=100)
-    with pytest.raises(dsc.UnsupportedError, match=r"parameter 0: gradients of i32, expected a floating-point type"):
+    with pytest.raises(dsc.UnsupportedError, match=r"parameter 0: the type of the gradients is i32, expected a floating-point type"):
         dsc.Sharded(world, [np.zeros(4, np.int32)])
 
 

@@ -1,5 +1,6 @@
 """Messages of the library about wrong arguments use Python's names, not those of the C interface."""
 
+import operator
 import re
 
 import numpy as np
@@ -34,11 +35,33 @@ def test_no_message_shows_words_of_c():
     assert [each for each in said if WORDS_OF_C.search(each[1]) and each[1] not in NOT_IN_PYTHON] == []
 
 
+def named_in_errors():
+    """The Python names that errors use, such as "PipeSchedule.read"."""
+    yield from _words._CALLED.values()
+    for text in _words._FUNCTIONS.values():
+        if re.fullmatch(r"[\w.]+\(\)", text):
+            yield text.removesuffix("()")
+
+
+def test_names_in_errors_exist():
+    classes = [dsc, dsc.Communicator, dsc.BucketReducer, dsc.Work]
+    missing = {name for name in named_in_errors() if not any(exists(owner, name) for owner in classes)}
+    assert missing == set()
+
+
+def exists(owner, name):
+    try:
+        operator.attrgetter(name)(owner)
+    except AttributeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     "call, said",
     [
         (lambda: dsc.PipeSchedule("1f1", 2, micro_batches=4), r'unknown schedule "1f1"; did you mean "1f1b".* auto\b'),
-        (lambda: dsc.PipeSchedule("custom", 2, micro_batches=4), r"expected PipeSchedule.custom\(\) or PipeSchedule.from_text\(\)$"),
+        (lambda: dsc.PipeSchedule("custom", 2, micro_batches=4), r"expected PipeSchedule.custom\(\) or PipeSchedule.read\(\)$"),
         (
             lambda: dsc.PipeSchedule("deepspeed_train", 2, micro_batches=4, forward_only=True),
             'forward_only is True, expected False for schedule "deepspeed_train"',

@@ -50,7 +50,7 @@ _CALLED = OPERATIONS | {
     "dsc_pipe_schedule_create": "PipeSchedule",
     "dsc_pipe_schedule_create_custom": "PipeSchedule.custom",
     "dsc_pipe_search": "find_schedule",
-    "dsc_pipe_schedule_import": "PipeSchedule.from_text",
+    "dsc_pipe_schedule_import": "PipeSchedule.read",
     "dsc_pipe_simulate": "simulate_pipeline",
     "dsc_ring_create": "Ring",
     "dsc_rng_layer_seed": "seed_layer",
@@ -103,7 +103,7 @@ _FUNCTIONS = {
     "dsc_pipe_run_bytes()": "PipeSchedule.run_bytes()",
     "dsc_pipe_schedule_at_stage()": "PipeSchedule.at_stage()",
     "dsc_pipe_schedule_create_custom()": "PipeSchedule.custom()",
-    "dsc_pipe_schedule_import()": "PipeSchedule.from_text()",
+    "dsc_pipe_schedule_import()": "PipeSchedule.read()",
     "dsc_ring_begin()": "a pass of the ring",
     "dsc_work_wait()": "Work.wait()",
 }
