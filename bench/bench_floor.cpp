@@ -47,7 +47,7 @@ class FloorEngine : public bench::Engine {
   }
   bool ends_together() const override { return true; }
   float expected(const bench::Call& c, size_t i) const override {
-    if (c.op == Op::all_reduce)  // the fill of rank 0
+    if (c.op == Op::all_reduce)  // rank r is filled as rank 0 plus r, and broadcast expects rank 0's
       return factor *
              (bench::expected(Op::broadcast, c.rank, c.ranks, c.count, i) + static_cast<float>(c.rank));
     const Matrix m(c.count, c.ranks);

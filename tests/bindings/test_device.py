@@ -406,7 +406,7 @@ def test_ranks_that_disagree():
     assert dsc.spawn(in_world_that_ends, 2, (disagrees,), timeout=SECONDS) == ["told"] * 2
 
 
-# ---- what device ---------------------------------------------------------------------------------------------------
+# ---- which device --------------------------------------------------------------------------------------------------
 
 
 def bound_by_context(rank, backend):

@@ -71,7 +71,8 @@ std::string describe_end(int wait_status) {
   if (WIFEXITED(wait_status)) return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
-  // For example, the program may have used a sharded parameter that was released.
+  // A Python program can get SIGSEGV from libdsc, for example if it reads a sharded parameter after its
+  // release.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
   const std::string advice =
       may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";

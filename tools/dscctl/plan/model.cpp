@@ -12,7 +12,8 @@
 namespace dscctl::plan {
 namespace {
 
-// If the parts have different limits, a partition takes layers^2 x parts steps.
+// Different limits for the parts of a model are used only up to this number of steps. With them, a partition
+// takes layers^2 x parts steps.
 constexpr double kMostSteps = 2e7;
 
 bool is_among(const std::vector<int>& wanted, int value) {

@@ -81,7 +81,7 @@ Row row_of_schedule(const Handle& schedule, const Priced& priced, bool of_stage)
 }  // namespace
 
 std::string shortened(double value) {
-  constexpr double kLarge = 1e5;  // its six digits would end before the decimal point
+  constexpr double kLarge = 1e5;  // from here on, six digits do not include all digits before the point
   char text[32];
   std::snprintf(text, sizeof text, value >= kLarge ? "%.10g" : "%.6g", value);
   return text;

@@ -104,8 +104,8 @@ class PerfettoWriter {
 
   struct Lane {
     const char* kind;
-    int number;  // counted within its kind
-    TimeNs end;  // when it is free again
+    int number;  // its number among the lanes of this kind
+    TimeNs end;  // the end of its latest slice
   };
   using Lanes = std::vector<Lane>;
 
