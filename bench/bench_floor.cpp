@@ -20,7 +20,7 @@ void gather_own(const bench::Call& c) {
       std::memcpy(c.out + row * m.columns + first, c.in + row * m.width, m.width * sizeof(float));
 }
 
-// Adds up the columns for the different ranks.
+// Adds up the blocks of columns in this rank's own matrix.
 void sum_own(const bench::Call& c) {
   const Matrix m(c.count, c.ranks);
   for (size_t row = 0; row < m.rows; ++row) {

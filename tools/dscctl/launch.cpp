@@ -31,7 +31,7 @@ std::string format_source(const Json& source, const Json& chosen) {
       text += "      " + name + " = " + value.get<std::string>() + "\n";
     if (value.is_null()) missing += (missing.empty() ? "" : ", ") + name;
   }
-  // For a launcher that was not used, the variables that are not set are not interesting.
+  // Variables that are not set are shown only for the launcher that was chosen.
   if (!missing.empty() && state == "chosen") text += "      not set: " + missing + "\n";
   return text;
 }

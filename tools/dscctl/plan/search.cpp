@@ -14,7 +14,8 @@ using schedule::Handle;
 using schedule::Priced;
 
 constexpr double kMostOperations = 3e8;  // limit of operations that are simulated in total
-constexpr double kMostSearched = 6000;   // largest shape, in operations, for which an order is searched
+constexpr double kMostSearched =
+    6000;  // orders are searched only for shapes of at most this number of operations
 constexpr size_t kSearches = 3;
 constexpr double kMostImproved = 8e7;  // limit of operations that are simulated to find better cuts
 constexpr size_t kTries = 1000;        // cuts that are tried for a candidate
@@ -368,8 +369,8 @@ class Search {
     return row;
   }
 
-  // Returns the cuts for which an order is searched. They include cuts for which all stages hold the same
-  // number of activations: one, and as many as the memory allows.
+  // Returns the cuts for which an order is searched. For two of them, all stages hold the same number of
+  // activations: one activation, and the largest number that fits into the memory.
   std::vector<Boundaries> cuts_of(const Row& named) const {
     const Shape& shape = named.shape;
     std::vector<Boundaries> cuts{named.boundaries, named.least_cut, evenly(question_, shape)};

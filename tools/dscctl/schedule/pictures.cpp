@@ -27,7 +27,7 @@ size_t escape_at(const std::string& text, size_t at) {
   return text[at] == '\033' ? text.find('m', at) + 1 - at : 0;
 }
 
-// Takes this number of columns from `text`, starting at `at`, and moves `at` behind them. The piece begins
+// Returns this number of columns of `text`, starting at `at`, and moves `at` past them. The result begins
 // with the color that applies there.
 std::string take_columns(const std::string& text, size_t& at, std::string& color, size_t columns) {
   std::string piece = color;

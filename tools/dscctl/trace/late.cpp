@@ -48,7 +48,7 @@ std::optional<Waiter> as_waiter(const Participant& participant) {
 // Times of different hosts are not comparable.
 bool share_clock(const Dump& a, const Dump& b) { return a.host == b.host; }
 
-// From the time when the first rank began to wait to the time when the last rank gave up or was dumped.
+// The time from the first rank's start of waiting until the last rank gave up or wrote its dump.
 struct Span {
   TimeNs begin = 0;
   TimeNs end = 0;

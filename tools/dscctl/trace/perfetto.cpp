@@ -22,7 +22,8 @@ struct Slice {
   TimeNs end = 0;
 };
 
-// Returns the time from a rank's arrival to the end. An operation that has not ended lasts until the dump.
+// Returns the time from a rank's arrival to the end of the operation. An operation that has not ended lasts
+// until the dump.
 std::optional<Slice> slice_of(const Dump& dump, const Entry& entry) {
   if (!entry.started) return std::nullopt;
   if (entry.end_unknown) return Slice{*entry.started, *entry.started};
