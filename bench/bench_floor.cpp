@@ -1,7 +1,7 @@
 // A lower bound for every all-reduce: each rank reads and writes its own buffer once, in place, without
 // communication. Plain and non-temporal stores are both timed, and the faster one counts. For a mapping, each
-// rank moves as many bytes as the mapping does, but only its own. An all-reduce needs the data of all ranks,
-// so a call ends when all ranks are done. With more ranks than cores, the ranks take turns.
+// rank moves as many bytes as the mapping does, but only inside its own memory. An all-reduce needs the data
+// of all ranks, so a call ends when all ranks are done. With more ranks than cores, the ranks take turns.
 #include <cstring>
 
 #include "floor_kernel.hpp"

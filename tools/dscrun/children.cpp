@@ -17,8 +17,8 @@
 namespace dscrun {
 namespace {
 
-// Returns the parent of a process. It is the second field after the name. The name ends with the last ')' and
-// may contain any byte.
+// Returns the parent of a process, which is the second field after the name in /proc/PID/stat. The name ends
+// with the last ')' and may contain any byte.
 pid_t parent_of(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
