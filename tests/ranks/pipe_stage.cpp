@@ -189,7 +189,7 @@ int Stage::make_trouble() {
     case Trouble::kCancels:
       pthread_cancel(pthread_self());
       pthread_testcancel();
-      return wrong("a cancelled thread", 1, 0);
+      return wrong("a canceled thread", 1, 0);
     case Trouble::kDestroysSchedule:
       return dsc_pipe_schedule_destroy(schedule);
     case Trouble::kDestroysComm:
