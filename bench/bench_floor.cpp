@@ -1,7 +1,7 @@
 // A lower bound for every all-reduce: each rank reads and writes its own buffer once, in place, without
 // communication. Plain and non-temporal stores are both timed, and the faster one counts. For a mapping, each
-// rank moves as many bytes as the mapping does, but only its own. An all-reduce needs the data of all ranks,
-// so a call ends when all ranks are done. With more ranks than cores, the ranks take turns.
+// rank moves as many bytes as the mapping does, but only inside its own memory. An all-reduce needs the data
+// of all ranks, so a call ends when all ranks are done. With more ranks than cores, the ranks take turns.
 #include <cstring>
 
 #include "floor_kernel.hpp"
@@ -20,7 +20,7 @@ void gather_own(const bench::Call& c) {
       std::memcpy(c.out + row * m.columns + first, c.in + row * m.width, m.width * sizeof(float));
 }
 
-// Adds up the columns for the different ranks.
+// Adds up the blocks of columns in this rank's own matrix.
 void sum_own(const bench::Call& c) {
   const Matrix m(c.count, c.ranks);
   for (size_t row = 0; row < m.rows; ++row) {
@@ -47,7 +47,7 @@ class FloorEngine : public bench::Engine {
   }
   bool ends_together() const override { return true; }
   float expected(const bench::Call& c, size_t i) const override {
-    if (c.op == Op::all_reduce)  // the fill of rank 0
+    if (c.op == Op::all_reduce)  // rank r is filled as rank 0 plus r, and broadcast expects rank 0's
       return factor *
              (bench::expected(Op::broadcast, c.rank, c.ranks, c.count, i) + static_cast<float>(c.rank));
     const Matrix m(c.count, c.ranks);

@@ -110,7 +110,7 @@ class GlooEngine : public bench::Engine {
 
   void reduce(const bench::Call& c) {
     gloo::ReduceOptions options(context_);
-    options.setOutput(c.in, c.count);  // in place; on ranks other than the root, this is work space
+    options.setOutput(c.in, c.count);  // in place; ranks other than the root use it as work space
     options.setRoot(bench::root);
     options.setReduceFunction(sum);
     gloo::reduce(options);

@@ -1,4 +1,4 @@
-// The fast paths in a world of one rank, whose instructions instructions.py counts.
+// Runs the fast paths in a world of one rank. instructions.py counts their instructions.
 #include <dlfcn.h>
 #include <dsc/dsc.h>
 #include <sys/eventfd.h>

@@ -32,7 +32,7 @@ class CallbackEngine : public bench::Engine {
     return static_cast<float*>(memory);
   }
 
-  void release(float*) override {}  // the garbage collector of the caller does that
+  void release(float*) override {}  // Python's garbage collector frees the buffers
 
   void prepare(const bench::Call& c) override {
     if (prepare_(job_.op_name.c_str(), c.in, c.out, c.count) != 1)

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int warm_ups = 3;
 constexpr int fewest_repetitions = 12;
-constexpr double budget_us = 2e6;  // of timed calls per variant; slower engines run fewer repetitions
+constexpr double budget_us = 2e6;  // limit of all timed calls of a variant; slow engines run fewer calls
 
 int repetitions(size_t bytes, bool quick) {
   if (bytes <= (16u << 10)) return quick ? 50 : 1500;

@@ -97,7 +97,7 @@ static void train_step(dsc_comm_t* group, const double* tokens, size_t first, si
   multiply(rows_of(grad_hidden, neurons), transposed(first_layer), TOKENS, neurons, WIDTH, sums);
   dsc_work_t* work = NULL;
   backward(group, enter, sums, passes->grad_x, &work);
-  /* Meanwhile the ranks sum the gradient of x. */
+  /* While the ranks sum the gradient of x, this rank computes the gradients of its weights. */
   multiply(transposed(rows_of(whole, WIDTH)), rows_of(grad_hidden, neurons), WIDTH, TOKENS, neurons,
            passes->grad_w1);
   multiply(transposed(rows_of(hidden, neurons)), rows_of(grad_y, WIDTH), neurons, TOKENS, WIDTH,

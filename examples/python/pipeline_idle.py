@@ -39,7 +39,7 @@ def costs_of(rows, schedule):
             part = pipeline_options.part_of(schedule, stage, chunk)
             costs["forward"][part] = mean_ms(row, ["forward"], chunk)
             halves = [mean_ms(row, [kind], chunk) for kind in ("backward_input", "backward_weight")]
-            # A schedule that has only whole backward passes, so how they are split does not matter.
+            # This schedule has only whole backward passes, so it does not matter how they are split.
             if None in halves:
                 halves = [mean_ms(row, ["backward"], chunk) / 2] * 2
             costs["backward_input"][part], costs["backward_weight"][part] = halves

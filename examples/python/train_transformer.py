@@ -20,7 +20,7 @@ import transformer_training as alone
 from transformer_model import BYTES
 from transformer_parallel import SCHEDULES, Trainer, schedule_of
 
-ALLOWED_DIFFERENCE = {"float64": 1e-9, "float32": 1e-4}  # of losses
+ALLOWED_DIFFERENCE = {"float64": 1e-9, "float32": 1e-4}  # largest absolute difference of losses, by dtype
 
 
 def train_together(world, trainer, text, options):
@@ -59,9 +59,9 @@ def parse_options():
     """Reads the command line."""
     parser = transformer.option_parser(__doc__.split("\n")[0])
     count = training.whole_number(1)
-    parser.add_argument("--tp", type=count, help="ranks that divide each layer (1, or what --dp leaves)")
-    parser.add_argument("--pp", type=count, help="stages of the pipeline (1, or what the others leave)")
-    parser.add_argument("--dp", type=count, help="replicas that divide each batch (what the others leave)")
+    parser.add_argument("--tp", type=count, help="ranks that divide each layer (with --dp: all that remain; else 1)")
+    parser.add_argument("--pp", type=count, help="stages of the pipeline (with --dp and --tp: all that remain; else 1)")
+    parser.add_argument("--dp", type=count, help="replicas that divide each batch (all ranks that remain)")
     parser.add_argument("--sequence-parallel", action="store_true", help="divide norms and sums along the context, too")
     parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b", help="of the pipeline (%(default)s)")
     parser.add_argument("--micro-batches", type=count, default=4, help="of a replica's part of a batch (%(default)s)")

@@ -31,14 +31,14 @@ DOCUMENTS = {
     "readme": ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md"))],
     "commands": ["tests/bare/commands.md"],
 }
-# Commands of an ordinary user. In such roots start-up may differ without a resolver: by threads, by processes and from
-# Python.
+# Commands of an ordinary user, whose root cannot resolve its own host name. The chosen tests start ranks as threads, as
+# processes and from Python, because start-up uses the host name.
 USER = {
     "user": ["./dev demo", "./dev test groups bootstrap_meeting bootstrap_endpoint '02_hello_ranks_*'"],
     "quick": ["./dev test quick"],
 }
 WAYS = [*DOCUMENTS, *USER, *(path.stem for path in SCRIPTS)]
-LIMIT_S = 45 * 60  # for one way
+LIMIT_S = 45 * 60  # time limit of one way
 SKIPPED = 77
 SHARED = "/srv/shared"
 

@@ -15,7 +15,7 @@ import subprocess
 from typing import IO, Optional
 
 SUITE = "bookworm"
-# git, because a new user has cloned the project; ccache, so that ten ways reuse what one has compiled
+# git, because a new user has cloned the project. ccache, so that each way reuses files that another way has compiled.
 PACKAGES = "git,ca-certificates,ccache"
 CACHE = "/srv/ccache"
 SOURCE = "/srv/libdsc"  # the clone inside the root

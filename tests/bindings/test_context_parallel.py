@@ -245,7 +245,7 @@ def test_tokens_of_tensors_are_tensors():
         assert torch.equal(dsc.put_tokens(parts), x)
 
 
-# ---- what is wrong, and what arrays are ----------------------------------------------------------------------------
+# ---- wrong calls, and kinds of arrays ------------------------------------------------------------------------------
 
 
 def arrays_of_a_ring(world):

@@ -81,7 +81,7 @@ def test_two_buffers_of_a_list_travel_at_once(tmp_path):
 
 
 def test_buckets_have_25_mib_and_the_first_one_1(world):
-    """With parameters of half a MiB each. The bucket of the first parameters is launched last."""
+    """Uses parameters of half a MiB each. The bucket of the first parameters is launched last."""
     with dsc.BucketReducer(world, [np.zeros(MIB // 8, np.float32) for _ in range(60)]) as reducer:
         assert reducer.buckets == [list(range(52, 60)), list(range(2, 52)), [0, 1]]
     options = _raw.BucketReducerOptions()

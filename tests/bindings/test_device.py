@@ -132,7 +132,7 @@ def test_types():
 def host_memory_too(world):
     x = values(world.rank)
     world.all_reduce(x)
-    world.all_reduce(x, stream=Stream().number)  # the option has no effect here
+    world.all_reduce(x, stream=Stream().number)  # a stream has no effect for host memory
     assert world.all_reduce(x, async_op=True).wait(30)
     return x.tolist(), world.backend, world.device
 
@@ -308,7 +308,7 @@ def captures(world):
     connect(world)
     stream, x, y = Stream(), Interface(values(world.rank)), Interface(values(0))
     handle, graph, runnable = ctypes.c_void_p(stream.number), ctypes.c_void_p(), ctypes.c_void_p()
-    check(driver().cuStreamBeginCapture_v2(handle, 1))  # a capture of this thread
+    check(driver().cuStreamBeginCapture_v2(handle, 1))  # 1: captures only calls of this thread
     world.all_reduce(x, stream=stream)
     work = world.all_reduce(y, stream=stream, async_op=True)
     assert work.wait(30, stream=stream)
@@ -406,7 +406,7 @@ def test_ranks_that_disagree():
     assert dsc.spawn(in_world_that_ends, 2, (disagrees,), timeout=SECONDS) == ["told"] * 2
 
 
-# ---- what device ---------------------------------------------------------------------------------------------------
+# ---- which device --------------------------------------------------------------------------------------------------
 
 
 def bound_by_context(rank, backend):

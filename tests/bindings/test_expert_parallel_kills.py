@@ -13,7 +13,7 @@ from killed_rank import expect_named, kill_self, others_of, telling
 import libdsc as dsc
 
 RANKS, VICTIM, LAYERS = 3, 1, 4
-TOKENS, HIDDEN, CAPACITY = 400, 200, 400  # more than one piece of data
+TOKENS, HIDDEN, CAPACITY = 400, 200, 400  # so large that data is sent in several pieces
 
 
 def tokens_of(rank, layer):

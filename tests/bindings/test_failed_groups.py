@@ -112,7 +112,7 @@ def objects_of_a_world_that_failed(world):
     with pytest.raises(dsc.PeerLeftError) as told:
         tied.reduce({"a": ones()})
     expect(told.value, [LATER], "tied/a")
-    with pytest.raises(dsc.RevokedError) as told:  # its text contains the cause
+    with pytest.raises(dsc.RevokedError) as told:  # the text of the error contains the cause
         reducer.begin()
     expect(told.value, [LATER], "reducer")
     with pytest.raises(dsc.RevokedError) as told:
@@ -135,7 +135,7 @@ def later_operations_of_a_communicator(world):
     with pytest.raises(dsc.RevokedError) as told:
         work.wait()
     expect(told.value, [FIRST], "group")
-    with pytest.raises(dsc.InvalidArgError) as told:  # names no rank and no operation
+    with pytest.raises(dsc.InvalidArgError) as told:  # this error names no rank and no operation
         group.broadcast(ones(), world.size)
     assert (told.value.rank, told.value.ranks, told.value.group, told.value.sequence) == (None, (), "group", None)
     world.barrier()
@@ -150,7 +150,7 @@ def a_reducer_that_failed_meanwhile(world):
         return
     reducer = dsc.BucketReducer(world, [ones()])
     world.barrier()
-    if world.rank == LATER:  # closes its reducer while it is inside finish()
+    if world.rank == LATER:  # another thread of this rank closes the reducer during finish()
         reducer.begin()
         reducer.mark_ready(0, ones())
         closing = threading.Timer(0.2, reducer.close)

@@ -28,7 +28,7 @@ FUNCTIONS = {
     "all_to_all_sp2hp": mpu.all_to_all_sp2hp,
     "all_to_all_hp2sp": mpu.all_to_all_hp2sp,
 }
-KINDS = 13  # gather_from_sequence_parallel_region has two modes
+KINDS = 13  # number of mappings; gather_from_sequence_parallel_region counts twice, because it has two modes
 
 
 def kinds(n):

@@ -15,7 +15,7 @@ from killed_rank import kill_self, others_of
 import libdsc as dsc
 
 VICTIM = 1
-TIMEOUT_S = 1  # of groups in which one rank never joins an operation
+TIMEOUT_S = 1  # time-out of groups in which one rank never joins an operation
 AT_ONCE_S = 15  # long enough, even on a busy machine, for a call that waits for no rank
 DATA = {"tokens": np.ones(4, np.int64), "mask": np.ones((2, 3), np.int64)}
 OPERATIONS = {

@@ -105,7 +105,8 @@ def test_costs_of_parts():
     it = dsc.simulate_pipeline(
         whole("1f1b", 2, 3), forward=[1, 4], comm=0.5, activation_bytes=10, static_bytes=[5, 7], timeline=True
     )
-    # F runs from 0 to 1. From 1.5 on stage 1 runs 4 + 2 three times. The last gradient arrives at 19.5 + 0.5.
+    # Stage 0 sends its first output at 1. From 1.5 on, stage 1 runs three forward passes (4) and backward passes (2).
+    # It ends at 19.5. The last gradient arrives at 20, and the backward pass of stage 0 takes 2.
     assert it.makespan == 22 and it.busy == [9, 18] and it.peak_bytes == [25, 17]
     assert it.timeline[0] == dsc.PipeSpan(0, "forward", 0, 0, 0.0, 1.0) and len(it.timeline) == 12
 

@@ -70,7 +70,7 @@ def only_passes(world):
 def test_callbacks_with_nothing_to_do_may_be_missing():
     first, second = ranks(2, only_passes)
     assert first[0] == second[0] == 2 * 2 * np.mean([1, 2, 3, 4])
-    assert first[2] == second[2] and len(first[2]) == 1  # forward
+    assert first[2] == second[2] and len(first[2]) == 1  # only forward passes were recorded
     assert len(first[1]) == len(second[1]) == MICRO_BATCHES
 
 

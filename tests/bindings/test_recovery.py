@@ -80,7 +80,7 @@ def test_shrink():
 def is_late(world):
     world.barrier()
     if world.rank == 2:
-        while world.error() is None:  # until the other ranks have given up
+        while world.error() is None:  # waits until the other ranks have given up
             time.sleep(0.01)
     else:
         world.set_timeout(4)  # enough time for the other rank that joins

@@ -227,7 +227,7 @@ def no_sync_in_views(world):
         reducer.begin()
         for i in range(len(SIZES)):
             if i == 1:
-                reducer.mark_unused(i)  # the sums of earlier iterations count
+                reducer.mark_unused(i)  # unused here, but its sums of earlier iterations are reduced
             else:
                 reducer.mark_ready(i)
         reducer.finish()

@@ -209,7 +209,7 @@ def save_without_room(world):
             assert not sharded.param_view(0).any()
         with pytest.raises((TypeError, dsc.InvalidArgError), match="PathLike"):
             sharded.save(5 if world.rank == last else folder)
-        if world.size > 1:  # as if the folder's name contained the time
+        if world.size > 1:  # names that differ by rank, as if they contained the time
             with pytest.raises(dsc.InvalidArgError, match="has folder .*expected .* as on rank 0"):
                 sharded.save(f"{folder}-{world.rank}")
         assert sorted(os.listdir(folder)) == before

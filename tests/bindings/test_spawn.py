@@ -175,7 +175,7 @@ def test_processes_of_multiprocessing_are_told_so_too(tmp_path):
 
 NOTEBOOK = """
 import sys
-sys.modules["cloudpickle"] = None  # not installed
+sys.modules["cloudpickle"] = None  # as if it were not installed
 import libdsc as dsc
 def of_notebook(rank):
     return rank

@@ -6,7 +6,7 @@ import pytest
 import libdsc as dsc
 
 SECONDS = 120
-# Whether the input, and the output, is one tensor that is equal on all ranks.
+# For each mapping: whether its input is equal on all ranks, and whether its output is equal on all ranks.
 ONE_FOR_ALL = {
     "copy": (True, False),
     "reduce": (False, True),

@@ -14,7 +14,7 @@ from libdsc import _words, errors
 LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')
 FORMATS = re.compile(r"%[-+ #0]*[*\d.]*(?:hh?|ll?|z|t)?[a-zA-Z]")
 WORDS_OF_C = re.compile(r"->|\bNULL\b|\bdsc_\w+|\bn_[a-z_]+ is\b")
-NOT_IN_PYTHON = {"bits of dsc_source, or 0 for all"}  # the package checks `sources` before the call
+NOT_IN_PYTHON = {"bits of dsc_source, or 0 for all"}  # the package checks `sources` first
 
 
 def messages():

@@ -13,7 +13,7 @@ import torch_ranks as ranks
 
 import libdsc.torch  # noqa: F401
 
-ROUNDS = 4  # repeated, because it is a race
+ROUNDS = 4  # number of repetitions, because failures depend on timing
 
 TRAIN = """
 import sys, torch, torch.distributed as dist, libdsc.torch

@@ -84,7 +84,7 @@ def lets_go(rank):
     assert torch.equal(gradient, torch.autograd.grad(dscf.vocab_parallel_cross_entropy(leaf, targets), leaf)[0])
     group, rings = dist.new_group([0, 1]), set()
     for _ in range(2):
-        # one has longer blocks, the other longer gradients
+        # the second case has longer blocks, the first case has longer gradients
         for tokens, dtype in ((4, torch.float64), (12, torch.float16)):
             q = torch.ones(1, tokens, 1, 4, dtype=dtype)
             dscf.ring_attention(q, q, q, group)

@@ -402,7 +402,7 @@ def never(rank, folder):
 
 def test_a_rank_that_never_joins(tmp_path):
     text = ranks.run(2, never, str(tmp_path), backend=None)[0]
-    assert "rank 1" in text or "worker" in text, text  # torch's own store may have waited for the rank before
+    assert "rank 1" in text or "worker" in text, text  # torch's own store may time out first, with its own text
 
 
 def wrong_arguments(rank):

@@ -155,7 +155,7 @@ def embeds_alike(rank):
             layer(tokens.int()).square().sum().backward()
         grads = [(p.grad.to_dense() if p.grad.is_sparse else p.grad) for p in (made.weight, plain.weight)]
         torch.testing.assert_close(grads[0], made._part("weight", grads[1]))
-        torch.testing.assert_close(made.weight, made._part("weight", plain.weight))  # max_norm writes the weight
+        torch.testing.assert_close(made.weight, made._part("weight", plain.weight))  # max_norm changes the weight
     return True
 
 

@@ -136,7 +136,7 @@ class Plan:
         self.micro_batches = r.choice([1, 1, 2, 3])
         self.zero = r.choice(["none", "none", "zeros", "never", "sometimes"])
         self.cap_mb = r.choice([None, 0, 0.001, 0.003])
-        self.views = [r.random() < 0.5, r.random() < 0.5]  # of the stock DDP and of libdsc's DDP
+        self.views = [r.random() < 0.5, r.random() < 0.5]  # gradient views: in stock DDP, in libdsc's DDP
         self.optimizer = "sgd" if self.has_sparse else r.choice(["sgd", "momentum", "adam"])
         self.iterations = r.randint(3, 6)
 

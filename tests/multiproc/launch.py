@@ -14,7 +14,7 @@ BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
 DSCRUN = os.environ.get("DSCRUN", str(BUILD / "tools" / "dscrun"))
 DSCCTL = os.environ.get("DSCCTL", str(BUILD / "tools" / "dscctl"))
 PYTHON = sys.executable
-LIMIT_S = 60  # for one run on a busy machine; every test that measures a time has its own limit
+LIMIT_S = 60  # limit of one run on a busy machine; every test that measures a time has its own limit
 AT_ONCE_S = 15  # long enough, even on a busy machine, for a call that waits for no rank
 
 

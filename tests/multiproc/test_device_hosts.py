@@ -97,7 +97,7 @@ dsc.finalize()
     assert job(code, [0, 1]).finish() == ["refused\nrefused\n2.0 2.0", "2.0 2.0"]
 
 
-TIMEOUT_S = "4"  # enough time for a slow rank
+TIMEOUT_S = "4"  # time-out of operations; enough for a slow rank
 FAILS = """
 try:
     while True:

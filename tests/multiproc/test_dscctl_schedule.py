@@ -180,7 +180,7 @@ def test_on_a_terminal_no_line_is_wider(terminal):
     assert process.communicate(timeout=launch.LIMIT_S)[1] == b"" and process.returncode == 0
     assert (b"\033[" in shown) == (terminal == "xterm")
     lines = re.sub(r"\033\[[\d;]*m", "", shown.decode()).splitlines()
-    assert 85 <= max(len(line) for line in lines if "|" in line) <= 100  # the last piece also shows what follows
+    assert 85 <= max(len(line) for line in lines if "|" in line) <= 100  # the last piece ends with "holds 8"
     whole = schedule("-s", "16", "-m", "64").stdout.splitlines()[1].split("|")[1]
     shown = "".join(line.split("|")[1] for line in lines if line.startswith(" 0 |"))
     # on a terminal with colors, colored boxes replace '-' and '.'

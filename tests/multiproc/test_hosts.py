@@ -220,7 +220,7 @@ reducer = dsc.BucketReducer(world, [np.zeros(4, np.float32)])
 if "mark" in {call!r}: reducer.begin()
 meet("begun", n)
 if r == 1: os.kill(os.getpid(), {int(signal.SIGKILL)})
-while world.error() is None: time.sleep(0.01)  # noticed without a call; then the reducer's group learns of it
+while world.error() is None: time.sleep(0.01)  # the world notices the death without a call
 told = 0
 while told < 2:
     try:
@@ -276,7 +276,7 @@ else:
         large[0] = large[-1] = r
         work = world.recv(large, 0, async_op=True)
         while large[0] == r: time.sleep(0.001)
-        if large[-1] == r: break  # otherwise all data has arrived before this rank could look, on a busy machine
+        if large[-1] == r: break  # the rest has not arrived yet; on a busy machine it may have
         work.wait()
     print("stops", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)

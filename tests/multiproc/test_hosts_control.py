@@ -38,7 +38,7 @@ if pair is not None:
 KILL = "os.kill(os.getpid(), 9)"
 KILL_BESIDE_A_CHILD = "\n    if os.fork() == 0:\n        time.sleep(3)\n        os._exit(0)\n    " + KILL
 
-# For the code of a rank: creates a sign that others can wait for, as meet() does, and goes on.
+# Code for a rank. show() creates a file, for which other ranks can wait as in meet(), and does not wait itself.
 SHOW = """
 def show(sign):
     open(f"{os.environ['MEETINGS']}/{sign}.{r}", "w").close()
@@ -77,7 +77,7 @@ try:
 except dsc.DscError as error:
     print(type(error).__name__, error, flush=True)
     at_end.set()
-    meet("failed", n)  # includes the stopped rank
+    meet("failed", n)  # also waits for the stopped rank
 """
 )
 

@@ -17,8 +17,8 @@ HOSTS = [0, 0, 1, 1]
 STALL_S = 3
 BOUND_S = STALL_S + launch.AT_ONCE_S  # well below the 40 s time-out of an operation, even on a busy machine
 
-# The ranks in VICTIMS are stopped. The ranks in CALLS run their code and print how it ended. The others stay alive and
-# make no call until those have printed.
+# The ranks in VICTIMS are stopped. The ranks in CALLS run their code and print how it ended. All other ranks stay alive
+# and make no call until the ranks in CALLS have printed.
 STOPPED = (
     BEGIN.replace("(init_timeout", "(stall_timeout=STALL_S, init_timeout").replace("STALL_S", str(STALL_S))
     + """

@@ -24,7 +24,7 @@ LINE = re.compile(
 PROGRAM = """
 import os, libdsc as dsc
 print(os.getpid(), flush=True)
-dsc.partition_layers([1, 1, 1, 4], 2)                            # no rank yet
+dsc.partition_layers([1, 1, 1, 4], 2)                            # before this process has a rank
 world = dsc.init_distributed(timeout=30)
 assert dsc.init_distributed() is world
 dsc.partition_layers([1, 1, 1, 3], 2)

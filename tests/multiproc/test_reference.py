@@ -179,7 +179,7 @@ def test_zsh_knows_every_option(program, path):
 
 def test_zsh_completes_arguments():
     text = ask("dscctl", "--help-as", "zsh")
-    assert "    '::OP:(all_reduce broadcast " in text  # optional
+    assert "    '::OP:(all_reduce broadcast " in text  # '::': OP is optional
     assert "    '*:PATH:_files'" in text and ":DIR:_files -/'" in text
     assert "    '(-)1:command:_command_names -e'" in ask("dscrun", "--help-as", "zsh")
 

@@ -83,7 +83,9 @@ double Stage::expected_mean() const {
   return sum / layout_.micro_batches;
 }
 
-// After a failure a stage on a device continues with invalid data until its next message.
+// Returns the status of a callback that found a wrong value: 99. It returns 98 if the value may be wrong only
+// because the communicator has failed: a stage on a device then continues with invalid data until its next
+// message.
 int Stage::wrong(const char* what, double came, double expected) {
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
@@ -187,7 +189,7 @@ int Stage::make_trouble() {
     case Trouble::kCancels:
       pthread_cancel(pthread_self());
       pthread_testcancel();
-      return wrong("a cancelled thread", 1, 0);
+      return wrong("a canceled thread", 1, 0);
     case Trouble::kDestroysSchedule:
       return dsc_pipe_schedule_destroy(schedule);
     case Trouble::kDestroysComm:

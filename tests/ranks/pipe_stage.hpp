@@ -102,9 +102,8 @@ class Stage {
     return layout_.variable ? micro_batch % (kLabelWidth + 1) : kLabelWidth;
   }
 
-  // The position of a chunk in the model.
   int parts() const { return self_->size * info.chunks; }
-  int part(int chunk) const;
+  int part(int chunk) const;  // the position of a chunk in the model
   bool first(int part) const { return alone() || part == 0; }
   bool last(int part) const { return alone() || part == parts() - 1; }
   bool has_inputs() const;
@@ -116,7 +115,7 @@ class Stage {
     return input(part, micro_batch, i) * scale(part) + part;
   }
   std::vector<double> outputs(int part, int micro_batch) const;
-  double gradient(int part, int i) const;  // of the part's output
+  double gradient(int part, int i) const;  // gradient of element i of the part's output
 
   rank_t* self_;
   dsc_comm_t* comm_;

@@ -467,7 +467,7 @@ static int end_body(rank_t* self) {
     }
     if (self->rank == 1) {
       sleep_ms(200);
-      ranks_note(self, round + 1); /* the other ranks must not have finished before this */
+      ranks_note(self, round + 1); /* the other ranks check that dsc_finalize() returned after this note */
     }
     if (round == 2 && self->rank == 0) CHECK_OK(self, dsc_comm_finalize(shrunk));
     CHECK_OK(self, dsc_finalize());

@@ -254,7 +254,8 @@ void refuses_bad_arguments(void**) {
   });
 }
 
-// The buckets are c, b, a.
+// Makes a reducer of three parameters, each of which is alone in its bucket. The last parameter has the first
+// bucket.
 dsc_bucket_reducer_t* three_buckets(dsc_comm_t* world, std::vector<Floats>& gradients) {
   auto params = parameters({4, 4, 4}, gradients);
   const auto options = options_with(1, 1, DSC_AVERAGE_PRE);

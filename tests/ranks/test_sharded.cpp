@@ -234,9 +234,9 @@ void sums_groups_and_then_their_sums(void**) {
       });
 }
 
-// With little memory, marks wait for earlier reductions.
+// If max_live_bytes is small, marking a gradient waits for earlier reductions.
 void keeps_within_live_bytes(void**) {
-  constexpr size_t kLimit = 81'920 + 2 * 4096;  // the largest unit and some extra
+  constexpr size_t kLimit = 81'920 + 2 * 4096;  // bytes of the largest unit, and some more
   on_ranks(3, [=](dsc_comm_t* world, int rank) {
     Model model(world, rank, {.stage = 3, .max_live_bytes = kLimit});
     for (int step = 0; step < 5; ++step) {

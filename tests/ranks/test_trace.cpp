@@ -81,8 +81,8 @@ dsc_comm_t* split_off(rank_t* self, const char* name) {
 
 struct Wanted {
   const char* name;
-  std::string input;   // sizes
-  std::string output;  // sizes
+  std::string input;   // sizes of the inputs
+  std::string output;  // sizes of the outputs
   const char* dtype;   // null: the operation has no data
   const char* op;
   int root;
@@ -386,7 +386,7 @@ double seconds_in(const char* message) {
   return place ? std::atof(place + std::strlen(words)) : 0;
 }
 
-// A rank that did not arrive is named with what it did instead.
+// The error names the rank that did not arrive, and says what the rank did instead.
 int late_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "late");
   CHECK(self, group != nullptr);

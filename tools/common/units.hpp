@@ -25,7 +25,8 @@ double part_of(const std::string& option, const std::string& text);  // above 0,
 double bytes_of(const std::string& option, const std::string& text);
 double rate_of(const std::string& option, const std::string& text);
 int whole_of(const std::string& option, const std::string& text, int least);
-std::vector<int> whole_list_of(const std::string& option, const std::string& text, int least);  // "2,4"
+// Returns whole numbers that are at least `least`, from text such as "2,4".
+std::vector<int> whole_list_of(const std::string& option, const std::string& text, int least);
 
 std::vector<std::string> split(const std::string& text, char at);
 

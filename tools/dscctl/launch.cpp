@@ -23,14 +23,15 @@ std::string format_source(const Json& source, const Json& chosen) {
                      (source["why"].is_null() ? "" : source["why"].get<std::string>());
   text.erase(text.find_last_not_of(' ') + 1);
   text += "\n";
-  if (state == "absent") return text;  // variables that it shares with other sources are shown there
+  // Variables of an absent source can be set if it shares them with another source, which then shows them.
+  if (state == "absent") return text;
   std::string missing;
   for (const auto& [name, value] : source["variables"].items()) {
     if (value.is_string() && (state == "chosen" || !chosen.contains(name)))
       text += "      " + name + " = " + value.get<std::string>() + "\n";
     if (value.is_null()) missing += (missing.empty() ? "" : ", ") + name;
   }
-  // For a launcher that was not used, the variables that are not set are not interesting.
+  // Variables that are not set are shown only for the launcher that was chosen.
   if (!missing.empty() && state == "chosen") text += "      not set: " + missing + "\n";
   return text;
 }

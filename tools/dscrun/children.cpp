@@ -17,8 +17,8 @@
 namespace dscrun {
 namespace {
 
-// Returns the parent of a process. It is the second field after the name. The name ends with the last ')' and
-// may contain any byte.
+// Returns the parent of a process, which is the second field after the name in /proc/PID/stat. The name ends
+// with the last ')' and may contain any byte.
 pid_t parent_of(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
@@ -71,7 +71,8 @@ std::string describe_end(int wait_status) {
   if (WIFEXITED(wait_status)) return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
-  // For example, the program may have used a sharded parameter that was released.
+  // A Python program can get SIGSEGV from libdsc, for example if it reads a sharded parameter after its
+  // release.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
   const std::string advice =
       may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";

@@ -103,9 +103,10 @@ std::string torchrun_commands(const Options& options, const Plan& plan) {
   return text;
 }
 
-// An option of dscrun, and for each launcher what it lacks; null if it lacks nothing.
+// An option or feature of dscrun, and for each launcher a remark about what the launcher does instead. The
+// remark is null if the launcher has an equivalent, or if no remark is needed.
 struct Gap {
-  bool wanted;
+  bool wanted;  // this job uses the option or feature
   const char* option;
   const char* mpirun;
   const char* srun;

@@ -20,7 +20,7 @@ constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr size_t kMaxPrefixBytes = 16;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxQueueBytes = 1 << 20;
-// Enough to empty a pipe; limited, because an unrelated process may keep writing.
+// This number of reads empties a pipe. It is limited, because an unrelated process may keep writing.
 constexpr int kDrainReads = 32;
 
 bool wants_color(int fd) {
@@ -124,8 +124,8 @@ void Stream::finish() {
   if (!line_.empty()) emit_line();
 }
 
-// If both descriptors refer to the same file they share a queue. Otherwise lines of one could be cut by lines
-// of the other.
+// If standard output and standard error are the same file, they share a queue. With two queues, lines of one
+// output could be cut by lines of the other.
 Output::Output(bool prefix, bool raw, bool color) : prefix_(prefix), raw_(raw) {
   sinks_.push_back(std::make_unique<Sink>(STDOUT_FILENO, color));
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))

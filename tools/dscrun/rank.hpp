@@ -28,8 +28,9 @@ struct Rank {
 
   bool running() const { return !wait_status; }
   bool failed() const { return wait_status && *wait_status != 0; }
-  void send_signal(
-      int signal) const;  // to the process group that it leads, if any; does nothing after its end
+  // Sends to the process group of the rank if the rank leads one, otherwise to the rank alone. Does nothing
+  // after the end of the rank.
+  void send_signal(int signal) const;
 };
 
 // Starts a rank on this host. `front_group`: the process group that rank 0 joins, or 0. Throws StartError.

@@ -22,9 +22,9 @@ namespace {
 constexpr auto kStopping = std::chrono::minutes(1);
 // A killed process ends immediately unless a device holds it.
 constexpr auto kKillPatience = std::chrono::seconds(5);
-// Signs of life in the time after which a silent dscrun counts as lost.
+// This number of signs of life is sent within the time after which a silent dscrun counts as lost.
 constexpr int kBeats = 4;
-// Watched processes with this number or a higher one are connections.
+// ended_ identifies a process by a number: below kRemotes it is a rank, from kRemotes on it is a connection.
 constexpr size_t kRemotes = size_t{1} << 32;
 
 std::string format_seconds(std::chrono::steady_clock::duration duration) {

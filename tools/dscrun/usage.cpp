@@ -29,7 +29,7 @@ Environment: MASTER_PORT is the default of --port. DSC_TOKEN_FD, DSC_TOKEN_FILE 
 the job; without them, dscrun generates a secret. With --nnodes one of them is needed, or
 DSC_ALLOW_UNAUTHENTICATED=1. --node-rank auto reads SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK, and with
 --node-list also SLURMD_NODENAME. NO_COLOR, or TERM=dumb, turns colors off. If PYTHONFAULTHANDLER is set, dscrun
-does not advise to set it after a SIGSEGV. SOURCE_DATE_EPOCH is the date on the page of --help-as man. Ranks
+does not advise setting it after a SIGSEGV. SOURCE_DATE_EPOCH is the date on the page of --help-as man. Ranks
 read more variables: see docs/environment.md.
 
 Exit code: 0 if every rank exited with 0 (see --allow-failures); else the code of the rank that failed first

@@ -17,7 +17,7 @@ FAKES = ["tests/support/fake_gpu/libfake_cuda.so", "tests/support/fake_gpu/libfa
 class Step:
     name: str
     what: str
-    seconds: int  # maximum
+    seconds: int  # time limit
     command: List[str]  # {build}, {source}, {torch_python}, {sanitizer} and {jobs} are replaced
     beside: bool = False  # may run at the same time as other such steps
     needs: str = ""  # several of nvcc, nccl, card, sanitizer, torch_python

@@ -12,7 +12,7 @@ import sys
 
 import source
 
-# Meson creates the link before the library
+# Meson creates the link libdsc.so before the library, so its target may not exist yet
 built = sorted(filter(os.path.exists, glob.glob("build*/capi/libdsc.so")), key=os.path.getmtime)
 if len(sys.argv) < 2 and not built:
     sys.exit("exports: the library is not built; run ./dev build first")

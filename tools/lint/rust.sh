@@ -8,7 +8,7 @@ if cargo fmt --version >/dev/null 2>&1; then
   cargo fmt --manifest-path "$manifest" --all --check || failed=1
 fi
 library=
-# Meson creates the link before the library
+# Meson creates the link libdsc.so before the library, so its target may not exist yet
 for built in build*/capi/libdsc.so; do if [[ -e $built ]]; then library=$built; fi; done
 if [[ -n $library ]]; then
   export DSC_LIB_DIR=$PWD/${library%/*} CARGO_TARGET_DIR=$PWD/build/cargo

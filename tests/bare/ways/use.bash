@@ -1,5 +1,5 @@
-# What the ways share. Each *.sh here runs as root in its own bare Debian 12. LIBDSC_SOURCE is a clone of the project.
-# The script sources this file first.
+# Functions that the scripts in this folder share. Each *.sh here runs as root in its own bare Debian 12. LIBDSC_SOURCE
+# is a clone of the project. The script sources this file first.
 # shellcheck shell=bash
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive

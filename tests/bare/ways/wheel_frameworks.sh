@@ -1,4 +1,5 @@
-# A user of PyTorch or JAX has the wheel and the framework, but no compiler. init_process_group("dsc") needs no import.
+# A user of PyTorch or JAX has the wheel and the framework, but no compiler. init_process_group("dsc") works without an
+# import of libdsc.
 wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # made by ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >/dev/null

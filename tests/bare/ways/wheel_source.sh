@@ -1,4 +1,4 @@
-# Building from the source distribution names what is missing, and works after it is installed.
+# Building from the source distribution fails with the names of missing packages, and works after they are installed.
 archive=$(ls "$LIBDSC_SHARED"/wheels/*.tar.gz) # made by ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv g++ pkg-config >/dev/null

@@ -157,8 +157,8 @@ void measure_operation(const std::string& name, const std::vector<int>& numbers,
   if (as_json) std::cout << report.dump(1) << "\n";
 }
 
-// On a terminal, a progress line that is overwritten and never wider than the terminal. Elsewhere, prints one
-// line per step.
+// Prints progress. On a terminal, each step overwrites the line of the previous step, and no line is wider
+// than the terminal. Elsewhere, each step is a separate line.
 class ProgressLine {
  public:
   ~ProgressLine() {

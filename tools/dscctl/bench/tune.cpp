@@ -14,10 +14,10 @@ namespace {
 constexpr int kSurveyRounds = 2;
 // The fastest round counts, because other programs can only make it slower.
 constexpr int kRounds = 3;
-constexpr double kDifference = 1.1;  // ratio above which two values of a setting differ, beyond noise
+constexpr double kDifference = 1.1;  // a larger ratio of two times is a real difference and not noise
 constexpr double kWorthIt = 0.05;
 constexpr double kAsGood = 0.02;
-constexpr double kCaseBudgets = 2;  // time of a case before any was measured, in budgets
+constexpr double kCaseBudgets = 2;  // assumed time of the first case, as a multiple of its budget
 constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kNoLimit = size_t{1} << 62;

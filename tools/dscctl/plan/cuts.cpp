@@ -66,7 +66,7 @@ Boundaries shaken(Boundaries cut, std::mt19937& random) {
   return cut;
 }
 
-// Moves from a cut to a cut that no single move improves.
+// Improves a cut by single moves until no single move improves it.
 class Descent {
  public:
   Descent(const TryCut& try_cut, double memory_bytes, size_t tries)

@@ -1,5 +1,5 @@
-// Other ways to cut layers into parts than minimizing the time of the slowest part, and the improvement of
-// cuts.
+// Cuts layers into parts in other ways than by_time(), which minimizes the time of the slowest part. Also
+// improves cuts.
 #pragma once
 
 #include <functional>

@@ -12,7 +12,8 @@
 namespace dscctl::plan {
 namespace {
 
-// If the parts have different limits, a partition takes layers^2 x parts steps.
+// Different limits for the parts of a model are used only up to this number of steps. With them, a partition
+// takes layers^2 x parts steps.
 constexpr double kMostSteps = 2e7;
 
 bool is_among(const std::vector<int>& wanted, int value) {
@@ -190,7 +191,7 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
   return question.memory_bytes / shape.chunks * (std::isfinite(raised) ? raised : 1);
 }
 
-// Explains which of chunks, micro-batches or the schedule makes a possible number of stages fail.
+// Explains why a number of stages has no schedule: the chunks, the micro-batches or the schedule do not fit.
 std::string why_no_schedule(const Question& question, Shape shape, const std::vector<const Kind*>& wanted) {
   const int samples = question.batch / shape.replicas;
   std::string why =

@@ -85,7 +85,8 @@ struct Held {
   std::vector<int64_t> of_stage;
   bool is_zigzag = false;
 
-  // Returns how many a part holds for each of its layers. The chunks of a stage share what the stage holds.
+  // Returns how many micro-batches' activations a part holds for each of its layers. The chunks of a stage
+  // share what the stage holds.
   double of_part(const Shape& shape, int part) const;
 };
 // Minimizes the time of the slowest part within the memory of each part; empty if no cut fits.

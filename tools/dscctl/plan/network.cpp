@@ -26,7 +26,7 @@ NetworkFile measured_here(int devices) {
   return bench::measure_network(ranks, bench::network_sizes(kSizes), kBudgetMs);
 }
 
-// Returns text such as "10 us + bytes / 25 GB/s", with a factor before each number, or "no time".
+// Returns text such as "10 us + bytes / 25 GB/s", with the given factor before each number, or "no time".
 std::string link_words(const Link& link, const std::string& latency_factor, const std::string& byte_factor) {
   if (!link.takes_time()) return "no time";
   const std::string latency = (link.latency_us > 0 ? latency_factor : "") + tools::time_text(link.latency_us);

@@ -13,12 +13,13 @@ namespace {
 using schedule::Handle;
 using schedule::Priced;
 
-constexpr double kMostOperations = 3e8;  // simulated in total
-constexpr double kMostSearched = 6000;   // largest shape, in operations, for which an order is searched
+constexpr double kMostOperations = 3e8;  // limit of operations that are simulated in total
+constexpr double kMostSearched =
+    6000;  // orders are searched only for shapes of at most this number of operations
 constexpr size_t kSearches = 3;
-constexpr double kMostImproved = 8e7;  // operations to simulate for better cuts
+constexpr double kMostImproved = 8e7;  // limit of operations that are simulated to find better cuts
 constexpr size_t kTries = 1000;        // cuts that are tried for a candidate
-constexpr size_t kFewTries = 100;      // for a candidate that is not among the best
+constexpr size_t kFewTries = 100;      // the same, for a candidate that is not among the best
 constexpr size_t kBest = 20;
 constexpr size_t kLeast = 12;  // candidates whose memory is reduced if none fits
 constexpr int kHalvings = 6;
@@ -30,7 +31,8 @@ double operations_of(const Shape& shape) { return 3.0 * shape.parts() * shape.mi
 // For example, v_half with 720 stages and 1440 micro-batches took 13.8 s.
 double making(const Candidate& one) { return one.kind->is_listed ? 25 * operations_of(one.shape) : 0; }
 
-// Of two rows with equal times, except for rounding, the one that needs less is better.
+// The faster row is better. If the times differ only by rounding, the row that needs less memory is better,
+// and then the row with fewer stages, chunks and micro-batches.
 bool is_better(const Row& a, const Row& b) {
   const auto key = [](const Row& row) {
     return std::make_tuple(static_cast<float>(row.step_us), row.peak_bytes, row.shape.stages,
@@ -48,7 +50,7 @@ bool is_no_better(const Row& row, const Row& than) {
          is_near(row.step_us, than.step_us, kAsFast) && row.peak_bytes >= than.peak_bytes * (1 - kAsFast);
 }
 
-// True for another schedule whose numbers are all the same.
+// True if `row` has another schedule than `as`, but the same time, memory and idle share.
 bool is_as_good(const Row& row, const Row& as) {
   return row.kind != as.kind && row.shape == as.shape && is_near(row.step_us, as.step_us, kSame) &&
          row.peak_bytes == as.peak_bytes && std::abs(row.idle - as.idle) <= kSame;
@@ -63,7 +65,7 @@ dsc_pipe_schedule_options_t options_of(const char* kind, const Shape& shape) {
   return options;
 }
 
-// Simulates, and adds the time that follows the operations.
+// Simulates a schedule, and adds the time that follows its last operation.
 Priced priced_of(const Handle& schedule, schedule::Costs costs) {
   Priced priced = schedule::simulate(schedule, costs.as_c());
   priced.makespan += costs.after;
@@ -367,8 +369,8 @@ class Search {
     return row;
   }
 
-  // Returns the cuts for which an order is searched. They include cuts for which all stages hold the same
-  // number of activations: one, and as many as the memory allows.
+  // Returns the cuts for which an order is searched. For two of them, all stages hold the same number of
+  // activations: one activation, and the largest number that fits into the memory.
   std::vector<Boundaries> cuts_of(const Row& named) const {
     const Shape& shape = named.shape;
     std::vector<Boundaries> cuts{named.boundaries, named.least_cut, evenly(question_, shape)};
@@ -489,7 +491,7 @@ class Search {
   std::map<std::pair<int, double>, Boundaries> memory_partitions_;  // by number of parts and samples held
   double least_bytes_ = HUGE_VAL;                                   // least memory of rows that did not fit
   double operations_ = 0;                                           // number of simulated operations
-  double improving_ = 0;                                            // the same, for better cuts
+  double improving_ = 0;  // operations simulated to find better cuts
 };
 
 }  // namespace

@@ -148,7 +148,7 @@ size_t values_of(const Costs& costs) {
 }
 
 Json costs_json(const Costs& costs) {
-  std::vector<double> moving = costs.message_bytes;  // time on a link
+  std::vector<double> moving = costs.message_bytes;  // below, bytes become times on a link
   for (double& one : moving) one = costs.bytes_per_time > 0 ? one / costs.bytes_per_time : 0;
   return {{"forward", costs.forward},
           {"backwardInput", costs.backward_input},

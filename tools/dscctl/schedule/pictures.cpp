@@ -27,7 +27,7 @@ size_t escape_at(const std::string& text, size_t at) {
   return text[at] == '\033' ? text.find('m', at) + 1 - at : 0;
 }
 
-// Takes this number of columns from `text`, starting at `at`, and moves `at` behind them. The piece begins
+// Returns this number of columns of `text`, starting at `at`, and moves `at` past them. The result begins
 // with the color that applies there.
 std::string take_columns(const std::string& text, size_t& at, std::string& color, size_t columns) {
   std::string piece = color;
@@ -81,7 +81,7 @@ Row row_of_schedule(const Handle& schedule, const Priced& priced, bool of_stage)
 }  // namespace
 
 std::string shortened(double value) {
-  constexpr double kLarge = 1e5;  // its six digits would end before the decimal point
+  constexpr double kLarge = 1e5;  // from here on, six digits do not include all digits before the point
   char text[32];
   std::snprintf(text, sizeof text, value >= kLarge ? "%.10g" : "%.6g", value);
   return text;

@@ -18,8 +18,7 @@ std::string comparison_of(const std::vector<Handle>& schedules, const std::vecto
 // Formats a number with six digits; large numbers without decimals.
 std::string shortened(double value);
 
-// Returns the operations of the critical path, which no operation could delay without delaying the end, one
-// per line.
+// Returns the operations of the critical path, one per line. A delay of any of them delays the end.
 std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& costs);
 
 }  // namespace dscctl::schedule

@@ -48,7 +48,8 @@ std::optional<Waiter> as_waiter(const Participant& participant) {
 // Times of different hosts are not comparable.
 bool share_clock(const Dump& a, const Dump& b) { return a.host == b.host; }
 
-// From the time when the first rank began to wait to the time when the last rank gave up or was dumped.
+// The time in which ranks waited: from the first start of a wait until the last rank gave up or wrote its
+// dump.
 struct Span {
   TimeNs begin = 0;
   TimeNs end = 0;

@@ -22,7 +22,8 @@ struct Slice {
   TimeNs end = 0;
 };
 
-// Returns the time from a rank's arrival to the end. An operation that has not ended lasts until the dump.
+// Returns the time from a rank's arrival to the end of the operation. An operation that has not ended lasts
+// until the dump.
 std::optional<Slice> slice_of(const Dump& dump, const Entry& entry) {
   if (!entry.started) return std::nullopt;
   if (entry.end_unknown) return Slice{*entry.started, *entry.started};
@@ -104,8 +105,8 @@ class PerfettoWriter {
 
   struct Lane {
     const char* kind;
-    int number;  // counted within its kind
-    TimeNs end;  // when it is free again
+    int number;  // its number among the lanes of this kind
+    TimeNs end;  // the end of its latest slice
   };
   using Lanes = std::vector<Lane>;
 

@@ -8,7 +8,8 @@
 
 namespace dscctl::trace {
 
-// Each rank is a process. Each group has a track, and messages have one or more. Each message is an arrow.
+// Each rank is a process. Each group has a track, and messages have one or more tracks. Each message
+// is an arrow.
 void write_perfetto(std::ostream& out, const Trace& trace, const std::vector<Operation>& operations);
 
 // Returns the time of the first event of a trace; 0 if there is none.

@@ -10,7 +10,7 @@ namespace dscctl::trace {
 namespace {
 
 constexpr int64_t kLeastOperations = 5;  // with fewer operations, one rank may be last by chance
-constexpr int64_t kLeastPercent = 10;  // minimum percentage of the time that each other rank loses on average
+constexpr int64_t kLeastPercent = 10;  // of all the time; each other rank must lose at least this on average
 
 // Returns the time from the first start of an operation to the last completion.
 int64_t time_of_operations(const Trace& trace) {

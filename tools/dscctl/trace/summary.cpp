@@ -41,8 +41,8 @@ int64_t dtype_bytes(std::string_view dtype) {
   return found == kBytes.end() ? 0 : found->second;
 }
 
-// Returns the bytes of one rank's part. With these, the bandwidth of all_gather and reduce_scatter counts the
-// group's size once.
+// Returns the bytes of one rank's part. For all_gather and reduce_scatter, bandwidth() multiplies them by the
+// group's size.
 int64_t part_bytes(const Entry& entry) {
   const std::optional<int64_t> elements = part_elements(entry);
   const int64_t element_bytes = dtype_bytes(entry.dtype);

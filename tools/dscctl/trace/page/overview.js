@@ -8,7 +8,8 @@ class Overview {
     this.buckets = 0;
   }
 
-  // Adds up the share of every entry in each column. This is done once per width.
+  // Adds up, for each column, how long all entries together waited and moved data in it. This is repeated only if the
+  // width changes.
   measure(view, buckets) {
     const { columns, tracks } = this.model;
     this.buckets = buckets;
