@@ -247,7 +247,7 @@ fn wrong_costs_are_refused() {
     let simulate = |costs: PipeCosts| plan.simulate(&costs);
     refused(simulate(PipeCosts::new().forward(&[1.0; 3])), "values per cost are 3, expected 1 or 2: one for each part");
     let mixed = PipeCosts::new().forward(&[1.0; 2]).backward_input(&[1.0; 3]).static_bytes(&[1.0]);
-    refused(simulate(mixed), "forward has 2 numbers; expected 1 or 3, as backward_input has");
+    refused(simulate(mixed), "forward has 2 numbers; expected 1 or 3, like backward_input");
     refused(simulate(PipeCosts::new().forward(&[])), "forward is []; expected one number, or one for each part");
     refused(simulate(PipeCosts::new().latency(-1.0)), "latency is -1");
     refused(simulate(PipeCosts::new().backward_weight(&[1.0, f64::NAN])), "is nan");
