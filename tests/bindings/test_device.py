@@ -448,7 +448,7 @@ def refuses(world):
     refused(ValueError, "^x has a mask", world.all_reduce, Interface(values(0), mask=x))
     refused(TypeError, "^x has element type", world.all_reduce, Interface(np.zeros(2, np.complex64)))
     plain = Interface(np.zeros(2, np.uint16))
-    refused(TypeError, "^x has element type uint16; .* pass dtype=", world.all_reduce, plain)
+    refused(TypeError, "^x has element type uint16; .* pass dtype=$", world.all_reduce, plain)
     refused(ValueError, "^x is on a device of DLPack's device type 10", world.all_reduce, DLPack(values(0), kind=10))
     said = rf"^x is on device {peer}; expected device {world.rank}, which"
     refused(ValueError, said, world.all_reduce, DLPack(values(0), device=peer))

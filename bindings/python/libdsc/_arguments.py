@@ -160,7 +160,8 @@ def with_order(error: Exception, method: Any) -> Exception:
     parameters = list(inspect.signature(method).parameters)[1:]
     names = list(itertools.takewhile(_ORDERED.__contains__, parameters))
     is_of_sizes = " elements; expected " in str(error) and {"out", "x"} <= set(names)
-    if len(names) > 1 and (isinstance(error, TypeError) or is_of_sizes):
+    is_of_kind = isinstance(error, TypeError) and " has element type " not in str(error)
+    if len(names) > 1 and (is_of_kind or is_of_sizes):
         error.args = (f"{error}; the order of arguments is {method.__name__}({', '.join(names)})",)
     return error
 
