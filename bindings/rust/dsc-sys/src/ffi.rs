@@ -2800,7 +2800,7 @@ extern "C" {
     /// - `mesh` (in): mesh
     /// - `coords` (in): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
-    /// - `rank` (out): rank of the mesh
+    /// - `rank` (out): the rank, rank_offset included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
