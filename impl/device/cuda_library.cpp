@@ -100,7 +100,7 @@ std::string cuda_version(int number) {
 }
 
 [[noreturn]] void fail_without_device(const CudaLibrary& library) {
-  fail(DSC_ERR_NO_BACKEND, "the driver of %.200s shows no device; CUDA_VISIBLE_DEVICES may hide them",
+  fail(DSC_ERR_NO_BACKEND, "the driver %.200s shows no device; CUDA_VISIBLE_DEVICES may hide the devices",
        library.path.c_str());
 }
 

@@ -118,7 +118,7 @@ static void wrong_settings_are_refused(void** state) {
   static const char* const wrong[][2] = {
       {"speed=1", "'speed=1' has no known key"},
       {"stage_bytes", "'stage_bytes' has no '='"},
-      {"stage_bytes=", "has no size such as 65536, 64KiB"},
+      {"stage_bytes=", "has no valid size such as 65536, 64KiB"},
       {"stage_bytes=-1", "has no size"},
       {"stage_bytes=64 KiB", "has no size"},
       {"stage_bytes=64KB", "'stage_bytes=64KB' has no size"},

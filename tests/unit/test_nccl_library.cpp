@@ -159,8 +159,9 @@ void versions_known_to_be_broken_are_named(void**) {
   const auto warns = [](int number, const char* words) {
     return nccl_warning(number).find(words) != std::string::npos;
   };
-  CHECK_TEXT(load_version("22803"), file_name(FAKE_WHOLE) + " 2.28.3 " + kAllFeatures +
-                                        "NCCL 2.28.3: it can crash after an abort; fixed in 2.28.9");
+  CHECK_TEXT(load_version("22803"),
+             file_name(FAKE_WHOLE) + " 2.28.3 " + kAllFeatures +
+                 "NCCL 2.28.3 has known bugs: it can crash after an abort (fixed in 2.28.9)");
   assert_true(warns(22808, "crash after an abort") && warns(22501, "abort can hang"));
   assert_true(warns(21800, "port scan") && warns(22702, "port scan") && warns(22501, "port scan"));
   for (const int sound : {22703, 22802, 22809, 23007}) assert_string_equal(nccl_warning(sound).c_str(), "");
