@@ -250,7 +250,7 @@ void ServerConnection::make_will() {
          kMostWillBytes);
   auto will = request_->value.empty() ? std::nullopt : decode_request(request_->value);
   if (!request_->value.empty() && (!will || !changes(will->op)))
-    fail(DSC_ERR_INVALID_ARG, "the will does not change a key, expected a request that changes one");
+    fail(DSC_ERR_INVALID_ARG, "the will is not a request that changes a key");
   will_ = std::move(will);
 }
 

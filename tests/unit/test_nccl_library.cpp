@@ -228,7 +228,8 @@ void a_driver_that_is_of_no_use_says_why(void**) {
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_INIT", "34"}}), "failed: error 34");
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_VERSION", "11080"}}), "CUDA 11.8 < 12.0");
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_DEVICES", "0"}}), "shows no device");
-  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"CUDA_VISIBLE_DEVICES", ""}}), "CUDA_VISIBLE_DEVICES may hide them");
+  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"CUDA_VISIBLE_DEVICES", ""}}),
+                "CUDA_VISIBLE_DEVICES may hide the devices");
   CHECK_FAILURE(load_driver(FAKE_WHOLE, {}), FAKE_WHOLE, "has no cuInit; expected a driver");
   CHECK_FAILURE(load_driver("/nowhere/libcuda.so.1", {}), "/nowhere/libcuda.so.1", "DSC_CUDA_LIBRARY");
 }
