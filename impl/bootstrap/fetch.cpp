@@ -50,8 +50,8 @@ UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   if (crowded) return {};
   if (wire.code == DSC_ERR_PEER_LEFT) fail(DSC_ERR_PEER_LEFT, "%s has left the world", owner.c_str());
   if (wire.code != DSC_OK || !item)
-    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answered with status %d and no file descriptor", owner.c_str(),
-         wire.code);
+    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answered with status %d instead of a file descriptor",
+         owner.c_str(), wire.code);
   return item;
 }
 

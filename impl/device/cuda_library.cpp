@@ -112,8 +112,8 @@ void ask_driver(CudaLibrary& library, int patience_ms) {
   need(library, "cuDriverGetVersion", library.functions.driver_get_version(&version));
   library.version = cuda_version(version);
   if (version < kLeastCuda)
-    fail(DSC_ERR_NO_BACKEND, "the driver of %.200s is too old: CUDA %s < %s", library.path.c_str(),
-         library.version.c_str(), cuda_version(kLeastCuda).c_str());
+    fail(DSC_ERR_NO_BACKEND, "the driver %.200s is too old: CUDA %s, expected %s or newer",
+         library.path.c_str(), library.version.c_str(), cuda_version(kLeastCuda).c_str());
   need(library, "cuDeviceGetCount", library.functions.device_get_count(&library.devices));
   if (library.devices < 1) fail_without_device(library);
 }

@@ -81,7 +81,7 @@ int ask_version(const NcclLibrary& library) {
     fail(DSC_ERR_NO_BACKEND, "ncclGetVersion of %.200s failed: result %u, version %d", library.path.c_str(),
          static_cast<unsigned>(result), number);
   if (number < kLeastNccl)
-    fail(DSC_ERR_NO_BACKEND, "%.200s is too old: NCCL %s < 2.18", library.path.c_str(),
+    fail(DSC_ERR_NO_BACKEND, "%.200s is too old: NCCL %s, expected 2.18 or newer", library.path.c_str(),
          nccl_version(number).c_str());
   return number;
 }

@@ -63,7 +63,7 @@ def test_nccl_and_its_driver():
 
 def test_nccl_without_use_is_shown_with_the_reason():
     old = json.loads(dscctl("info", "--json", FAKE_NCCL_VERSION="21210", **GPU).stdout)["engines"]
-    assert "NCCL 2.12.10 < 2.18" in old["nccl"]["reason"] and old["cuda"]["available"]
+    assert "NCCL 2.12.10, expected 2.18 or newer" in old["nccl"]["reason"] and old["cuda"]["available"]
     without = json.loads(dscctl("info", "--json", FAKE_CUDA_INIT="101", **GPU).stdout)["engines"]
     for name in ("nccl", "cuda"):
         assert not without[name]["available"] and "FAKE_CUDA_ERROR" in without[name]["reason"]
