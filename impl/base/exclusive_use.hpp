@@ -12,9 +12,10 @@ class ExclusiveUse {
  public:
   explicit ExclusiveUse(std::atomic<bool>& in_use) : in_use_(in_use) {
     if (in_use_.exchange(true, std::memory_order_acquire))
-      fail(DSC_ERR_BUSY,
-           "another call is using this object, in another thread or around this callback; expected that call "
-           "to return first");
+      fail(
+          DSC_ERR_BUSY,
+          "another call is using this object: a call in another thread, or the call that runs this callback; "
+          "expected that call to return first");
   }
   ~ExclusiveUse() { in_use_.store(false, std::memory_order_release); }
   ExclusiveUse(const ExclusiveUse&) = delete;

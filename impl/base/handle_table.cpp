@@ -1,6 +1,7 @@
 #include "base/handle_table.hpp"
 
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -31,6 +32,13 @@ constexpr int kGenerationShift = kPinBits + 2;
 constexpr uint64_t kGenerationMask = (uint64_t{1} << kGenerationBits) - 1;
 constexpr size_t kChunkSlots = 1024;
 constexpr size_t kChunks = (size_t{1} << kIndexBits) / kChunkSlots;
+
+// The C types of the handles, in the order of HandleKind.
+constexpr const char* kTypes[] = {"dsc_comm_t",          "dsc_work_t",        "dsc_bucket_reducer_t",
+                                  "dsc_pipe_schedule_t", "dsc_store_t",       "dsc_mesh_t",
+                                  "dsc_tied_layers_t",   "dsc_pipe_report_t", "dsc_sharded_t",
+                                  "dsc_join_t",          "dsc_ring_t",        "dsc_moe_plan_t"};
+static_assert(std::size(kTypes) == static_cast<size_t>(HandleKind::kMoePlan));
 
 constexpr uint64_t generation(uint64_t word) { return word >> kGenerationShift; }
 constexpr uint64_t vacant_word(uint64_t generation) {
@@ -117,8 +125,8 @@ Slot* pin(HandleKind kind, uint64_t id) {
       id_kind > static_cast<uint64_t>(HandleKind::kMoePlan))
     fail(DSC_ERR_BAD_HANDLE, "0x%llx is not a handle of this library", static_cast<unsigned long long>(id));
   if (id_kind != static_cast<uint64_t>(kind))
-    fail(DSC_ERR_BAD_HANDLE, "the handle is of another kind (kind %d, expected %d)",
-         static_cast<int>(id_kind), static_cast<int>(kind));
+    fail(DSC_ERR_BAD_HANDLE, "the handle is a %s, expected a %s", kTypes[id_kind - 1],
+         kTypes[static_cast<size_t>(kind) - 1]);
   Slot* slot = table().find(static_cast<uint32_t>(id & ((uint64_t{1} << kIndexBits) - 1)));
   if (!slot)
     fail(DSC_ERR_BAD_HANDLE, "0x%llx is not a handle: no call has returned it",

@@ -73,7 +73,7 @@ MeetingOutcome Coordinator::timed_out(const std::vector<Hello>& came, const std:
 void Coordinator::log_progress(const std::vector<Hello>& came) {
   if (now_ns() < next_log_ns_) return;
   next_log_ns_ += progress_ns_;
-  log(DSC_LOG_LEVEL_WARN, "start-up has waited %lld s for rank %s of %d",
+  log(DSC_LOG_LEVEL_WARN, "start-up has waited %lld s for rank %s (world size %d)",
       static_cast<long long>((now_ns() - start_ns_) / kNsPerSecond), rank_list(missing_ranks(came)).c_str(),
       world_size_);
 }

@@ -50,8 +50,8 @@ UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   if (crowded) return {};
   if (wire.code == DSC_ERR_PEER_LEFT) fail(DSC_ERR_PEER_LEFT, "%s has left the world", owner.c_str());
   if (wire.code != DSC_OK || !item)
-    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answered with status %d and no file descriptor", owner.c_str(),
-         wire.code);
+    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answered with status %d instead of a file descriptor",
+         owner.c_str(), wire.code);
   return item;
 }
 
@@ -87,11 +87,16 @@ UniqueFd fetch(const std::string& endpoint, const std::string& owner, const Item
     if (UniqueFd item = attempt(endpoint, owner, key, deadline, check, crowded)) return item;
     if (check) check();
     if (deadline.passed() && crowded)
-      fail(DSC_ERR_SYSTEM, "%s is out of file descriptors and could not send one", owner.c_str());
+      fail(DSC_ERR_SYSTEM,
+           "%s could not answer, because its process or its host has no free file descriptors; raise the "
+           "limit "
+           "(ulimit -n) or close files there",
+           owner.c_str());
     if (deadline.passed())
-      fail(DSC_ERR_TIMEOUT, "%s did not send item %llu of kind %u within %lld ms", owner.c_str(),
-           static_cast<unsigned long long>(key.id), key.kind,
-           static_cast<long long>((now_ns() - start_ns) / kNsPerMs));
+      fail(DSC_ERR_TIMEOUT,
+           "%s did not send the file descriptor of a shared object within %lld ms (object %llu of kind %u)",
+           owner.c_str(), static_cast<long long>((now_ns() - start_ns) / kNsPerMs),
+           static_cast<unsigned long long>(key.id), key.kind);
     sleep_until({std::min(deadline.ns, Deadline::after_ms(kRetryMs).ns)});
   }
 }

@@ -13,7 +13,9 @@ std::string process_of(const Hello& hello) {
 }
 
 std::string version_text(const Hello& hello) {
-  return std::to_string(hello.library_version) + " (wire " + std::to_string(hello.wire_version) + ")";
+  const uint32_t version = hello.library_version;
+  return std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff) + "." +
+         std::to_string(version & 0xff) + " with wire version " + std::to_string(hello.wire_version);
 }
 
 using Value = std::function<std::string(const Hello&)>;

@@ -21,13 +21,15 @@ void check_options(const LaunchOptions& options) {
     fail(DSC_ERR_INVALID_ARG, "options->sources is 0x%x, expected bits of 0x%x", options.sources,
          kAllSources);
   if (options.rank < -1)
-    fail(DSC_ERR_INVALID_ARG, "options->rank is %d, expected 0 or more, or -1", options.rank);
+    fail(DSC_ERR_INVALID_ARG, "options->rank is %d, expected 0 or more, or -1 to detect it", options.rank);
   if (options.world_size == 0 || options.world_size < -1)
-    fail(DSC_ERR_INVALID_ARG, "options->world_size is %d, expected 1 or more, or -1", options.world_size);
+    fail(DSC_ERR_INVALID_ARG, "options->world_size is %d, expected 1 or more, or -1 to detect it",
+         options.world_size);
   if (options.local_rank < -1)
-    fail(DSC_ERR_INVALID_ARG, "options->local_rank is %d, expected 0 or more, or -1", options.local_rank);
+    fail(DSC_ERR_INVALID_ARG, "options->local_rank is %d, expected 0 or more, or -1 to detect it",
+         options.local_rank);
   if (options.port < 0 || options.port > 65535)
-    fail(DSC_ERR_INVALID_ARG, "options->port is %d, expected 1 to 65535, or 0", options.port);
+    fail(DSC_ERR_INVALID_ARG, "options->port is %d, expected 1 to 65535, or 0 for MASTER_PORT", options.port);
   const bool rank_given = options.rank >= 0;
   const bool size_given = options.world_size >= 0;
   if (rank_given != size_given)

@@ -49,7 +49,9 @@ void check_counts(const RowFindings& row) {
   if (hosts && hosts.value < 1)
     fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", hosts.variable, hosts.value);
   if (hosts && local_size && (hosts.value == 1) != (local_size.value == size.value))
-    fail(DSC_ERR_CONFIG, "%s is %d and %s is %d, but %s is %d; expected numbers of the same job",
+    fail(DSC_ERR_CONFIG,
+         "%s is %d, %s is %d and %s is %d; expected equal sizes for one host and different sizes for several "
+         "hosts",
          local_size.variable, local_size.value, size.variable, size.value, hosts.variable, hosts.value);
 }
 
@@ -101,7 +103,7 @@ std::optional<std::string> row_master(const HostSource& source, const Environmen
     const char* expected;
   };
   // Parsers for the forms in which launchers give the host; the index is a HostForm.
-  static constexpr Reader kReaders[] = {{plain_host, "a host"},
+  static constexpr Reader kReaders[] = {{plain_host, "a host name or an address"},
                                         {host_before_colon, "HOST:PORT"},
                                         {first_slurm_host, "a list of hosts such as node[1-3,7],gpu05"},
                                         {first_sagemaker_host, "a JSON object with a list \"hosts\""}};

@@ -125,7 +125,7 @@ MeetingResult meet(const MeetingSettings& settings) {
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
   if (outcome.code == DSC_ERR_TIMEOUT)  // ranks of another user have another name for the meeting
     outcome.text +=
-        "; processes of users other than " + std::to_string(::geteuid()) + " cannot join this world";
+        "; only processes of user id " + std::to_string(::geteuid()) + ", as this one, can join this world";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);
   result.nonce = outcome.nonce;
   result.held = {outcome.nonce, settings.world_size, outcome.host_pid, false};

@@ -164,15 +164,16 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
                                         std::to_string(kMeetingVersion));
   const bool possible = wire.world_size > 0 && wire.world_size <= kMaxRanks;
   if (!possible || bytes != sizeof wire + static_cast<size_t>(wire.world_size) * sizeof(MemberWire))
-    return problem(DSC_ERR_PROTOCOL, "a result for " + std::to_string(wire.world_size) + " ranks has " +
-                                         std::to_string(bytes) + " bytes");
+    return problem(DSC_ERR_PROTOCOL, "the result of the start-up has " + std::to_string(bytes) +
+                                         " bytes, which is not the size of a result for " +
+                                         std::to_string(wire.world_size) + " ranks");
   std::copy(std::begin(wire.nonce), std::end(wire.nonce), outcome.nonce.begin());
   outcome.members = decode_members({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
   for (int32_t rank = 0; rank < wire.world_size; ++rank)
     if (const Member& member = outcome.members[static_cast<size_t>(rank)]; member.rank != rank)
-      return problem(DSC_ERR_PROTOCOL, "entry " + std::to_string(rank) +
-                                           " of the result's table is for rank " +
-                                           std::to_string(member.rank));
+      return problem(DSC_ERR_PROTOCOL,
+                     "entry " + std::to_string(rank) + " of the received table of ranks is for rank " +
+                         std::to_string(member.rank) + ", expected rank " + std::to_string(rank));
   return outcome;
 }
 

@@ -23,7 +23,7 @@ struct Address {
   // is closed.
   explicit Address(const std::string& name) {
     if (name.empty() || name.size() > sizeof un.sun_path - 1)
-      fail(DSC_ERR_INTERNAL, "socket name of %zu bytes, expected 1 to %zu", name.size(),
+      fail(DSC_ERR_INTERNAL, "the socket name has %zu bytes, expected 1 to %zu", name.size(),
            sizeof un.sun_path - 1);
     un.sun_family = AF_UNIX;
     std::memcpy(un.sun_path + 1, name.data(), name.size());

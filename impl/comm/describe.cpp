@@ -12,10 +12,9 @@ std::string list_ranks(std::span<const int32_t> ranks) {
 
 FixedText<160> describe_found(const NonFinite& found) noexcept {
   FixedText<160> text;
-  text.add("the input of rank %" PRId64 " is NaN or infinite at element %" PRIu64 "; %" PRIu64 " %s",
-           int64_t{found.source}, found.index, found.count,
-           found.count == 1 ? "element of all inputs is NaN or infinite"
-                            : "elements of all inputs are NaN or infinite");
+  text.add("the input of rank %" PRId64 " is NaN or infinite at element %" PRIu64 "; over all ranks, %" PRIu64
+           " %s NaN or infinite",
+           int64_t{found.source}, found.index, found.count, found.count == 1 ? "element is" : "elements are");
   return text;
 }
 

@@ -214,7 +214,8 @@ Decision Consensus::read_decision() const {
 void Consensus::check_membership() const {
   if (group_.has_left(group_.rank())) fail(DSC_ERR_STATE, "the communicator was destroyed during the call");
   if (lost_.contains(group_.rank()))
-    fail(DSC_ERR_PEER_STALLED, "the other ranks have continued without %s, which was stopped for too long",
+    fail(DSC_ERR_PEER_STALLED,
+         "the other ranks have continued without this rank, %s, because it was stopped for too long",
          group_.describe_member(group_.rank()).c_str());
 }
 

@@ -122,7 +122,7 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
     const auto* header = reinterpret_cast<const MemberHeader*>(mapping->data());
     if (header->magic != kMemberMagic || header->version != kLayoutVersion || header->size != size_ ||
         header->rank != member || header->group != id_ || header->stage_bytes != geometry_.stage_bytes)
-      fail(DSC_ERR_PROTOCOL, "%s shares a segment of another layout or group",
+      fail(DSC_ERR_PROTOCOL, "the shared memory of %s has another layout or belongs to another group",
            describe_member(member).c_str());
     bases_[static_cast<size_t>(member)] = mapping->data();
     Notifier* notifier = &process_of(member).page->notifier;

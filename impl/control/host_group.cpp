@@ -161,8 +161,8 @@ void HostGroup::fetch_pages(Deadline deadline) {
     peer->mapping = map_segment(page.get(), sizeof(ProcessPage), OnFork::kGone);
     peer->page = reinterpret_cast<ProcessPage*>(peer->mapping->data());
     if (peer->page->magic != kPageMagic || peer->page->version != kLayoutVersion)
-      fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", global_rank(first_rank),
-           peer->page->version, kLayoutVersion);
+      fail(DSC_ERR_VERSION, "the shared page of rank %d has layout version %u, expected %u",
+           global_rank(first_rank), peer->page->version, kLayoutVersion);
     peer->pidfd = fetch(first_rank, owner, ItemKind::kPidfd, 0, deadline, check);
   }
 }

@@ -88,7 +88,7 @@ void JobControl::catch_up(Deadline deadline) noexcept {
 bool JobControl::announce(const GroupLeft& left) noexcept {
   return capture([&] { append(left, Deadline::after_ms(kStoreMs)); },
                  [](dsc_result_t, const char* text) {
-                   log_failed("the other hosts cannot be informed of the end", text);
+                   log_failed("the other hosts cannot be informed that this rank leaves", text);
                  });
 }
 
@@ -170,7 +170,7 @@ void JobControl::leave(Deadline deadline) noexcept {
         if (settings_.rank == 0) await_acknowledgements(sooner(deadline, Deadline::after_ms(kAcknowledgeMs)));
       },
       [](dsc_result_t, const char* text) {
-        log_failed("the other hosts cannot be informed of the end", text);
+        log_failed("the other hosts cannot be informed that this rank leaves", text);
       });
 }
 

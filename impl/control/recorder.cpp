@@ -46,8 +46,9 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
     case Algorithm::kLocal:
       return "one rank alone: its input is its result";
     case Algorithm::kDirect:
-      return "nothing is reduced, or one of two ranks gets the result, or all ranks together have at most "
-             "direct_bytes: every rank reads what it needs from the stages, stage_bytes at a time";
+      return "the operation does not reduce, or only one of two ranks gets the result, or all ranks together "
+             "have at most direct_bytes: every rank reads the data that it needs from the stages, "
+             "stage_bytes at a time";
     case Algorithm::kDivided:
       return "all ranks together have more than direct_bytes and at most divided_bytes: every rank reduces "
              "its share in all stages and reads the rest from its own stage, stage_bytes at a time";

@@ -105,8 +105,10 @@ std::pair<std::string, size_t> parse_item(std::string_view item) {
   const Key* key = find_key(item.substr(0, equals));
   if (!key) refuse(item, "has no known key");
   const std::optional<size_t> value = parse_bytes(item.substr(equals + 1));
-  if (!value) refuse(item, "has no size such as 65536, 64KiB, 64k or 1MiB, at most 4611686018427387904");
-  if (*value < key->least || *value > key->most || *value % key->unit != 0) refuse(item, "is out of range");
+  if (!value)
+    refuse(item, "has no valid size such as 65536, 64KiB, 64k or 1MiB, at most 4611686018427387904");
+  if (*value < key->least || *value > key->most || *value % key->unit != 0)
+    refuse(item, "is out of range or not a multiple of the unit");
   return {key->name, *value};
 }
 

@@ -100,7 +100,7 @@ std::string cuda_version(int number) {
 }
 
 [[noreturn]] void fail_without_device(const CudaLibrary& library) {
-  fail(DSC_ERR_NO_BACKEND, "the driver of %.200s shows no device; CUDA_VISIBLE_DEVICES may hide them",
+  fail(DSC_ERR_NO_BACKEND, "the driver %.200s shows no device; CUDA_VISIBLE_DEVICES may hide the devices",
        library.path.c_str());
 }
 
@@ -112,8 +112,8 @@ void ask_driver(CudaLibrary& library, int patience_ms) {
   need(library, "cuDriverGetVersion", library.functions.driver_get_version(&version));
   library.version = cuda_version(version);
   if (version < kLeastCuda)
-    fail(DSC_ERR_NO_BACKEND, "the driver of %.200s is too old: CUDA %s < %s", library.path.c_str(),
-         library.version.c_str(), cuda_version(kLeastCuda).c_str());
+    fail(DSC_ERR_NO_BACKEND, "the driver %.200s is too old: CUDA %s, expected %s or newer",
+         library.path.c_str(), library.version.c_str(), cuda_version(kLeastCuda).c_str());
   need(library, "cuDeviceGetCount", library.functions.device_get_count(&library.devices));
   if (library.devices < 1) fail_without_device(library);
 }

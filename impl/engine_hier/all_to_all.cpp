@@ -86,7 +86,7 @@ AllToAll::Sizes AllToAll::compare_lengths() {
     if (shown.sender >= 0) fail_pair(rank, shown);
     if (std::max(shown.sent_bytes, shown.received_bytes) > SIZE_MAX / 2 / all.size() ||
         shown.longest_bytes > std::max(shown.sent_bytes, shown.received_bytes))
-      fail(DSC_ERR_PROTOCOL, "rank %d announced impossible lengths", rank);
+      fail(DSC_ERR_PROTOCOL, "rank %d announced lengths that overflow or contradict each other", rank);
     const auto host = static_cast<size_t>(layout_.host_of(rank));
     sizes.longest = std::max<size_t>(sizes.longest, shown.longest_bytes);
     sizes.at_leader =
@@ -208,7 +208,7 @@ std::vector<size_t> AllToAll::row_bytes(Lengths lengths) const {
     for (int rank = 0; rank < layout_.size(); ++rank) {
       const size_t length = (this->*lengths)(member, rank);
       if (length > kAtOnceBytes || (total += length) > kAtOnceBytes)
-        fail(DSC_ERR_PROTOCOL, "rank %d announced more bytes than before", layout_.own_members()[member]);
+        fail(DSC_ERR_PROTOCOL, "rank %d sends more bytes than it announced", layout_.own_members()[member]);
       bytes[member] += length;
     }
   return bytes;

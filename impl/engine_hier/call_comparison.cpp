@@ -91,8 +91,8 @@ CallDifference CallComparison::difference_of(std::span<const TransportGroup::Hea
     const size_t count = text.size() / sizeof(DistinctCall);
     if (count == 0 || text.size() % sizeof(DistinctCall) != 0)
       fail(DSC_ERR_PROTOCOL,
-           "host %zu sent %zu bytes about its calls, expected a multiple of the size of one call", host,
-           text.size());
+           "host %zu sent %zu bytes that describe its calls, expected a positive multiple of %zu", host,
+           text.size(), sizeof(DistinctCall));
     for (size_t i = 0; i < count; ++i) {
       DistinctCall call;
       std::memcpy(&call, text.data() + i * sizeof call, sizeof call);

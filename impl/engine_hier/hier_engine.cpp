@@ -223,10 +223,14 @@ void HierEngine::finalize() {
   state.set_finalized();
 }
 
-int32_t HierEngine::agree_on(int32_t) { fail(DSC_ERR_UNSUPPORTED, "not between hosts in this version"); }
+int32_t HierEngine::agree_on(int32_t) {
+  fail(DSC_ERR_UNSUPPORTED, "not supported for a communicator with several hosts in this version");
+}
 
 std::shared_ptr<GroupEngine> HierEngine::shrink(const GroupOptions&) {
-  fail(DSC_ERR_UNSUPPORTED, "not between hosts in this version; finalize and start again");
+  fail(DSC_ERR_UNSUPPORTED,
+       "not supported for a communicator with several hosts in this version; finalize the world and start "
+       "again");
 }
 
 }  // namespace dsc

@@ -218,9 +218,9 @@ Failure HierWorld::failure_of(const CommState& state, int32_t rank, const Gone& 
   cause.has_user_ranks = true;
   if (member != kNoRank) cause.ranks = {member};
   if (member == kNoRank)
-    cause.text += "in the world, ";
+    cause.text += "as a rank of the world: ";
   else if (member != rank)
-    cause.text.add("rank %d of the group is gone: in the world, ", member);
+    cause.text.add("rank %d of the group is gone; as a rank of the world: ", member);
   cause.text += gone.text;
   return cause;
 }

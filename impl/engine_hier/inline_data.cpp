@@ -27,7 +27,8 @@ size_t start_of(const std::vector<size_t>& bytes, int rank) {
 
 const std::byte* InlineData::expect(const TransportGroup::Header& header, size_t bytes) {
   if (header.inline_data.size() != bytes)
-    fail(DSC_ERR_PROTOCOL, "a call arrived with %zu bytes, expected %zu", header.inline_data.size(), bytes);
+    fail(DSC_ERR_PROTOCOL, "the call of another host arrived with %zu bytes of data, expected %zu",
+         header.inline_data.size(), bytes);
   return header.inline_data.data();
 }
 

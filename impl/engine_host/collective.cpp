@@ -148,7 +148,7 @@ bool Collective::verify_blocks() {
       if (receiver == own) senders[sender].from = senders[sender].total;
       if (__builtin_add_overflow(senders[sender].total, sent, &senders[sender].total) ||
           senders[sender].total > SIZE_MAX / 2 / transfer_.element_bytes)
-        fail(DSC_ERR_PROTOCOL, "%s sends lengths that overflow",
+        fail(DSC_ERR_PROTOCOL, "%s announced lengths whose sum overflows",
              group_.describe_member(static_cast<int>(sender)).c_str());
     }
   transfer_.learn(std::move(senders), longest);

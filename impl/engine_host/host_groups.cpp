@@ -17,7 +17,8 @@ void HostEngine::check_parent() const {
   }
   for (int member = 0; member < size(); ++member)
     if (group_->has_left(member))
-      fail(DSC_ERR_PEER_LEFT, "%s has left the parent group", group_->describe_member(member).c_str());
+      fail(DSC_ERR_PEER_LEFT, "%s has left the parent group \"%s\"", group_->describe_member(member).c_str(),
+           name().c_str());
 }
 
 // Makes this rank's part of a group and maps the parts of the other ranks. It succeeds on all ranks or on

@@ -265,7 +265,9 @@ void Departure::detach(const void* buffer, size_t bytes) {
   if (!allocation) return;
   allocation->detach(buffer, bytes);
   log(DSC_LOG_LEVEL_WARN,
-      "%zu bytes of shared memory became private: a rank that does not run may still write them", bytes);
+      "%zu bytes of shared memory became private to this process, because a rank that does not run may still "
+      "write them",
+      bytes);
 }
 
 }  // namespace dsc

@@ -58,8 +58,11 @@ CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, cons
   if (used->path.empty()) used->path = cuda.path;
   if (used->path != cuda.path)
     fail(DSC_ERR_NO_BACKEND,
-         "this process already uses CUDA's driver of %.180s, but %s %.180s: expected one for all its ranks",
-         used->path.c_str(), request.setting(kCudaLibrary).empty() ? "found" : "setting cuda.library names",
+         "this process already uses CUDA's driver from %.180s, but %s %.180s; expected the same driver for "
+         "all "
+         "ranks of a process",
+         used->path.c_str(),
+         request.setting(kCudaLibrary).empty() ? "this rank found" : "setting cuda.library names",
          cuda.path.c_str());
   return cuda;
 }

@@ -22,7 +22,7 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t sequence) const {
   if (ending_.stuck()) {
     failure.code = DSC_ERR_BACKEND_STUCK;
     failure.text +=
-        "; ncclCommAbort did not return within 30 s: this process can no longer use the GPU, exit";
+        "; ncclCommAbort did not return within 30 s: this process can no longer use the GPU and must exit";
   }
   failure.revoked = true;
   failure.operation = op_kind_name(call.kind);

@@ -64,10 +64,10 @@ std::string interface_towards(const std::string& address, Deadline deadline) {
 std::string interface_advice(const Launch& launch, const Environment& environment,
                              const std::vector<std::string>& interfaces, const std::string& towards) {
   if (!may_matter(launch, environment) || interfaces.size() < 2) return "";
-  const std::string choice = towards.empty() ? ", an interface that the other hosts can reach"
+  const std::string choice = towards.empty() ? " to an interface that the other hosts can reach"
                                              : "=" + towards + ", which leads to " + launch.master_addr;
   return "this host has several network interfaces (" + joined(interfaces, ", ") + ") and " + kVariable +
-         " is not set, so NCCL may choose one that other hosts cannot reach; recommended: " + kVariable +
+         " is not set, so NCCL may choose one that other hosts cannot reach; recommended: set " + kVariable +
          choice;
 }
 

@@ -23,9 +23,9 @@ std::optional<CallFailure> LateCalls::find_departed_among(const Call& call, uint
   if (left == late.end()) return std::nullopt;
   const std::vector<int32_t> still_late = late_ranks();
   if (std::ranges::find(still_late, *left) == still_late.end()) return std::nullopt;
-  CallFailure found{
-      call, group_.failure(DSC_ERR_PEER_LEFT, call.kind, sequence,
-                           "rank " + std::to_string(*left) + " has left the group without calling it")};
+  CallFailure found{call, group_.failure(DSC_ERR_PEER_LEFT, call.kind, sequence,
+                                         "rank " + std::to_string(*left) +
+                                             " has left the group without calling this operation")};
   found.cause.ranks = {*left};
   return found;
 }
@@ -111,8 +111,8 @@ void LateCalls::explain(const Call& call, Failure& cause) const {
     late_text += there.late_text;
   }
   if (late_text.empty() && !group_.on_one_host() && all.size() == 1)
-    late_text = "; all ranks of this host have called it, and nothing was heard from the others";
-  if (late_text.empty()) late_text = "; all ranks that answered have called it";
+    late_text = "; all ranks of this host have called this operation, and the other hosts have not answered";
+  if (late_text.empty()) late_text = "; all ranks that answered have called this operation";
   cause.text += late_text;
 }
 

@@ -18,7 +18,7 @@ std::atomic<bool> abort_has_hung{false};
 void NcclEnding::expect_usable() {
   if (abort_has_hung.load())
     fail(DSC_ERR_BACKEND_STUCK,
-         "an earlier ncclCommAbort did not return: this process can no longer use the GPU, exit");
+         "an earlier ncclCommAbort did not return: this process can no longer use the GPU and must exit");
 }
 
 void NcclEnding::await_all(Deadline deadline) noexcept {
@@ -108,7 +108,8 @@ void NcclEnding::check_hung(int64_t now) noexcept {
   if (!state_.compare_exchange_strong(expected, State::kStuck)) return;
   abort_has_hung.store(true);
   log(DSC_LOG_LEVEL_ERROR,
-      "group \"%s\": NCCL did not end its communicator within 30 s; this process can no longer use the GPU",
+      "group \"%s\": NCCL did not end its communicator within 30 s; this process can no longer use the GPU "
+      "and must exit",
       group_.host->name().c_str());
 }
 

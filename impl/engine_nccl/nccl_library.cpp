@@ -19,9 +19,9 @@ struct BrokenVersions {
 };
 
 constexpr BrokenVersions kBroken[] = {
-    {0, 22702, "a port scan can end its start-up; fixed in 2.27.3"},
-    {22501, 22501, "an abort can hang; fixed in 2.26.2"},
-    {22803, 22808, "it can crash after an abort; fixed in 2.28.9"},
+    {0, 22702, "a port scan can make its start-up fail (fixed in 2.27.3)"},
+    {22501, 22501, "an abort can hang (fixed in 2.26.2)"},
+    {22803, 22808, "it can crash after an abort (fixed in 2.28.9)"},
 };
 
 void find_needed(const Symbols& symbols, NcclFunctions& nccl) {
@@ -81,7 +81,7 @@ int ask_version(const NcclLibrary& library) {
     fail(DSC_ERR_NO_BACKEND, "ncclGetVersion of %.200s failed: result %u, version %d", library.path.c_str(),
          static_cast<unsigned>(result), number);
   if (number < kLeastNccl)
-    fail(DSC_ERR_NO_BACKEND, "%.200s is too old: NCCL %s < 2.18", library.path.c_str(),
+    fail(DSC_ERR_NO_BACKEND, "%.200s is too old: NCCL %s, expected 2.18 or newer", library.path.c_str(),
          nccl_version(number).c_str());
   return number;
 }
@@ -98,7 +98,7 @@ std::string nccl_warning(int number) {
   std::string known;
   for (const BrokenVersions& broken : kBroken)
     if (number >= broken.first && number <= broken.last)
-      known += (known.empty() ? "NCCL " + nccl_version(number) + ": " : "; ") + broken.what;
+      known += (known.empty() ? "NCCL " + nccl_version(number) + " has known bugs: " : "; ") + broken.what;
   return known;
 }
 

@@ -196,7 +196,8 @@ CallThere PublishedCalls::called(uint64_t sequence) const {
   }
   there.late = missing(sequence);
   for (size_t i = 0; i < std::min(there.late.size(), kMostDescribed); ++i)
-    there.late_text += "; rank " + std::to_string(there.late[i]) + " has not called it, its latest is " +
+    there.late_text += "; rank " + std::to_string(there.late[i]) +
+                       " has not called this operation; its latest call is " +
                        describe_latest(member_of(there.late[i]));
   return there;
 }
@@ -204,8 +205,7 @@ CallThere PublishedCalls::called(uint64_t sequence) const {
 std::string PublishedCalls::describe_latest(int member) const {
   const uint64_t sequence = head(member).load(std::memory_order_seq_cst);
   Entry latest{};
-  if (sequence == 0 || !entry(member, sequence).read(sequence, &latest))
-    return "nothing on this communicator";
+  if (sequence == 0 || !entry(member, sequence).read(sequence, &latest)) return "none on this communicator";
   return words(latest.shown, latest.on_device) + ", number " + std::to_string(sequence);
 }
 

@@ -103,7 +103,8 @@ int open_pair(dsc_transport_device* device, const dsc_transport_listener* listen
     auto made = std::make_unique<WatchedPair>(device->context.get(), device->device.get(), *listener);
     const std::vector<char> bytes = made->address_bytes();
     if (bytes.size() > DSC_TRANSPORT_ADDRESS_BYTES)
-      throw std::length_error("an address of Gloo's is too long");
+      throw std::length_error("Gloo's address has " + std::to_string(bytes.size()) +
+                              " bytes, expected at most " + std::to_string(DSC_TRANSPORT_ADDRESS_BYTES));
     std::memcpy(address, bytes.data(), bytes.size());
     *address_bytes = bytes.size();
     *pair = reinterpret_cast<dsc_transport_pair*>(made.release());

@@ -60,9 +60,10 @@ void WatchedPair::connect_to(const std::vector<char>& bytes) {
   };
   if (family != own_family)
     throw std::invalid_argument(std::string("the address of this host is ") + name(own_family) + " (" +
-                                self_.str() + "), that of the other host is " + name(family) + " (" +
-                                peer.str() +
-                                "): expected one family on all hosts; a numeric MASTER_ADDR chooses it");
+                                self_.str() + "), and the address of the other host is " + name(family) +
+                                " (" + peer.str() +
+                                "); expected the same address family on all hosts, which a numeric "
+                                "MASTER_ADDR selects");
   connect(bytes);
 }
 

@@ -149,10 +149,10 @@ void check_options(const InitOptions& options) {
   constexpr int64_t kMost = INT32_MAX;
   check_range("backend", options.backend, DSC_BACKEND_AUTO, DSC_BACKEND_INTER_HOST,
               "0 (auto), 1 (host), 2 (device) or 3 (inter_host)");
-  check_range("rank", options.rank, -1, kMost, "0 or more, or -1 for the environment's");
+  check_range("rank", options.rank, -1, kMost, "0 or more, or -1 to detect it");
   if (options.world_size != -1)
-    check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 for the environment's");
-  check_range("local_rank", options.local_rank, -1, kMost, "0 or more, or -1 for the environment's");
+    check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 to detect it");
+  check_range("local_rank", options.local_rank, -1, kMost, "0 or more, or -1 to detect it");
   check_range("device", options.device, -1, kMost,
               "0 or more, or -1 for the device that the backend chooses");
   check_range("port", options.port, 0, 65535, "1 to 65535, or 0 for MASTER_PORT");

@@ -265,7 +265,8 @@ class TcpChannel final : public Channel {
   }
 
   [[noreturn]] void fail_frame() const {
-    fail(DSC_ERR_PROTOCOL, "the store at %s sent a frame that is not its next one", target_.c_str());
+    fail(DSC_ERR_PROTOCOL, "the store at %s sent a frame with a wrong number or authentication code",
+         target_.c_str());
   }
 
   const std::string target_;

@@ -59,7 +59,7 @@ int write_at(int fd, uint64_t offset, std::string_view data) {
 }
 
 [[noreturn]] void fail_locked(const std::string& path) {
-  fail(DSC_ERR_TIMEOUT, "%.200s: another process keeps it locked", path.c_str());
+  fail(DSC_ERR_TIMEOUT, "%.200s: another process keeps this file locked", path.c_str());
 }
 
 [[noreturn]] void fail_writing(int error, const std::string& path) {

@@ -81,7 +81,8 @@ std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
       break;
     }
     case StoreOp::kWill:
-      fail(DSC_ERR_UNSUPPORTED, "will: only a store over TCP has connections that can end");
+      fail(DSC_ERR_UNSUPPORTED,
+           "will: only a store over TCP supports it, because only its connections can end");
   }
   return reply;
 }

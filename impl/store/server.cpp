@@ -45,8 +45,9 @@ void require_token(const std::vector<SocketAddress>& addresses, const Token& tok
   for (const SocketAddress& address : addresses)
     if (!is_loopback(address))
       fail(DSC_ERR_AUTH,
-           "the store would %s at %s without a token; make one, such as with openssl rand -hex 32, and set "
-           "DSC_TOKEN to it on all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
+           "the store would %s at %s without a token; create a token, for example with openssl rand -hex 32, "
+           "and "
+           "set DSC_TOKEN to it on all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
            role, to_text(address).c_str());
 }
 
@@ -87,7 +88,8 @@ uint16_t ServerCore::listen() {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i)
     if (const uint16_t port = try_to_listen()) return port;
-  fail(DSC_ERR_ADDR_IN_USE, "no port is free on all of the %zu addresses", options_.addresses.size());
+  fail(DSC_ERR_ADDR_IN_USE, "found no port that is free on each of the %zu addresses",
+       options_.addresses.size());
 }
 
 // All addresses use the port of the first address. Returns 0 if that port is in use at another address.
@@ -191,7 +193,7 @@ void ServerCore::accept_later(Listener& listener) {
 // honest client completes the handshake in one round trip.
 void ServerCore::shed_pending(size_t most) {
   while (pending_.size() > most) {
-    refuse("too many connections at the same time");
+    refuse("too many clients connect at the same time");
     pending_.front()->reset_connection();
   }
 }
@@ -206,7 +208,7 @@ void ServerCore::watch_pending() {
     watching_ = false;
     const auto oldest = Clock::now() - std::chrono::milliseconds(options_.authentication_ms);
     while (!pending_.empty() && pending_.front()->since() <= oldest) {
-      refuse("the handshake took too long");
+      refuse("the handshake with a client took too long");
       pending_.front()->reset_connection();
     }
     watch_pending();
@@ -219,8 +221,8 @@ void ServerCore::refuse(const char* reason) noexcept {
   if (Clock::now() < next_log_) return;
   next_log_ = Clock::now() + kLogPeriod;
   log(DSC_LOG_LEVEL_WARN,
-      "the store refused %" PRIu64 " connections since the last such message; the latest: %s",
-      std::exchange(refused_since_log_, 0), reason);
+      "the store refused a connection: %s (refused since the previous warning of this kind: %" PRIu64 ")",
+      reason, std::exchange(refused_since_log_, 0));
 }
 
 StoreReply ServerCore::apply(const StoreRequest& request) {

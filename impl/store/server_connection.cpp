@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/fixed_text.hpp"
 #include "base/fork_close.hpp"
 #include "base/guard.hpp"
 #include "store/bytes.hpp"
@@ -67,7 +68,8 @@ void ServerConnection::read_magic() {
                      ByteReader reader(std::string_view(self->client_hello_.data(), bytes));
                      if (!error && reader.number<uint64_t>() == kStoreMagic)
                        return self->take_step([&] { self->read_client_hello(); });
-                     if (bytes > 0) self->core_.refuse("the other side uses another protocol");
+                     if (bytes > 0)
+                       self->core_.refuse("the client does not use the protocol of libdsc's store");
                      self->close();
                    });
 }
@@ -87,7 +89,11 @@ void ServerConnection::check_client_hello() {
   const std::string_view all(client_hello_.data(), client_hello_.size());
   const auto client_hello = decode_client_hello(all.substr(0, kClientHelloBytes));
   if (!client_hello || client_hello->version != kStoreVersion) {
-    core_.refuse("the other side has another protocol version");
+    FixedText<80> reason("the hello of the client is not valid");
+    if (client_hello)
+      reason = FixedText<80>().add("the client uses protocol version %u, expected %u", client_hello->version,
+                                   kStoreVersion);
+    core_.refuse(reason.c_str());
     return close();
   }
   keys_.emplace(core_.options_.token, server_hello_, all.substr(0, kClientHelloBytes));
@@ -97,7 +103,7 @@ void ServerConnection::check_client_hello() {
 
 // Refuses the client without giving a reason: the proof consists of zeros, which no client accepts.
 void ServerConnection::refuse_token() {
-  core_.refuse("a wrong token");
+  core_.refuse("the client and the store do not have the same token");
   out_.assign(kResultBytes + kProofBytes, '\0');
   asio::async_write(socket_, asio::buffer(out_),
                     [self = shared_from_this()](const asio::error_code&, size_t) { self->close(); });
@@ -244,7 +250,7 @@ void ServerConnection::make_will() {
          kMostWillBytes);
   auto will = request_->value.empty() ? std::nullopt : decode_request(request_->value);
   if (!request_->value.empty() && (!will || !changes(will->op)))
-    fail(DSC_ERR_INVALID_ARG, "a will is a request that changes a key");
+    fail(DSC_ERR_INVALID_ARG, "the will is not a request that changes a key");
   will_ = std::move(will);
 }
 

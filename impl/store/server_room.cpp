@@ -48,7 +48,7 @@ void ServerCore::watch_room() {
                          [&](const auto& member) { return member->keeps_room_since(oldest); });
     for (const auto& member : slow) {
       if (in_line_.empty()) break;
-      refuse("a member that stopped in the middle of a request");
+      refuse("a client stopped in the middle of a request");
       member->reset_connection();
     }
     watch_room();

@@ -56,7 +56,7 @@ std::string token_of_descriptor(const std::string& number) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail_errno(errno, "DSC_TOKEN_FD is %d, expected an open descriptor", fd);
   if (!S_ISREG(status.st_mode))  // a pipe can be read only once, and reading may block
-    fail(DSC_ERR_CONFIG, "DSC_TOKEN_FD is %d, which is not a file (a memfd is one)", fd);
+    fail(DSC_ERR_CONFIG, "DSC_TOKEN_FD is %d, expected the descriptor of a regular file or of a memfd", fd);
   return read_token(fd, "DSC_TOKEN_FD");
 }
 
@@ -69,8 +69,8 @@ std::string token_of_file(const std::string& path) {
   if (!S_ISREG(status.st_mode))
     fail(DSC_ERR_CONFIG, "DSC_TOKEN_FILE %.200s is not a regular file", path.c_str());
   if (status.st_uid != ::geteuid() && status.st_uid != 0)
-    fail(DSC_ERR_AUTH, "DSC_TOKEN_FILE %.200s belongs to user %u, expected %u", path.c_str(), status.st_uid,
-         ::geteuid());
+    fail(DSC_ERR_AUTH, "DSC_TOKEN_FILE %.200s belongs to user %u, expected %u or root", path.c_str(),
+         status.st_uid, ::geteuid());
   if ((status.st_mode & 077) != 0)
     fail(DSC_ERR_AUTH, "DSC_TOKEN_FILE %.200s has mode %03o, expected 600: other users may read or write it",
          path.c_str(), status.st_mode & 0777);
@@ -97,7 +97,7 @@ Digest parse_token(std::string_view text, const std::string& source) {
 }
 
 Token find_token(const char* given, const Environment& environment) {
-  if (given) return parse_token(given, "the token of the options");
+  if (given) return parse_token(given, "options->token");
   if (const auto number = environment("DSC_TOKEN_FD"))
     return parse_token(token_of_descriptor(*number), "DSC_TOKEN_FD");
   if (const auto path = environment("DSC_TOKEN_FILE"))

@@ -53,7 +53,10 @@ TransportGroup::Header read_header(const std::byte* message, int32_t peer) {
   HeaderSizes sizes;
   std::memcpy(&sizes, message, sizeof sizes);
   if (sizes.text_bytes > TransportGroup::kHeaderBytes || sizes.inline_bytes > TransportGroup::kInlineBytes)
-    fail(DSC_ERR_PROTOCOL, "header exchange: host %d sent %u and %u bytes, expected at most %zu and %zu",
+    fail(DSC_ERR_PROTOCOL,
+         "header exchange: host %d sent %u bytes of text and %u bytes of inline data, expected at most %zu "
+         "and "
+         "%zu",
          peer, sizes.text_bytes, sizes.inline_bytes, TransportGroup::kHeaderBytes,
          TransportGroup::kInlineBytes);
   const std::byte* const text = message + sizeof sizes;

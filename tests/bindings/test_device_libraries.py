@@ -63,7 +63,7 @@ def test_ranks_of_one_process_use_the_same_libraries(tmp_path):
     fine, driver_text, nccl_text, again = dsc.spawn(ranks_of_one_process, 1, (nccl, cuda, *others), timeout=SECONDS)[0]
     assert fine == again == ["", ""]
     for text in driver_text:
-        assert "rank 1: this process already uses CUDA's driver of " in text and f"cuda_library names {others[1]}" in text
+        assert "rank 1: this process already uses CUDA's driver from " in text and f"cuda_library names {others[1]}" in text
     for text in nccl_text:
         assert f"rank 1: nccl_library names {others[0]}, but this process has loaded another copy of NCCL" in text
 

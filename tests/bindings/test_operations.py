@@ -364,7 +364,7 @@ def counts_nonfinite(world):
     failure = caught.value
     assert (failure.rank, failure.ranks, failure.op, failure.group) == (1, (1,), "all_reduce", "world")
     assert failure.sequence == world.nonfinite().sequence and failure.index == 4
-    assert "element 4; 2 elements of all inputs are NaN or infinite" in str(failure)
+    assert "element 4; over all ranks, 2 elements are NaN or infinite" in str(failure)
     work = world.all_reduce(x.copy(), async_op=True)
     with pytest.raises(dsc.NonfiniteError) as caught:
         work.wait()

@@ -212,7 +212,7 @@ static int late_on_stream_body(rank_t* self) {
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT && info.rank == 1);
-  CHECK(self, strstr(info.text, "rank 1 has not called it") != NULL);
+  CHECK(self, strstr(info.text, "rank 1 has not called this operation") != NULL);
   PASS_ON(check_free(self));
   return ranks_meet(self);
 }
@@ -440,7 +440,7 @@ static int unconnected_body(rank_t* self) {
                                   ? dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL)
                                   : dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 0, NULL, NULL);
   if (result != DSC_ERR_TIMEOUT ||
-      strstr(dsc_last_error_message(), "all ranks that answered have called it") == NULL ||
+      strstr(dsc_last_error_message(), "all ranks that answered have called this operation") == NULL ||
       strstr(dsc_last_error_message(), "not called") != NULL)
     FAIL(self, "%d: %s", result, dsc_last_error_message());
   return 0;

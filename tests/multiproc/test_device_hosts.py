@@ -125,7 +125,7 @@ def test_a_rank_of_another_host_that_does_not_come():
     """
     code = "begin = time.monotonic()\nif r == 2:\n    meet('told', n)\n    sys.exit(0)\n" + FAILS + "meet('told', n)"
     for text in fails_by_then(job(code, [0, 0, 1], TIMEOUT=TIMEOUT_S).finish()[:2], "TimeoutError"):
-        assert "rank 2 has not called it, its latest is all_reduce(sum, f32, 1000) on its device, number 1" in text
+        assert "rank 2 has not called this operation; its latest call is all_reduce(sum, f32, 1000) on its device, number 1" in text
 
 
 def merged(folder):
@@ -204,7 +204,7 @@ begin = time.monotonic()
 """
     outputs = job(code + FAILS, [0, 0, 1], TIMEOUT=TIMEOUT_S, FAKE_NCCL_FAULT="op_hang@0#3").finish()
     for text in fails_by_then(outputs, "TimeoutError"):
-        assert "; all ranks that answered have called it" in text, text
+        assert "; all ranks that answered have called this operation" in text, text
 
 
 # Rank 0 waits for a second message on its stream. Rank 1 makes another call.

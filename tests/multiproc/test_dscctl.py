@@ -58,12 +58,12 @@ def test_nccl_and_its_driver():
     assert (cuda["available"], cuda["path"], cuda["version"], cuda["devices"]) == (True, GPU["DSC_CUDA_LIBRARY"], "13.0", 2)
     text = dscctl("info", FAKE_NCCL_VERSION="22804", **GPU).stdout
     assert f"yes: {GPU['DSC_CUDA_LIBRARY']} (13.0; devices: 2)" in text
-    assert f"yes: {GPU['DSC_NCCL_LIBRARY']} (2.28.4; config_init split " in text and "; warning: NCCL 2.28.4: it can crash" in text
+    assert f"yes: {GPU['DSC_NCCL_LIBRARY']} (2.28.4; config_init split " in text and "; warning: NCCL 2.28.4 has known bugs: it can crash" in text
 
 
 def test_nccl_without_use_is_shown_with_the_reason():
     old = json.loads(dscctl("info", "--json", FAKE_NCCL_VERSION="21210", **GPU).stdout)["engines"]
-    assert "NCCL 2.12.10 < 2.18" in old["nccl"]["reason"] and old["cuda"]["available"]
+    assert "NCCL 2.12.10, expected 2.18 or newer" in old["nccl"]["reason"] and old["cuda"]["available"]
     without = json.loads(dscctl("info", "--json", FAKE_CUDA_INIT="101", **GPU).stdout)["engines"]
     for name in ("nccl", "cuda"):
         assert not without[name]["available"] and "FAKE_CUDA_ERROR" in without[name]["reason"]

@@ -139,7 +139,7 @@ void test_wrong_nonce_gets_nothing(void**) {
   key.nonce[15] ^= 1;
   const Outcome outcome = fetched(server.endpoint().name(), key, 200);
   assert_int_equal(outcome.code, DSC_ERR_TIMEOUT);
-  assert_true(outcome.text.find("rank 1 did not send item 7 of kind 2") != std::string::npos);
+  assert_true(outcome.text.find("rank 1 did not send the file descriptor") != std::string::npos);
 }
 
 void test_withdrawn_item_is_gone(void**) {

@@ -167,7 +167,8 @@ void test_log_names_who_is_missing(void**) {
   lines.store(0);
   const auto receive = [](const LogListener&, const LogRecord& record) {
     const std::string& text = record.text;
-    if (text.find("start-up has waited") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
+    if (text.find("start-up has waited") != text.npos && text.find("rank 1, 3-5 (world size 6)") != text.npos)
+      ++lines;
   };
   set_log_listener({receive, nullptr, nullptr, DSC_LOG_LEVEL_WARN});
   Reports reports;
@@ -261,7 +262,8 @@ void test_versions_differ(void**) {
                  if (i == 1) settings.library_version = 200;
                }},
               reports);
-  assert_errors(reports, 2, DSC_ERR_VERSION, {"100 (wire 2) (rank 0)", "200 (wire 2) (rank 1)"});
+  assert_errors(reports, 2, DSC_ERR_VERSION,
+                {"0.0.100 with wire version 2 (rank 0)", "0.0.200 with wire version 2 (rank 1)"});
 }
 
 void test_several_hosts_are_refused(void**) {
@@ -487,9 +489,9 @@ void test_ranks_of_different_users(void**) {
   };
   assert_int_equal(run_processes({"two users", 2, 2, 500, change}, reports), 0);
   assert_error(reports[0], DSC_ERR_TIMEOUT,
-               {"missing: rank 1", "processes of users other than 0 cannot join"});
+               {"missing: rank 1", "only processes of user id 0, as this one, can join this world"});
   assert_error(reports[1], DSC_ERR_TIMEOUT,
-               {"missing: rank 0", "processes of users other than 65534 cannot"});
+               {"missing: rank 0", "only processes of user id 65534, as this one"});
 }
 
 // Makes accept4() fail from now on, as a container's system call filter may.

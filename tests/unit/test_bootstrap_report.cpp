@@ -58,10 +58,10 @@ void test_nccl_is_told_its_interface(void**) {
   assert_string_equal(
       text.c_str(),
       "this host has several network interfaces (docker0, eth0) and NCCL_SOCKET_IFNAME is not set, so "
-      "NCCL may choose one that other hosts cannot reach; recommended: NCCL_SOCKET_IFNAME=eth0, which "
+      "NCCL may choose one that other hosts cannot reach; recommended: set NCCL_SOCKET_IFNAME=eth0, which "
       "leads to 10.0.0.1");
-  assert_true(
-      says(interface_advice(job, lookup(several), {"a", "b"}, ""), "NCCL_SOCKET_IFNAME, an interface that"));
+  assert_true(says(interface_advice(job, lookup(several), {"a", "b"}, ""),
+                   "NCCL_SOCKET_IFNAME to an interface that"));
   // No advice is given if there is one interface, if the variable is set, if all ranks are on one host, or
   // without a launcher.
   assert_string_equal(interface_advice(job, lookup(several), {"eth0"}, "eth0").c_str(), "");

@@ -26,7 +26,7 @@ CallThere example() {
   there.rank = 7;
   there.words = "all_reduce(sum, f32, 1000) on its device";
   there.late = {8, 11};
-  there.late_text = "; rank 8 has not called it";
+  there.late_text = "; rank 8 has not called this operation";
   return there;
 }
 

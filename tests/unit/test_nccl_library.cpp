@@ -148,9 +148,9 @@ void what_is_no_nccl_is_refused(void**) {
 }
 
 void versions_too_old_are_refused(void**) {
-  CHECK_FAILURE(load_version("21210"), FAKE_WHOLE, "NCCL 2.12.10 < 2.18");
-  CHECK_FAILURE(load_version("2804"), "NCCL 2.8.4 < 2.18");
-  CHECK_FAILURE(load_version("21799"), "NCCL 2.17.99 < 2.18");
+  CHECK_FAILURE(load_version("21210"), FAKE_WHOLE, "NCCL 2.12.10, expected 2.18 or newer");
+  CHECK_FAILURE(load_version("2804"), "NCCL 2.8.4, expected 2.18 or newer");
+  CHECK_FAILURE(load_version("21799"), "NCCL 2.17.99, expected 2.18 or newer");
   CHECK_FAILURE(load_version("-1"), "ncclGetVersion", "failed", "version -1");
   CHECK_TEXT(load_version("23007"), file_name(FAKE_WHOLE) + " 2.30.7 " + kAllFeatures);
 }
@@ -159,8 +159,9 @@ void versions_known_to_be_broken_are_named(void**) {
   const auto warns = [](int number, const char* words) {
     return nccl_warning(number).find(words) != std::string::npos;
   };
-  CHECK_TEXT(load_version("22803"), file_name(FAKE_WHOLE) + " 2.28.3 " + kAllFeatures +
-                                        "NCCL 2.28.3: it can crash after an abort; fixed in 2.28.9");
+  CHECK_TEXT(load_version("22803"),
+             file_name(FAKE_WHOLE) + " 2.28.3 " + kAllFeatures +
+                 "NCCL 2.28.3 has known bugs: it can crash after an abort (fixed in 2.28.9)");
   assert_true(warns(22808, "crash after an abort") && warns(22501, "abort can hang"));
   assert_true(warns(21800, "port scan") && warns(22702, "port scan") && warns(22501, "port scan"));
   for (const int sound : {22703, 22802, 22809, 23007}) assert_string_equal(nccl_warning(sound).c_str(), "");
@@ -225,9 +226,11 @@ void a_driver_that_is_of_no_use_says_why(void**) {
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_INIT", "101"}}), "cuInit of ", FAKE_CUDA,
                 "failed: FAKE_CUDA_ERROR, the fake driver says so");
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_INIT", "34"}}), "failed: error 34");
-  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_VERSION", "11080"}}), "CUDA 11.8 < 12.0");
+  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_VERSION", "11080"}}),
+                "CUDA 11.8, expected 12.0 or newer");
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_DEVICES", "0"}}), "shows no device");
-  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"CUDA_VISIBLE_DEVICES", ""}}), "CUDA_VISIBLE_DEVICES may hide them");
+  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"CUDA_VISIBLE_DEVICES", ""}}),
+                "CUDA_VISIBLE_DEVICES may hide the devices");
   CHECK_FAILURE(load_driver(FAKE_WHOLE, {}), FAKE_WHOLE, "has no cuInit; expected a driver");
   CHECK_FAILURE(load_driver("/nowhere/libcuda.so.1", {}), "/nowhere/libcuda.so.1", "DSC_CUDA_LIBRARY");
 }

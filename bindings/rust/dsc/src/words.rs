@@ -99,7 +99,7 @@ const PHRASES: [(&str, &str); 28] = [
     ("expert_ids[", "experts["),
     ("unit_starts", "units"),
     ("options->padded is 1 and options->capacity is 0", "padded is true and capacity is not set"),
-    (", or -1 for the environment's", ", or not set"),
+    (", or -1 to detect it", ", or not set"),
     (", or -1 to compute it from options->world_size", ""),
     (", or none (-1) for the whole pipeline", ""),
     (", or -1 for no group", ", or None for no group"),
