@@ -190,7 +190,7 @@ def local():
 def test_cloudpickle_is_named_where_a_function_cannot_be_carried(call):
     said, code = run("-c", f"{NOTEBOOK}dsc.spawn({call})\n")
     assert code == 1 and "PicklingError: fn and args cannot be sent to other processes: " in said, said
-    assert "is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module" in said
+    assert "needs the package cloudpickle: `pip install cloudpickle`, or define it in a module" in said
 
 
 def test_a_program_from_standard_input_is_told_so():

@@ -26,7 +26,7 @@ UNGUARDED = (
 )
 BY_VALUE = (
     "a function or class that is defined in a notebook, in the interactive interpreter, with python -c or inside another "
-    "function is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module"
+    "function needs the package cloudpickle: `pip install cloudpickle`, or define it in a module"
 )
 
 CALL = "fn and args cannot be sent to other processes"

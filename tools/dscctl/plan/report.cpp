@@ -186,7 +186,8 @@ std::string best_text(const Question& question, const Answer& answer) {
 
 std::string ranks_text(const NetworkLine& line) {
   char text[96];
-  std::snprintf(text, sizeof text, "%d ranks (largest error %.0f %%)", line.ranks, 100 * line.largest_error);
+  std::snprintf(text, sizeof text, "%d ranks (largest error of the fit %.0f %%)", line.ranks,
+                100 * line.largest_error);
   return text;
 }
 
@@ -273,8 +274,8 @@ std::string assumptions(const Question& question, const Answer& answer) {
   }
   if (has_ties(question))
     text +=
-        "a stage has one copy of weights that its layers share, and stages that share some add up their "
-        "gradients by such an all-reduce at the end; ";
+        "layers of one stage that share weights have one copy of them, and stages that share weights add up "
+        "their gradients by such an all-reduce at the end; ";
   if (!answer.uses_messages && !answer.uses_reductions) text += "one device, so there is no network; ";
   return text + short_time(question.state) +
          " bytes of weights, gradients and optimizer per byte of weights (--state).\n\n";
@@ -291,7 +292,7 @@ std::string recommendation(const Question& question, const Answer& answer) {
   if (!answer.rows.empty()) return best_text(question, answer);
   if (!answer.least) return "No order was found for these options.\n";
   const Row& least = *answer.least;
-  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the smallest need found is " +
+  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the smallest memory found is " +
          bytes_text(least.least_bytes) + ", for " + shape_text(least) + ".\n";
 }
 
@@ -307,12 +308,12 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   if (counts.improved > 0)
     text += " Alternative layer splits were tried for " + std::to_string(counts.improved) + ".";
   if (counts.searched > 0)
-    text += " auto searched for an order of " + counted(static_cast<int>(counts.searched), "shape") + ".";
+    text += " auto searched for the best order of " +
+            counted(static_cast<int>(counts.searched), "configuration") + ".";
   if (counts.repeated > 0)
-    text +=
-        " Not shown: " + std::to_string(counts.repeated) +
-        " with the schedule and stages of a row that take the same time (within 0.05 %) and do not need less "
-        "memory.";
+    text += " Not shown: " + std::to_string(counts.repeated) +
+            " with the same schedule and number of stages as a row of the table, the same time (within 0.05 "
+            "%) and no less memory.";
   text += "\n";
   if (layers.are_split)
     text += "Only backward_us is given: each half of a backward pass is assumed to take half of it.\n";
