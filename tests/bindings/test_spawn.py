@@ -125,7 +125,7 @@ def touches_nothing(rank):
 def test_what_cannot_be_carried_back_and_a_signal_11(monkeypatch):
     with pytest.raises(pickle.PicklingError, match="^the result of fn cannot be sent to the caller: .* package cloudpickle"):
         dsc.spawn(returns_a_local_class, 2, timeout=SECONDS)
-    with pytest.raises(dsc.SpawnError, match="rank 0 was killed by SIGSEGV; set PYTHONFAULTHANDLER=1 to see the line"):
+    with pytest.raises(dsc.SpawnError, match="rank 0 was killed by SIGSEGV; set PYTHONFAULTHANDLER=1 to print the Python stack"):
         dsc.spawn(touches_nothing, 1, timeout=SECONDS)
 
 

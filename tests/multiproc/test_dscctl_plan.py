@@ -114,7 +114,7 @@ def test_less_memory_for_little_time(tmp_path):
     asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b", "--stages", "1", "--overhead-us")
     answer = answer_of(written(tmp_path, [layer] * 2), *asked, "0.001")
     assert [(row["step_us"], row["peak_bytes"]) for row in answer["rows"]] == [(pytest.approx(12.006), 480), (pytest.approx(12.012), 280)]
-    assert "For 0.0 % more time 1f1b on 1 stage x 2 replicas, 2 micro-batches of 1 sample needs 200 B less.\n" in answer["recommendation"]
+    assert "With 0.0 % more time 1f1b on 1 stage x 2 replicas, 2 micro-batches of 1 sample needs 200 B less memory.\n" in answer["recommendation"]
     # with this overhead the other plan takes more than 5 % longer
     assert "more time" not in answer_of(written(tmp_path, [layer] * 2), *asked, "0.1")["recommendation"]
 

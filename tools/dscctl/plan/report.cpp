@@ -114,8 +114,8 @@ std::string next_best(const Answer& answer) {
   if (more >= kAsFast) return name + percent_text(more) + " longer: " + why_slower(next, best) + ".";
   const double bytes = next.peak_bytes - best.peak_bytes;
   return name + "as long" +
-         (bytes > 0   ? " and " + bytes_text(bytes) + " more"
-          : bytes < 0 ? " and " + bytes_text(-bytes) + " less"
+         (bytes > 0   ? " and needs " + bytes_text(bytes) + " more memory"
+          : bytes < 0 ? " and needs " + bytes_text(-bytes) + " less memory"
                       : "") +
          ".";
 }
@@ -130,8 +130,8 @@ std::string with_less_memory(const Answer& answer) {
         (least == nullptr || row.peak_bytes < least->peak_bytes))
       least = &row;
   if (least == nullptr) return "";
-  return "For " + percent_text(std::max(0.0, least->step_us / best.step_us - 1)) + " more time " +
-         shape_text(*least) + " needs " + bytes_text(best.peak_bytes - least->peak_bytes) + " less.\n";
+  return "With " + percent_text(std::max(0.0, least->step_us / best.step_us - 1)) + " more time " +
+         shape_text(*least) + " needs " + bytes_text(best.peak_bytes - least->peak_bytes) + " less memory.\n";
 }
 
 std::string layers_text(const Row& row) {
@@ -149,7 +149,7 @@ double tied_us(const Question& question, const Row& row) {
 }
 
 std::string in_all(const Question& question, const Row& best) {
-  std::string text = "Of that the busiest stage computes for " + time_text(best.busy_us);
+  std::string text = "In each step the busiest stage computes for " + time_text(best.busy_us);
   if (best.shape.stages > 1)
     text += waiting_us(best) < kAsFast * best.step_us
                 ? ", hardly waits for other stages"
@@ -174,7 +174,7 @@ std::string best_text(const Question& question, const Answer& answer) {
       question.memory_bytes > 0 ? " of the " + bytes_text(question.memory_bytes) + " of a device" : "";
   std::string text = "Take " + shape_text(best) + ": " + time_text(best.step_us) + " a step, " +
                      rate_text(samples_per_s(best)) + " samples/s, " + bytes_text(best.peak_bytes) + memory +
-                     " on stage " + std::to_string(best.fullest) + ", which is the fullest.\n";
+                     " on stage " + std::to_string(best.fullest) + ", which needs the most.\n";
   text += in_all(question, best) + next_best(answer) + "\n" + with_less_memory(answer);
   if (answer.faster)
     text += "With " + bytes_text(answer.faster->peak_bytes) + " of memory " + shape_text(*answer.faster) +
