@@ -202,7 +202,8 @@ void ScheduleCommand::add_output() {
       ->type_name("FILE");
   app()
       .add_option("--html", html_,
-                  "Writes a page for a browser: all --kind on one time axis, with their memory, and sliders "
+                  "Writes a page for a browser: the schedules of all --kind on one time axis, with memory, "
+                  "and sliders "
                   "for costs, stages, micro-batches and memory")
       ->check(file_to_write())
       ->type_name("FILE");
@@ -354,9 +355,7 @@ void ScheduleCommand::check_usage() const {
   if (check_ && !write_.empty())
     throw std::invalid_argument(
         "--write prints the schedule, and --check prints only whether the schedule can be run: expected only "
-        "one "
-        "of "
-        "them");
+        "one of them");
   if (critical_path_ && (check_ || !write_.empty()))
     throw std::invalid_argument("--critical-path cannot be given together with --check or --write");
   if (width_ > 0 && !has_picture())
