@@ -132,8 +132,8 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
       "--svg 1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n   "
       "      dscctl schedule --from mine.csv --check\nA list of costs has one value for all stages, one for "
       "each stage (its chunks get equal shares), or one for\neach part of the model (stages times chunks "
-      "values). "
-      "NxV repeats the value V N times: 3x2,1 means 2,2,2,1.\nWith several --kind, a table at the end "
+      "values). NxV repeats the value V N times: 3x2,1 means 2,2,2,1.\nWith several --kind, a table at the "
+      "end "
       "compares them.\nExit code: 0 success, 1 unknown schedule, or a schedule that cannot be run, 2 wrong "
       "usage.");
   add_what();
@@ -203,8 +203,7 @@ void ScheduleCommand::add_output() {
   app()
       .add_option("--html", html_,
                   "Writes a page for a browser: the schedules of all --kind on one time axis, with memory, "
-                  "and sliders "
-                  "for costs, stages, micro-batches and memory")
+                  "and sliders for costs, stages, micro-batches and memory")
       ->check(file_to_write())
       ->type_name("FILE");
   app()
