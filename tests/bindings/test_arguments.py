@@ -86,7 +86,7 @@ WRONG_TYPES = [
     (lambda w, x: dsc.all_gather_object([None], 3), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.average_gradients([x], w), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.spawn(print, 2, args=3), r"args is 3; expected a tuple of the arguments of fn, such as \(x,\)"),
-    (lambda w, x: dsc.PipeSchedule("1f1b", 2, 0), r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=M\)"),
+    (lambda w, x: dsc.PipeSchedule("1f1b", 2, 0), r"the whole pipeline, call PipeSchedule\('1f1b', 2, micro_batches=M\)"),
     (lambda w, x: w.global_rank("0"), "group_rank is '0'; expected an integer"),
     (lambda w, x: w.group_rank(0.0), "global_rank is 0.0; expected an integer"),
     (lambda w, x: w.empty(1.5), "shape is 1.5; expected an integer"),

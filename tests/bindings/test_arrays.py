@@ -60,7 +60,7 @@ def test_order_of_fortran_is_refused_unless_it_is_the_same():
     "make, error, text",
     [
         (lambda: np.zeros(8)[::2], ValueError, r"^x is not contiguous \(shape \(4,\), strides \(16,\)\)"),
-        (lambda: np.zeros(8)[::2], ValueError, r"pass a copy \(numpy.ascontiguousarray\(x\)\), then copy the result back$"),
+        (lambda: np.zeros(8)[::2], ValueError, r"pass a copy \(numpy.ascontiguousarray\(x\)\) and then copy the result back$"),
         (lambda: np.zeros(8)[::-1], ValueError, "^x is not contiguous"),
         (lambda: np.zeros(2, ">f4"), ValueError, "^x is byte-swapped"),
         (lambda: np.zeros(2, np.complex64), TypeError, "^x has element type complex64; expected one of bool, int8"),

@@ -53,7 +53,7 @@ def by_counts(world):
         world.scatter(back, parts if rank == root else None, root, counts=counts)
         assert (back == rank).all()
     for call, text in (
-        (lambda: world.gather(None, np.zeros(1), counts=[2] * n), rf"x has 1 elements; expected 2, counts\[{rank}\]"),
+        (lambda: world.gather(None, np.zeros(1), counts=[2] * n), rf"x has 1 elements; expected 2, the value of counts\[{rank}\]"),
         (lambda: world.scatter(np.zeros(1), counts=[1] * (n + 1)), f"counts has {n + 1} numbers; expected {n}, one per rank"),
         (lambda: world.scatter(np.zeros(1), None, rank, counts=[1] * n), "x is None; expected an array or a list of arrays"),
         (lambda: world.gather(np.zeros(1), np.zeros(2), rank, counts=[2] * n), f"out has 1 elements; expected {2 * n}, the sum"),
@@ -138,9 +138,9 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
         (lambda w, x: w.gather(np.empty(4), x, root=1), "root"),
         (lambda w, x: w.all_gather(np.empty(4), x, counts=[3]), r"out has 4 elements; expected 3, the sum of counts"),
         (lambda w, x: w.all_to_all(x, x, send_counts=[4], recv_counts=[3]), "out has 4 elements; expected 3, the sum of recv_counts"),
-        (lambda w, x: w.all_to_all([x], [x], send_counts=[3], recv_counts=[4]), r"x\[0\] has 4 elements; expected 3, send_counts\[0\]"),
+        (lambda w, x: w.all_to_all([x], [x], send_counts=[3], recv_counts=[4]), r"x\[0\] has 4 elements; expected 3, the value of send_counts\[0\]"),
         (lambda w, x: dsc.broadcast_coalesced(0, [x]), "comm is a int; expected a Communicator"),
-        (lambda w, x: w.all_gather(np.empty(3), x, counts=[3]), r"x has 4 elements; expected 3, counts\[0\]"),
+        (lambda w, x: w.all_gather(np.empty(3), x, counts=[3]), r"x has 4 elements; expected 3, the value of counts\[0\]"),
         (lambda w, x: w.all_gather(x, x, counts=[2, 2]), "counts has 2 numbers; expected 1, one per rank"),
         (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 to"),
         (lambda w, x: w.reduce_scatter(x, [np.empty(3)]), r"x\[0\] has 3 elements; expected 4, like out"),

@@ -171,7 +171,7 @@ def raises_in_forward(world):
 
 
 def test_every_rank_is_told_what_was_raised():
-    words = "the array of index 0 cannot be replaced; write into it: [0][...] = value"
+    words = "the array at index 0 cannot be replaced; write into it with [0][...] = value"
     told, own, other = ranks(3, raises_in_forward)
     assert own == words
     for said in (told, other):

@@ -32,7 +32,7 @@ def test_a_signal_11_leads_to_released_parameters():
     for shards, name, _, text in others_of(VICTIM, __file__, RANKS, 1, by=signal.SIGSEGV):
         assert shards == RANKS
         expect_named(VICTIM, name, text)
-        assert "used a parameter whose unit was released: set PYTHONFAULTHANDLER=1 to see the line" in text, text
+        assert "used a parameter whose unit was released: set PYTHONFAULTHANDLER=1 to print the Python stack" in text, text
 
 
 if __name__ == "__main__":

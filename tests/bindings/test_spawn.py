@@ -125,7 +125,7 @@ def touches_nothing(rank):
 def test_what_cannot_be_carried_back_and_a_signal_11(monkeypatch):
     with pytest.raises(pickle.PicklingError, match="^the result of fn cannot be sent to the caller: .* package cloudpickle"):
         dsc.spawn(returns_a_local_class, 2, timeout=SECONDS)
-    with pytest.raises(dsc.SpawnError, match="rank 0 was killed by SIGSEGV; set PYTHONFAULTHANDLER=1 to see the line"):
+    with pytest.raises(dsc.SpawnError, match="rank 0 was killed by SIGSEGV; set PYTHONFAULTHANDLER=1 to print the Python stack"):
         dsc.spawn(touches_nothing, 1, timeout=SECONDS)
 
 
@@ -190,7 +190,7 @@ def local():
 def test_cloudpickle_is_named_where_a_function_cannot_be_carried(call):
     said, code = run("-c", f"{NOTEBOOK}dsc.spawn({call})\n")
     assert code == 1 and "PicklingError: fn and args cannot be sent to other processes: " in said, said
-    assert "is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module" in said
+    assert "needs the package cloudpickle: `pip install cloudpickle`, or define it in a module" in said
 
 
 def test_a_program_from_standard_input_is_told_so():

@@ -108,7 +108,7 @@ def disagrees(world):
     with pytest.raises(ValueError, match="pipelines of \\[1, 2\\] stages"):
         dsc.TiedLayers(world, STAGES, arrays(world.rank), ranks=[[0], [1, 2]])
     tied = dsc.TiedLayers(world, STAGES, arrays(world.rank))
-    with pytest.raises(ValueError, match="grads has {} arrays by key; expected {"):
+    with pytest.raises(ValueError, match="grads has {} arrays per key; expected {"):
         tied.reduce({})
     with pytest.raises(dsc.InvalidArgError, match="unknown key 'nothing'"):
         tied.owner("nothing")

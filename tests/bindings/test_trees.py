@@ -209,5 +209,5 @@ def test_a_schedule_of_the_whole_pipeline():
     assert not hasattr(whole, "steps") and not hasattr(whole, "buffers") and whole.at_stage(0).steps > 0
     with pytest.raises(dsc.StateError, match=r"covers the whole pipeline; call at_stage\(i\) first"):
         whole.steps
-    with pytest.raises(TypeError, match=r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=4\)"):
+    with pytest.raises(TypeError, match=r"the whole pipeline, call PipeSchedule\('1f1b', 2, micro_batches=4\)"):
         dsc.PipeSchedule("1f1b", 2, 4)

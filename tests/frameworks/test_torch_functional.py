@@ -425,7 +425,7 @@ def wrong_arguments(rank):
         (ValueError, "padding_idx is -11; expected", lambda: words(torch.tensor([1]), w, padding_idx=-11)),
         (ValueError, "dim is -3; expected -2 to 1", lambda: words(one.view(3, 1), w, sequence_parallel=True, sequence_dim=-3)),
         (TypeError, "tokens has element type torch.float32", lambda: words(torch.ones(2), w)),
-        (ValueError, "expected 6 rows, the part of rank 0 of 11 rows", lambda: words(torch.tensor([0]), w, num_embeddings=11)),
+        (ValueError, "expected 6 rows, the part of rank 0 when 11 rows are divided", lambda: words(torch.tensor([0]), w, num_embeddings=11)),
         (ValueError, "reduction is 'avg'", lambda: entropy(x, one, reduction="avg")),
         (ValueError, "label_smoothing is 2; expected a number from 0 to 1", lambda: entropy(x, one, label_smoothing=2)),
         (ValueError, "targets has shape .*expected", lambda: entropy(x, one[:2])),

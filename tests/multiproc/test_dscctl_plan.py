@@ -96,7 +96,7 @@ def test_nothing_fits(two):
     assert answer["rows"] == [] and answer["least_bytes"] == 40 + 3
     assert answer_of(two, *asked, "40", "--kind", NAMED, code=1)["least_bytes"] == 40 + 2 * 3
     result = plan(two, *asked, "40", "--kind", NAMED)
-    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 40 B: the smallest need found is 46 B, for ")
+    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 40 B: the smallest memory found is 46 B, for ")
     assert answer_of(two, *asked, "46", "--kind", NAMED)["rows"][0]["peak_bytes"] == 46
     assert answer_of(two, *asked, "43")["rows"][0]["peak_bytes"] == 43
 
@@ -114,7 +114,7 @@ def test_less_memory_for_little_time(tmp_path):
     asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b", "--stages", "1", "--overhead-us")
     answer = answer_of(written(tmp_path, [layer] * 2), *asked, "0.001")
     assert [(row["step_us"], row["peak_bytes"]) for row in answer["rows"]] == [(pytest.approx(12.006), 480), (pytest.approx(12.012), 280)]
-    assert "For 0.0 % more time 1f1b on 1 stage x 2 replicas, 2 micro-batches of 1 sample needs 200 B less.\n" in answer["recommendation"]
+    assert "With 0.0 % more time 1f1b on 1 stage x 2 replicas, 2 micro-batches of 1 sample needs 200 B less memory.\n" in answer["recommendation"]
     # with this overhead the other plan takes more than 5 % longer
     assert "more time" not in answer_of(written(tmp_path, [layer] * 2), *asked, "0.1")["recommendation"]
 
@@ -262,7 +262,7 @@ def test_layers_are_cut_for_the_whole_step(transformer):
     best = answer_of(transformer, *asked, "--memory", "1.8GB")["rows"][0]
     assert best["peak_bytes"] <= 1.8e9
     result = plan(transformer, *asked, "--memory", "1GB")
-    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the smallest need found is 1.80 GB, for 1f1b")
+    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the smallest memory found is 1.80 GB, for 1f1b")
 
 
 def test_an_order_that_is_looked_for_gets_a_cut_that_has_room(transformer):
@@ -379,7 +379,7 @@ def test_the_first_line_says_what_was_assumed(two):
 def test_a_network_is_measured_if_that_is_wanted(two):
     answer = answer_of(two, "--devices", "2", "--batch", "4", "--network", "measure")
     assert "a message between stages takes " in answer["assumed"] and "(measured now between processes of this machine with 2 ranks)" in answer["assumed"]
-    assert "no time" not in answer["assumed"] and "Measured: messages with 2 ranks (largest error " in answer["remarks"]
+    assert "no time" not in answer["assumed"] and "Measured: messages with 2 ranks (largest error of the fit " in answer["remarks"]
 
 
 def test_one_row_for_each_answer(tmp_path):
@@ -433,7 +433,7 @@ def test_how_far_from_a_line_a_network_is(two, tmp_path):
     line = {"ranks": 2, "latency_us": 1, "bytes_per_s": 1e6, "largest_relative_error": 0.45}
     file.write_text(json.dumps({"format": "libdsc network", "version": 1, "messages": [line], "all_reduces": [line, dict(line, ranks=4)]}))
     remarks = answer_of(two, "--devices", "2", "--batch", "4", "--network", str(file))["remarks"]
-    error = "(largest error 45 %)"
+    error = "(largest error of the fit 45 %)"
     assert f"Measured: messages with 2 ranks {error}, all-reduces with 2 ranks {error}, 4 ranks {error}.\n" in remarks
 
 
@@ -568,7 +568,7 @@ def test_a_wrong_file(tmp_path, text, words):
         (["--latency-us", "-1"], "--latency-us: expected a number of 0 or more"),
         (["--stages", "2,x"], "--stages: expected a whole number of 1 or more, got 'x'"),
         (["--stages", "3"], "no candidate to compare: expected a number of stages that divides 2 devices, one of: 1, 2"),
-        (["--devices", "17"], "1 x 17: the number of replicas does not divide the batch of 4; on 17 x 1: there are only 2 layers"),
+        (["--devices", "17"], "1 x 17: the number of replicas does not divide the batch of 4; 17 x 1: there are only 2 layers"),
         (["--micro-batches", "5"], "no number in --micro-batches divides the 2 samples of a replica"),
         (["--chunks", "3"], "1f1b needs 1 chunk, but --chunks excludes 1"),
         (["--kind", "zbv"], "--kind: unknown schedule 'zbv'; did you mean 'zb_v'?"),

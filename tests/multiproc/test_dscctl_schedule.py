@@ -246,7 +246,7 @@ def test_there_and_back(tmp_path, format):
     file = tmp_path / "schedule"
     file.write_text(text)
     assert schedule("--from", str(file), "--format", format, "--write", format).stdout == text
-    assert schedule("--from", str(file), "--format", format, "--check").stdout == "it can be run\n"
+    assert schedule("--from", str(file), "--format", format, "--check").stdout == "the schedule can be run\n"
 
 
 @pytest.mark.parametrize("format", ["pytorch", "pytorch_comms", "deepspeed", "megatron", "json"])

@@ -22,7 +22,7 @@ def test_tied_layers_by_hand(tmp_path):
     assert [row["tied_us"] for row in apart] == [0, 10] and apart[1]["step_us"] == apart[0]["step_us"] + 10
     assert apart[0]["peak_bytes"] == apart[1]["peak_bytes"] and apart[1]["network_us"] == 10
     words = plan(written(tmp_path, tied(plain, 0, 3)), *asked, "2").stdout
-    assert "stages that share some add up their gradients by such an all-reduce at the end" in words
+    assert "stages that share weights add up their gradients by such an all-reduce at the end" in words
     assert "and messages and all-reduces add 10 us, of which the sums of tied gradients take 10 us." in words
     assert "The drawing does not show the sums of tied gradients, which take 10 us at the end of the step." in words
     asked = (*asked[:4], "--micro-batches", "2", *asked[6:])

@@ -91,7 +91,7 @@ def test_host_files_that_are_wrong(tmp_path):
     for text, error in [
         ("a slots=2\nb", "line 2: expected NAME slots=NUMBER, got 'b'"),
         ("", "contains no host, expected lines of the form NAME slots=NUMBER"),
-        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which every host takes for itself"),
+        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which means a different machine on every host"),
     ]:
         path = tmp_path / "hosts"
         path.write_text(text)

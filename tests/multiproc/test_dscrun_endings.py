@@ -62,9 +62,9 @@ def test_rank_killed_by_a_signal():
 def test_a_signal_11_leads_to_pythons_traceback(monkeypatch):
     monkeypatch.delenv("PYTHONFAULTHANDLER", raising=False)
     result = run("-n", "1", "--", "sh", "-c", "kill -11 $$")
-    assert "(Segmentation fault" in result.stderr and "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line)" in result.stderr
+    assert "(Segmentation fault" in result.stderr and "; for a Python program, set PYTHONFAULTHANDLER=1 to print the Python stack)" in result.stderr
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
-    assert "to see the line" not in run("-n", "1", "--", "sh", "-c", "kill -11 $$").stderr
+    assert "to print the Python stack" not in run("-n", "1", "--", "sh", "-c", "kill -11 $$").stderr
 
 
 def test_others_may_end_by_themselves_within_the_grace():

@@ -162,7 +162,7 @@ def test_bash_completes_the_program_to_run(tmp_path):
 def test_offered_schedules_exist():
     for kind in complete("dscctl", "schedule", "--kind", ""):
         words = ["--stages", "2", "--micro-batches", "4"] + (["--chunks", "2"] if kind == "looped_bfs" else [])
-        assert ask("dscctl", "schedule", "--kind", kind, *words, "--check") == "it can be run\n"
+        assert ask("dscctl", "schedule", "--kind", kind, *words, "--check") == "the schedule can be run\n"
 
 
 # ---- zsh ---------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_they_can_be_read(drawn):
 
 def test_a_bad_one_is_found():
     small = '<svg><rect width="9" height="9" fill="#ffffff"/><text font-size="9">a</text></svg>'
-    assert pictures.problems(small) == ["has text of 9 px, expected at least 11"]
+    assert pictures.problems(small) == ["has text with letters of 9 px, expected at least 11 px"]
     # two problems: the SVG is not closed, and it has no background
     assert len(pictures.problems('<svg><text font-size="12">a</text>')) == 2
     assert "bytes" in pictures.problems(small.replace(">a<", f">{'a' * (60 << 10)}<"))[0]

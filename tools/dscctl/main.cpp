@@ -15,11 +15,10 @@
 namespace {
 
 constexpr const char* kFooter =
-    "Environment: info --env shows the variables that init reads. info finds libraries by\n"
-    "DSC_NCCL_LIBRARY, DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench take\n"
-    "sizes from DSC_TUNING. NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH is the date on the "
-    "page of\n"
-    "--help-as man. All other variables are in docs/environment.md.";
+    "Environment: info --env shows the variables that init reads. info looks for libraries at the paths in\n"
+    "DSC_NCCL_LIBRARY, DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench read\n"
+    "DSC_TUNING. NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH is the date (in seconds since\n"
+    "1970) on the page of --help-as man. All other variables are in docs/environment.md.";
 
 }  // namespace
 

@@ -99,13 +99,14 @@ NetworkFile network_in(const std::string& text) {
 }
 
 std::string line_words(const char* what, const NetworkLine& line) {
-  char text[160];
-  std::snprintf(
-      text, sizeof text, "%-12s %5d ranks   latency %10s   bandwidth %12s   largest error %.0f %%%s\n", what,
-      line.ranks, tools::time_text(line.latency_us).c_str(),
-      line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str()
-                            : "unlimited",
-      100 * line.largest_error, line.largest_error > kMostError ? ", which is far from linear" : "");
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "%-12s %5d ranks   latency %10s   bandwidth %12s   largest error of the fit %.0f %%%s\n",
+                what, line.ranks, tools::time_text(line.latency_us).c_str(),
+                line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str()
+                                      : "unlimited",
+                100 * line.largest_error,
+                line.largest_error > kMostError ? ": the times are far from linear in the bytes" : "");
   return text;
 }
 

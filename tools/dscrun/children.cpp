@@ -75,7 +75,7 @@ std::string describe_end(int wait_status) {
   // release.
   const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
   const std::string advice =
-      may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to see the line" : "";
+      may_tell ? "; for a Python program, set PYTHONFAULTHANDLER=1 to print the Python stack" : "";
   return "died by signal " + std::to_string(signal) + " (" + strsignal(signal) + core + advice + ")";
 }
 

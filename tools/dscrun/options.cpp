@@ -190,7 +190,7 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
   text("--remote-dscrun", options.remote_dscrun, "PATH",
        "Path of dscrun on the other hosts (default: the path of this dscrun)");
   app.add_option("--lost-after", words.lost_after_s,
-                 "A host that hears nothing from this dscrun for this long ends its ranks (60)")
+                 "If a host receives nothing from this dscrun for SECONDS, it ends its ranks (default: 60)")
       ->check(seconds(false))
       ->type_name("SECONDS")
       ->take_last();
@@ -211,24 +211,26 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
       ->check(seconds(false))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_option("--grace,--grace-seconds", words.grace_s,
-                 "Time for the other ranks to end after a failure, and again between SIGTERM and SIGKILL (5)")
+  app.add_option(
+         "--grace,--grace-seconds", words.grace_s,
+         "After a failure, the other ranks have SECONDS to end; then they get SIGTERM, and SIGKILL after "
+         "another SECONDS (default: 5)")
       ->check(seconds(true))
       ->type_name("SECONDS")
       ->take_last();
   app.add_flag("--keep-going", options.keep_going, "Lets the other ranks continue when a rank fails");
   app.add_option("--allow-failures", options.allowed_failures,
-                 "Lets up to N ranks fail: the other ranks continue and determine the exit code (0)")
+                 "Lets up to N ranks fail: the other ranks continue and determine the exit code (default: 0)")
       ->check(whole_number(0, kMaxRanks))
       ->type_name("N")
       ->take_last();
   app.add_option("--restarts", options.restarts,
-                 "Ends all ranks after a failure and restarts them, up to N times (0)")
+                 "After a failure, ends all ranks and restarts them, up to N times (default: 0)")
       ->check(whole_number(0, 1'000'000))
       ->type_name("N")
       ->take_last();
   app.add_flag("--no-prefix", words.no_prefix,
-               "Does not add '[rank] ' in front of lines; output of a single rank is not changed");
+               "Prints lines without '[rank] ' at the start; with a single rank, this is the default");
   const auto add_variables = [&](const char* name, std::vector<std::string>& value, const char* type,
                                  const char* help) {
     return app.add_option(name, value, help)

@@ -227,9 +227,10 @@ std::string choose_address(const Options& options, const Plan& plan) {
     throw PlanError("--nnodes " + std::to_string(plan.nodes.size()) +
                     ": expected --master-addr too, a name or address of node 0 that all hosts can reach");
   if (is_loopback(first))
-    throw PlanError("--hostfile: the first host is '" + first +
-                    "', which every host takes for itself; expected a name or address that all hosts can "
-                    "reach, or --master-addr");
+    throw PlanError(
+        "--hostfile: the first host is '" + first +
+        "', which means a different machine on every host; expected a name or address that all hosts can "
+        "reach, or --master-addr");
   return first.substr(first.find('@') + 1);  // without the user in user@host
 }
 

@@ -34,11 +34,11 @@ exported = {name.split("@")[0] for kind, name in symbols if kind != "A"}  # A: t
 
 places = {"the library": exported, "the headers": declared, "capi/dsc.map": mapped}
 found = [
-    f"{name}: in {' and '.join(w for w in places if name in places[w])}, not in {' or '.join(w for w in places if name not in places[w])}"
+    f"{name}: in {' and '.join(w for w in places if name in places[w])}, but not in {' or '.join(w for w in places if name not in places[w])}"
     for name in sorted(exported | declared | mapped)
     if not all(name in place for place in places.values())
 ]
 if not declared:
-    found.append("no function is declared: expected DSC_API in capi/include/dsc/*.h")
+    found.append("no function is declared: expected declarations with DSC_API in capi/include/dsc/*.h")
 print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
 sys.exit(bool(found))

@@ -21,12 +21,12 @@ for path in source.files("impl/*.cpp", "impl/*.hpp"):
     for match in re.finditer(r"\b(try|catch)\b", code):
         if path not in GUARDS:
             line = code.count("\n", 0, match.start()) + 1
-            found.append(f"{path}:{line}: '{match.group()}': only {', '.join(sorted(GUARDS))} catch exceptions")
+            found.append(f"{path}:{line}: '{match.group()}': expected exceptions to be caught only in {', '.join(sorted(GUARDS))}")
 for path in source.files("capi/*.cpp", "capi/*.hpp"):
     text = source.read(path)
     for match in re.finditer(r"\b(try|catch)\b", source.code_only(text)):
         line = text.count("\n", 0, match.start()) + 1
-        found.append(f"{path}:{line}: '{match.group()}': only impl/base/guard.hpp catches exceptions")
+        found.append(f"{path}:{line}: '{match.group()}': expected exceptions to be caught only in impl/base/guard.hpp")
     for function in source.functions(text):
         if function.name.startswith("dsc_") and function.name not in NO_FAIL and not GUARDED.match(function.body):
             found.append(f"{path}:{function.first_line}: {function.name} does not begin with 'return dsc::guard(__func__,'")

@@ -84,8 +84,8 @@ def picture() -> str:
         "<style>text{font:14px sans-serif;fill:#222;text-anchor:middle}</style>\n"
         f'<rect width="860" height="{height}" fill="#fff"/>\n'
         + "".join(row(14 + 48 * i, names, style) for i, (names, style) in enumerate(rows))
-        + f'<text x="430" y="{height - 14}">A folder may include the rows below its own. Outside of capi/ and impl/ only the C '
-        "headers are seen.</text>\n</svg>\n"
+        + f'<text x="430" y="{height - 14}">A folder may include the rows below its own. Folders outside '
+        "capi/ and impl/ may include only the public C headers.</text>\n</svg>\n"
     )
 
 

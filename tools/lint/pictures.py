@@ -19,12 +19,12 @@ def problems(text: str) -> list[str]:
     try:
         ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        found.append(f"is not well-formed: {error}")
+        found.append(f"is not well-formed XML: {error}")
     if len(text.encode()) > MOST_BYTES:
         found.append(f"has {len(text.encode())} bytes, expected at most {MOST_BYTES}")
     sizes = [float(one or other) for one, other in SIZE.findall(text)]
     if not sizes or min(sizes) < LEAST_PX:
-        found.append(f"has text of {min(sizes, default=0):g} px, expected at least {LEAST_PX}")
+        found.append(f"has text with letters of {min(sizes, default=0):g} px, expected at least {LEAST_PX} px")
     if not GROUND.search(text):
         found.append("has no white background, so its text cannot be read on dark pages")
     return found
@@ -36,7 +36,7 @@ def main() -> int:
     for path in source.files("docs/*.svg"):
         found += [f"{path}: {problem}" for problem in problems(source.read(path))]
         if not re.search(rf"!\[[^\]]{{10,}}\]\((?:docs/)?{path.split('/')[1]}\)", pages):
-            found.append(f"{path}: expected a page that shows it with a description")
+            found.append(f"{path}: no page shows this picture; expected ![description](picture) with 10 or more letters in README.md or docs/*.md")
     print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
     return int(bool(found))
 

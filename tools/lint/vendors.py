@@ -27,6 +27,6 @@ for path in source.files("impl/*.cpp", "impl/*.hpp", "impl/*.h"):
     for number, line in enumerate(source.read(path).splitlines(), 1):
         for found in NAMED.finditer(ALLOWED.sub("", line)):
             if not path.startswith(HOMES[found[0].lower()]):
-                complaints.append(f"{path}:{number}: names {found[0]}, which only {', '.join(HOMES[found[0].lower()])} may")
+                complaints.append(f"{path}:{number}: contains the name {found[0]}; expected this name only in {', '.join(HOMES[found[0].lower()])}")
 print(*complaints, sep="\n", end="\n" if complaints else "", file=sys.stderr)
 sys.exit(bool(complaints))

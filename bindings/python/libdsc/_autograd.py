@@ -81,7 +81,7 @@ class _Last(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(f"{ctx.what}: second derivatives are not supported; expected a loss that does not depend on its gradients, or uses their detach()")
+        raise RuntimeError(f"{ctx.what}: second derivatives are not supported; expected a loss that does not depend on gradients, or only on their detach()")
 
 
 def differentiable_once(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

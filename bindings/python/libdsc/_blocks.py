@@ -64,7 +64,7 @@ class Blocks:
                 advice = "expected one array with the parts of all ranks, and counts if their sizes differ"
                 raise ValueError(f"{argument}[{index}] is on a GPU, where a list of arrays is not supported; {advice}")
             if counts is not None and part[1] != counts[index]:
-                of_counts = f", {counts_argument}[{index}]" if counts_argument else ""
+                of_counts = f", the value of {counts_argument}[{index}]" if counts_argument else ""
                 raise ValueError(f"{argument}[{index}] has {part[1]} elements; expected {counts[index]}{of_counts}")
             expect_dtype(f"{argument}[{index}]", part[2], self._parts[0][2] if self._parts else part[2])
             self._parts.append(part)

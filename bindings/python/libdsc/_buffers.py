@@ -270,9 +270,9 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
         return ValueError(f"{found} (a copy: {copy})")
     order = _order_in_memory(shape, strides, size)
     if order is None:
-        return ValueError(f"{found}; the call writes into the array: pass a copy ({copy}), then copy the result back")
+        return ValueError(f"{found}; the call writes into the array, so pass a copy ({copy}) and then copy the result back")
     view = f"{argument}.{'permute' if hasattr(x, 'permute') else 'transpose'}({', '.join(map(str, order))})"
-    return ValueError(f"{found}; the call writes into the array: pass no copy but the view {view}, whose elements are consecutive")
+    return ValueError(f"{found}; the call writes into the array, so pass the view {view}, whose elements are consecutive, and not a copy")
 
 
 def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]:

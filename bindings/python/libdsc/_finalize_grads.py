@@ -135,7 +135,7 @@ def _biases(arrays: Sequence[Any], tokens: list[_buffers.Buffer]) -> list[_buffe
             raise ValueError(f"expert_biases[{i}] has {bias.count} elements; expected {got.count}, like expert_tokens[{i}]")
         for name, buffer in (("expert_biases", bias), ("expert_tokens", got)):
             if buffer.device >= 0 or _dtypes.NUMPY[Dtype(buffer.dtype)] in ("u1", "u2"):
-                raise ValueError(f"{name}[{i}] is on a GPU or has a type that numpy does not know; expected a host array, such as of float32")
+                raise ValueError(f"{name}[{i}] is on a GPU or has a type that numpy does not know; expected an array in host memory, of a type such as float32")
     return biases
 
 

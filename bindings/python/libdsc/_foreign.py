@@ -109,18 +109,18 @@ def meant_function(name: str, known: list[str], of_communicator: list[str]) -> s
     """Returns a hint for the end of an error: the name that this package uses instead. Empty if no name is similar."""
     found = _FUNCTIONS.get(name.lower())
     if found is not None:
-        return f": it is {found} here"
+        return f"; use {found}"
     if name in of_communicator:
-        return f": it is a method, as in libdsc.world().{name}()"
+        return f"; it is a method of communicators, as in libdsc.world().{name}()"
     if name.lower() in _MEMBERS:
-        return f": on a communicator, such as libdsc.world(), it is {_MEMBERS[name.lower()]}"
+        return f"; on a communicator, such as libdsc.world(), use {_MEMBERS[name.lower()]}"
     return _meant(_FUNCTIONS, name, known)
 
 
 def _meant(table: Mapping[str, str], name: str, known: list[str]) -> str:
     found = table.get(name.lower())
     if found is not None:
-        return f": it is {found} here"
+        return f"; use {found}"
     by_lower = {each.lower(): each for each in known if not each.startswith("_")}
     near = difflib.get_close_matches(name.lower(), by_lower, 1, _NEAR)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
@@ -136,5 +136,5 @@ def refuse_arguments(operation: str, given: Mapping[str, Any]) -> NoReturn:
     else:
         names = _ARGUMENTS.get(name, {})
         ours = names.get(operation, names.get("", ""))
-        advice = f": it is {ours}= here" if ours else ""
+        advice = f"; use {ours}=" if ours else ""
     raise TypeError(f"{operation}() has no argument {name!r}{advice}")

@@ -7,7 +7,7 @@ from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, Sequence, Union
 
 from libdsc import _interrupt, _raw, errors
-from libdsc._arguments import boolean
+from libdsc._arguments import boolean, brief
 from libdsc._library import OnlyOne, check, last_message, lib
 from libdsc._reducer import BucketReducer
 from libdsc._tensors import Tensors
@@ -51,7 +51,7 @@ class Join(OnlyOne):
     ) -> None:
         self._reducers = [reducers] if isinstance(reducers, BucketReducer) else list(reducers)
         if not self._reducers or not all(isinstance(r, BucketReducer) for r in self._reducers):
-            raise TypeError("reducers is neither a BucketReducer nor a list of BucketReducers; expected at least one")
+            raise TypeError("reducers is {brief(reducers)}; expected a BucketReducer, or a list of one or more BucketReducers")
         self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
         self.last_rank: Optional[int] = None
         self._tensors()  # checks params now, instead of at the end of training

@@ -164,7 +164,7 @@ class PipeSchedule(Shared):
         if micro_batches is None:
             text = "micro_batches is missing; expected micro_batches=M, or M as the fourth argument, after name, stages and stage"
             if stage is not None:
-                text += f"; the whole pipeline is PipeSchedule({name!r}, {stages}, micro_batches={stage or 'M'})"
+                text += f"; for the schedule of the whole pipeline, call PipeSchedule({name!r}, {stages}, micro_batches={stage or 'M'})"
             raise TypeError(text)
         options = schedule_options(stage, merge_backward, messages)
         options.name = string("name", name)

@@ -83,7 +83,7 @@ class Written(tuple[Any, ...]):
     __slots__ = ()
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(f"the array of index {index} cannot be replaced; write into it: [{index}][...] = value")
+        raise TypeError(f"the array at index {index} cannot be replaced; write into it with [{index}][...] = value")
 
 
 class Owner:

@@ -34,7 +34,7 @@ def costs_of(comm: float = 0, **costs: Any) -> tuple[Any, list[Any]]:
     keep = []
     for name, values in lists.items():
         if len(values) not in (1, raw.n):
-            raise ValueError(f"{name} has {len(values)} values; expected 1 or {raw.n}, like another list of costs")
+            raise ValueError(f"{name} has {len(values)} values; expected 1 or {raw.n}, because another list of costs has {raw.n} values")
         array = (c_double * raw.n)(*(values * raw.n if len(values) == 1 else values))
         setattr(raw, name, array)
         keep.append(array)

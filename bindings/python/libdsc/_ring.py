@@ -194,7 +194,7 @@ class Ring(OnlyOne):
         lengths = sizes_of_ranks("parts", parts, size)
         at = dimension(dim, len(block.shape), "block")
         if block.shape[at] != lengths[rank]:
-            raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")
+            raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, the value of parts[{rank}]")
         return [block.shape[:at] + (length,) + block.shape[at + 1 :] for length in lengths]
 
     def _loop(

@@ -226,7 +226,7 @@ class Rooted(Calls):
         numbers = checked_counts(counts, "counts", self._size) or []
         name, count, code = own
         if numbers[self._rank] != count:
-            raise ValueError(f"{name} has {count} elements; expected {numbers[self._rank]}, counts[{self._rank}]")
+            raise ValueError(f"{name} has {count} elements; expected {numbers[self._rank]}, the value of counts[{self._rank}]")
         if self._rank != root:
             return None, (ctypes.c_size_t * self._size)()
         blocks = self._on_root(x, argument, dtype, writable, numbers, "counts")
@@ -243,7 +243,7 @@ class Rooted(Calls):
         """Raises ValueError unless this rank's block has as many elements as this rank's own array."""
         expected = blocks.counts[self._rank]
         if counts is not None and expected != count:
-            raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
+            raise ValueError(f"{part} has {count} elements; expected {expected}, the value of counts[{self._rank}]")
         if expected != count:
             raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, like {part}")
 

@@ -43,7 +43,7 @@ def name_of_numpy(dtype: Any) -> str:
         spelled = "?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}"
         text = next((name for name, known in _NAMES.items() if known == spelled and not name.startswith(("BF", "F8_"))), None)
     if text is None:
-        raise ValueError(f"state has an array of type {dtype}; expected a type of numbers")
+        raise ValueError(f"state has an array of type {dtype}; expected a type that safetensors has, such as float32 or int64")
     return text
 
 
@@ -160,7 +160,7 @@ def _open(path: pathlib.Path) -> _File:
         data = numpy_module().memmap(file, "u1", "r")
     begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
     if begin > data.size:
-        raise ValueError(f"{path} is not a shard of libdsc: its first 8 bytes give a header of {begin - 8} bytes, but the file has {data.size}")
+        raise ValueError(f"{path} is not a shard of libdsc: its first 8 bytes give a header of {begin - 8} bytes, but the whole file has {data.size}")
     try:
         header = json.loads(data[8:begin].tobytes())
         layout = json.loads(header.pop("__metadata__")["libdsc"])
@@ -183,7 +183,7 @@ def _require_layout(path: pathlib.Path, layout: Any) -> None:
         raise ValueError(f"{path} contains shard {shard} of {shards}; expected the file name {path_of(path.parent, shard, shards).name}")
     wrong = [key for key in _LISTS if not isinstance(layout.get(key), list)]
     if wrong or not isinstance(layout.get("save"), str) or not isinstance(layout.get("rules"), dict):
-        raise ValueError(f"{path} is not a shard of libdsc: expected the lists names, shapes and dtypes, the dict rules and the string save")
+        raise ValueError(f"{path} is not a shard of libdsc: its layout needs 'names', 'shapes' and 'dtypes' (lists), 'rules' (a dict) and 'save' (a string)")
 
 
 def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterator[tuple[str, _Array]]:
@@ -208,7 +208,7 @@ def _entry(path: pathlib.Path, name: str, entry: Any) -> _Array:
     if not isinstance(dtype, str) or dtype not in _NAMES or not _sizes(shape) or not _sizes(offsets) or len(offsets) != 2:
         raise wrong
     if offsets[1] - offsets[0] != math.prod(shape) * _item_bytes(dtype):
-        text = f"{path} has {name} of {dtype} and shape {reprlib.repr(shape)} in bytes {offsets}; expected as many bytes as its elements have"
+        text = f"{path} has {name} of {dtype} and shape {reprlib.repr(shape)} in bytes {offsets[0]} to {offsets[1]}; expected as many bytes as its elements have"
         raise ValueError(text)
     return _Array(dtype, offsets[0], offsets[1])
 

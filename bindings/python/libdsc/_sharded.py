@@ -500,6 +500,6 @@ class Sharded(OnlyOne):
         if code == _raw.Result.ERR_PEER_DEAD and self._releases:
             text += (
                 "; if that process was killed by signal 11 (SIGSEGV), it may have used a parameter whose unit was released: "
-                "set PYTHONFAULTHANDLER=1 to see the line"
+                "set PYTHONFAULTHANDLER=1 to print the Python stack"
             )
         self._world._fail(code, text, f"sharded_{op}")

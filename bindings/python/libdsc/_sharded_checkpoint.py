@@ -211,7 +211,7 @@ def _kinds(saved: ShardFiles, name: str, parts: Sequence[Any]) -> dict[int, Any]
     for part in parts:
         kind = saved.kind(part.from_shard, name, part.from_bucket)
         if kinds.setdefault(part.to_bucket, kind) != kind:
-            raise ValueError(f"state {name!r} has {kinds[part.to_bucket]} and {kind} in one bucket; expected one type per bucket")
+            raise ValueError(f"state {name!r} has arrays of types {kinds[part.to_bucket]} and {kind} for one bucket; expected one type per bucket")
     return kinds
 
 

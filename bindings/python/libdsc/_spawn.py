@@ -26,7 +26,7 @@ UNGUARDED = (
 )
 BY_VALUE = (
     "a function or class that is defined in a notebook, in the interactive interpreter, with python -c or inside another "
-    "function is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module"
+    "function needs the package cloudpickle: `pip install cloudpickle`, or define it in a module"
 )
 
 CALL = "fn and args cannot be sent to other processes"
@@ -220,7 +220,7 @@ def _ending(exit_code: Optional[int]) -> str:
     if exit_code == EXIT_UNGUARDED:
         return "called spawn() itself: " + UNGUARDED
     if exit_code is not None and exit_code < 0:
-        hint = "; set PYTHONFAULTHANDLER=1 to see the line" if exit_code == -signal.SIGSEGV else ""
+        hint = "; set PYTHONFAULTHANDLER=1 to print the Python stack" if exit_code == -signal.SIGSEGV else ""
         return f"was killed by {signal.Signals(-exit_code).name}{hint}"
     return f"ended with exit code {exit_code} and without a result"
 

@@ -91,7 +91,7 @@ class TiedLayers(OnlyOne):
         given = {key: _as_list(arrays) for key, arrays in grads.items()}
         if {key: len(arrays) for key, arrays in given.items()} != dict(self._shape):
             got = {key: len(arrays) for key, arrays in given.items()}
-            raise ValueError(f"grads has {got} arrays by key; expected {dict(self._shape)}, like weights")
+            raise ValueError(f"grads has {got} arrays per key; expected {dict(self._shape)}, like weights")
         flat = [array for key, _ in self._shape for array in given[key]]
         tensors = Tensors(self._world, flat, "grads", self._dtype, True)
         place = place_of(self._world, [buffer.owner for buffer in tensors.buffers], stream)

@@ -58,9 +58,9 @@ BenchCommand::BenchCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
           "bench", "Measures operations on this host, and shows which algorithm is used and why")) {
   app().footer(
-      "Starts the ranks itself, as processes. Measures plain buffers and those of dsc_mem_alloc(); bytes "
-      "are\n"
-      "those of the largest buffer that any rank has. Other libraries are compared by ./dev bench.\n"
+      "Starts the ranks itself, as processes. Measures with plain buffers and with buffers of\n"
+      "dsc_mem_alloc(). A size is that of the largest buffer of any rank. ./dev bench compares other\n"
+      "libraries.\n"
       "Exit code: 0 done, 1 a rank failed, 2 wrong usage or settings.");
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
   tools::offer(op, operation_list());

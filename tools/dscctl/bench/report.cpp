@@ -70,7 +70,7 @@ std::string setting_text(size_t value) { return value >= kShownAsNoLimit ? "no l
 std::string headline(const Operation& operation, int ranks, bool explain) {
   char text[256];
   std::snprintf(text, sizeof text,
-                "%s, f32, %d rank%s on %d processor%s: the slowest rank's median; GB/s\n"
+                "%s, f32, %d rank%s on %d processor%s: median time of the slowest rank, bandwidths in GB/s\n"
                 "%10s  %-9s  %10s  %7s  %7s%s\n",
                 operation.name, ranks, ranks == 1 ? "" : "s", allowed_processors(),
                 allowed_processors() == 1 ? "" : "s", "bytes", "buffers", "us", "algbw", "busbw",
@@ -110,7 +110,7 @@ std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
 
 std::string reasons_text(const Facts& facts, const std::vector<Row>& rows) {
   std::set<std::string> seen;
-  std::string text = "\nWhy (the sizes are those of DSC_TUNING; no choice changes any bit of a result):\n";
+  std::string text = "\nWhy (the sizes are settings of DSC_TUNING; all algorithms give the same bits):\n";
   for (const Row& row : rows) {
     const auto rule = facts.rules.find(row.algorithm);
     if (rule == facts.rules.end() || !seen.insert(row.algorithm).second) continue;

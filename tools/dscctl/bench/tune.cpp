@@ -133,7 +133,7 @@ class Tuner {
   }
 
   void take_values(const Settings& defaults, TunedSetting& one) {
-    tell("which values " + one.key + " may have");
+    tell("finding the values that " + one.key + " may have");
     std::vector<size_t> values(std::begin(kLadder), std::end(kLadder));
     values.push_back(one.present);
     std::sort(values.begin(), values.end());
@@ -164,7 +164,7 @@ class Tuner {
     for (const TunedSetting& one : details)
       for (const size_t value : {one.candidates.front().value, one.candidates.back().value})
         trials.push_back({with(defaults, one.key, value), {}});
-    measure_in_turn(trials, cases_, kSurveyRounds, "what the settings change");
+    measure_in_turn(trials, cases_, kSurveyRounds, "finding the cases that settings change");
     for (size_t i = 0; i < details.size(); ++i)
       for (size_t at = 0; at < cases_.size(); ++at)
         if (differ({&trials[0], &trials[1 + 2 * i], &trials[2 + 2 * i]}, at))

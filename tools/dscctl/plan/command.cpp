@@ -44,8 +44,9 @@ PlanCommand::PlanCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
           "plan", "Compares schedules, stages, chunks and micro-batches for a model, and recommends one")) {
   app().footer(
-      "No model is run: every candidate is simulated with the times and bytes of the layers. See "
-      "docs/plan.md.\nExample: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 "
+      "A candidate is a schedule with numbers of stages, replicas, chunks and micro-batches. No model is "
+      "run:\nevery candidate is simulated with the times and bytes of the layers. See docs/plan.md.\n"
+      "Example: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 "
       "--latency-us 10 --bandwidth 25GB/s\nThe times of messages and all-reduces must be known: give "
       "--bandwidth, --reduce-bandwidth or --network.\nExit code: 0 success, 1 no candidate fits in the "
       "memory, 2 wrong usage or input.");
@@ -59,7 +60,7 @@ void PlanCommand::add_model() {
       .add_option("--layers", layers_,
                   "CSV with a header, or JSON; - is stdin. Columns, per sample: name, forward_us, "
                   "backward_input_us and backward_weight_us or backward_us, weight_bytes, activation_bytes, "
-                  "output_bytes; and tied, a name that is the same for layers with the same weights")
+                  "output_bytes; and tied, a name that is the same for layers that share weights")
       ->required()
       ->type_name("FILE");
   app()
@@ -67,7 +68,7 @@ void PlanCommand::add_model() {
       ->required()
       ->type_name("N");
   app()
-      .add_option("--batch", batch_, "Samples of a step, over all replicas")
+      .add_option("--batch", batch_, "Samples in one step, over all replicas")
       ->required()
       ->type_name("SAMPLES");
   app()
@@ -79,7 +80,8 @@ void PlanCommand::add_model() {
       ->type_name("FACTOR");
   app()
       .add_option("--overhead-us", overhead_,
-                  "Bytes of a layer in a forward pass, and in each half of a backward pass (default: 0)")
+                  "Fixed time that each layer adds to a forward pass and to each half of a backward pass "
+                  "(default: 0)")
       ->type_name("US");
   app()
       .add_option("--overlap", overlap_,

@@ -224,8 +224,8 @@ std::string why_nothing(const Question& question, const std::vector<const Kind*>
     numbers += (numbers.empty() ? "" : ", ") + std::to_string(stages);
     if (!is_among(question.stages, stages) || count++ >= kMostReasons) continue;
     const int replicas = question.devices / stages;
-    reasons += (reasons.empty() ? "on " : "; on ") + std::to_string(stages) + " x " +
-               std::to_string(replicas) + ": ";
+    reasons +=
+        (reasons.empty() ? "" : "; ") + std::to_string(stages) + " x " + std::to_string(replicas) + ": ";
     if (static_cast<size_t>(stages) > question.layers.size())
       reasons += "there are only " + std::to_string(question.layers.size()) + " layers";
     else if (question.batch % replicas != 0)
@@ -235,7 +235,7 @@ std::string why_nothing(const Question& question, const std::vector<const Kind*>
   }
   if (count == 0)
     return "expected a number of stages that divides " + devices + " devices, one of: " + numbers;
-  return "no stages x replicas on " + devices + " devices can be used: " + reasons;
+  return "no division of " + devices + " devices into stages x replicas can be used: " + reasons;
 }
 
 }  // namespace

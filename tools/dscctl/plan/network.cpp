@@ -104,7 +104,7 @@ void NetworkOptions::add_to(CLI::App& app) {
   app.add_option(
          "--bandwidth", bandwidth_,
          "Bandwidth of a link between two devices, in each direction, such as 25GB/s or 100Gb/s; 0B/s is "
-         "unlimited. It also gives the time of all-reduces, as rings of such links")
+         "unlimited. All-reduces are then assumed to be rings of such links")
       ->type_name("RATE");
   app.add_option("--reduce-latency-us", reduce_latency_,
                  "Latency of an all-reduce (default: as in a ring, 2 (replicas - 1) times --latency-us)")

@@ -114,8 +114,8 @@ std::string next_best(const Answer& answer) {
   if (more >= kAsFast) return name + percent_text(more) + " longer: " + why_slower(next, best) + ".";
   const double bytes = next.peak_bytes - best.peak_bytes;
   return name + "as long" +
-         (bytes > 0   ? " and " + bytes_text(bytes) + " more"
-          : bytes < 0 ? " and " + bytes_text(-bytes) + " less"
+         (bytes > 0   ? " and needs " + bytes_text(bytes) + " more memory"
+          : bytes < 0 ? " and needs " + bytes_text(-bytes) + " less memory"
                       : "") +
          ".";
 }
@@ -130,8 +130,8 @@ std::string with_less_memory(const Answer& answer) {
         (least == nullptr || row.peak_bytes < least->peak_bytes))
       least = &row;
   if (least == nullptr) return "";
-  return "For " + percent_text(std::max(0.0, least->step_us / best.step_us - 1)) + " more time " +
-         shape_text(*least) + " needs " + bytes_text(best.peak_bytes - least->peak_bytes) + " less.\n";
+  return "With " + percent_text(std::max(0.0, least->step_us / best.step_us - 1)) + " more time " +
+         shape_text(*least) + " needs " + bytes_text(best.peak_bytes - least->peak_bytes) + " less memory.\n";
 }
 
 std::string layers_text(const Row& row) {
@@ -149,7 +149,7 @@ double tied_us(const Question& question, const Row& row) {
 }
 
 std::string in_all(const Question& question, const Row& best) {
-  std::string text = "Of that the busiest stage computes for " + time_text(best.busy_us);
+  std::string text = "In each step the busiest stage computes for " + time_text(best.busy_us);
   if (best.shape.stages > 1)
     text += waiting_us(best) < kAsFast * best.step_us
                 ? ", hardly waits for other stages"
@@ -174,7 +174,7 @@ std::string best_text(const Question& question, const Answer& answer) {
       question.memory_bytes > 0 ? " of the " + bytes_text(question.memory_bytes) + " of a device" : "";
   std::string text = "Take " + shape_text(best) + ": " + time_text(best.step_us) + " a step, " +
                      rate_text(samples_per_s(best)) + " samples/s, " + bytes_text(best.peak_bytes) + memory +
-                     " on stage " + std::to_string(best.fullest) + ", which is the fullest.\n";
+                     " on stage " + std::to_string(best.fullest) + ", which needs the most.\n";
   text += in_all(question, best) + next_best(answer) + "\n" + with_less_memory(answer);
   if (answer.faster)
     text += "With " + bytes_text(answer.faster->peak_bytes) + " of memory " + shape_text(*answer.faster) +
@@ -186,7 +186,8 @@ std::string best_text(const Question& question, const Answer& answer) {
 
 std::string ranks_text(const NetworkLine& line) {
   char text[96];
-  std::snprintf(text, sizeof text, "%d ranks (largest error %.0f %%)", line.ranks, 100 * line.largest_error);
+  std::snprintf(text, sizeof text, "%d ranks (largest error of the fit %.0f %%)", line.ranks,
+                100 * line.largest_error);
   return text;
 }
 
@@ -273,8 +274,8 @@ std::string assumptions(const Question& question, const Answer& answer) {
   }
   if (has_ties(question))
     text +=
-        "a stage has one copy of weights that its layers share, and stages that share some add up their "
-        "gradients by such an all-reduce at the end; ";
+        "layers of one stage that share weights have one copy of them, and stages that share weights add up "
+        "their gradients by such an all-reduce at the end; ";
   if (!answer.uses_messages && !answer.uses_reductions) text += "one device, so there is no network; ";
   return text + short_time(question.state) +
          " bytes of weights, gradients and optimizer per byte of weights (--state).\n\n";
@@ -291,7 +292,7 @@ std::string recommendation(const Question& question, const Answer& answer) {
   if (!answer.rows.empty()) return best_text(question, answer);
   if (!answer.least) return "No order was found for these options.\n";
   const Row& least = *answer.least;
-  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the smallest need found is " +
+  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the smallest memory found is " +
          bytes_text(least.least_bytes) + ", for " + shape_text(least) + ".\n";
 }
 
@@ -307,12 +308,12 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   if (counts.improved > 0)
     text += " Alternative layer splits were tried for " + std::to_string(counts.improved) + ".";
   if (counts.searched > 0)
-    text += " auto searched for an order of " + counted(static_cast<int>(counts.searched), "shape") + ".";
+    text += " auto searched for the best order of " +
+            counted(static_cast<int>(counts.searched), "configuration") + ".";
   if (counts.repeated > 0)
-    text +=
-        " Not shown: " + std::to_string(counts.repeated) +
-        " with the schedule and stages of a row that take the same time (within 0.05 %) and do not need less "
-        "memory.";
+    text += " Not shown: " + std::to_string(counts.repeated) +
+            " with the same schedule and number of stages as a row of the table, the same time (within 0.05 "
+            "%) and no less memory.";
   text += "\n";
   if (layers.are_split)
     text += "Only backward_us is given: each half of a backward pass is assumed to take half of it.\n";

@@ -125,13 +125,15 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
           "schedule", "Prints, draws, simulates, converts and checks pipeline schedules; runs no model")) {
   app().footer(
-      "F is a forward pass, B a backward pass, I and W its two halves; lower case letters are the second of "
-      "two\nchunks. The number is the micro-batch, and dots are idle time.\nExamples: dscctl schedule --kind "
+      "F is a forward pass, B a backward pass; I and W are the halves of a backward pass, for the gradients\n"
+      "of the inputs and of the weights. Lower case letters are passes of the second of two chunks. The\n"
+      "number is the micro-batch, and dots are idle time.\nExamples: dscctl schedule --kind "
       "zb_v --stages 4 --micro-batches 8\n         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 "
       "--svg 1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n   "
-      "      dscctl schedule --from mine.csv --check\nCosts are for a whole stage, and its chunks share them "
-      "evenly: give one value, or one for each stage. Or\ngive one value for each part of the model (stages "
-      "x chunks): costs are then for the parts. 3x2,1 is 2,2,2,1.\nWith several --kind, a table at the end "
+      "      dscctl schedule --from mine.csv --check\nA list of costs has one value for all stages, one for "
+      "each stage (its chunks get equal shares), or one for\neach part of the model (stages times chunks "
+      "values). NxV repeats the value V N times: 3x2,1 means 2,2,2,1.\nWith several --kind, a table at the "
+      "end "
       "compares them.\nExit code: 0 success, 1 unknown schedule, or a schedule that cannot be run, 2 wrong "
       "usage.");
   add_what();
@@ -140,12 +142,11 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
 }
 
 void ScheduleCommand::add_what() {
-  CLI::Option* kind =
-      app()
-          .add_option("-k,--kind", kinds_,
-                      "Name of the schedule, see docs/schedules.md; auto: the best for these costs; may be "
-                      "repeated (default: 1f1b)")
-          ->type_name("NAME");
+  CLI::Option* kind = app()
+                          .add_option("-k,--kind", kinds_,
+                                      "Name of the schedule, see docs/schedules.md; auto: searches for the "
+                                      "fastest order for these costs; may be repeated (default: 1f1b)")
+                          ->type_name("NAME");
   tools::offer(kind, plan::kind_names());
   app()
       .add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")
@@ -160,12 +161,16 @@ void ScheduleCommand::add_what() {
       ->check(whole_number())
       ->type_name("N");
   app()
-      .add_option("--group", group_, "For interleaved_1f1b: micro-batches per chunk and turn")
+      .add_option(
+          "--group", group_,
+          "For interleaved_1f1b: micro-batches that a stage runs through one chunk before the next chunk")
       ->check(whole_number())
       ->type_name("N");
   app()
-      .add_option("--activations", activations_,
-                  "For auto: maximum of micro-batches times chunks that a stage may hold (default: no limit)")
+      .add_option(
+          "--activations", activations_,
+          "For auto: maximum number of activations (of one micro-batch in one chunk) that a stage may "
+          "hold (default: no limit)")
       ->check(whole_number())
       ->type_name("N");
   app()
@@ -181,9 +186,9 @@ void ScheduleCommand::add_what() {
   for (const char* name : {"--kind", "--stages", "--micro-batches", "--chunks", "--group", "--forward-only"})
     from->excludes(name);
   app()
-      .add_option(
-          "--format", format_,
-          "Format of that file: pytorch, pytorch_comms, deepspeed, megatron or json (default: detected)")
+      .add_option("--format", format_,
+                  "Format of the file of --from: pytorch, pytorch_comms, deepspeed, megatron or json "
+                  "(default: detected)")
       ->check(CLI::IsMember(kFormats))
       ->needs(from)
       ->type_name("FORMAT");
@@ -197,8 +202,8 @@ void ScheduleCommand::add_output() {
       ->type_name("FILE");
   app()
       .add_option("--html", html_,
-                  "Writes a page for a browser: all --kind on one time axis, with their memory, and sliders "
-                  "for costs, stages, micro-batches and memory")
+                  "Writes a page for a browser: the schedules of all --kind on one time axis, with memory, "
+                  "and sliders for costs, stages, micro-batches and memory")
       ->check(file_to_write())
       ->type_name("FILE");
   app()
@@ -317,7 +322,7 @@ void print_numbers(const Priced& priced) {
 Priced ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
   const Priced priced = simulate(schedule, costs);
   if (check_)
-    std::cout << "it can be run\n";
+    std::cout << "the schedule can be run\n";
   else if (!write_.empty())
     std::cout << write(schedule, kFormats.at(write_));
   else if (has_picture()) {
@@ -348,8 +353,8 @@ void ScheduleCommand::check_usage() const {
     throw std::invalid_argument("--memory is a limit for --kind auto, but --kind auto is not given");
   if (check_ && !write_.empty())
     throw std::invalid_argument(
-        "--write prints the schedule, and --check prints only whether it can be run: expected only one of "
-        "them");
+        "--write prints the schedule, and --check prints only whether the schedule can be run: expected only "
+        "one of them");
   if (critical_path_ && (check_ || !write_.empty()))
     throw std::invalid_argument("--critical-path cannot be given together with --check or --write");
   if (width_ > 0 && !has_picture())

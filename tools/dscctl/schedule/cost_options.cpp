@@ -39,11 +39,12 @@ std::vector<double> read_list(const std::string& option, const std::string& text
 }  // namespace
 
 std::array<CostOptions::List, 7> CostOptions::make_lists() {
-  return {List{"--forward", "Time of a forward pass, for all parts of the model or for each (default: 1)",
-               &Costs::forward, false},
-          List{"--backward-input", "Time of the first half of a backward pass (default: 1)",
+  return {List{"--forward", "Time of a forward pass (default: 1)", &Costs::forward, false},
+          List{"--backward-input",
+               "Time of the half of a backward pass for the gradients of the inputs (default: 1)",
                &Costs::backward_input, false},
-          List{"--backward-weight", "Time of the second half of a backward pass (default: 1)",
+          List{"--backward-weight",
+               "Time of the half of a backward pass for the gradients of the weights (default: 1)",
                &Costs::backward_weight, false},
           List{"--message-bytes", "Bytes that a part sends to the next part (default: 0)",
                &Costs::message_bytes, true},
@@ -68,10 +69,10 @@ std::array<CostOptions::Value, 6> CostOptions::make_values() {
             &Costs::bucket_bytes, tools::bytes_of, "BYTES"},
       Value{"--reduce-latency", "Time of an all-reduce (default: 0)", &Costs::reduce_latency,
             tools::number_of, "TIME"},
-      Value{
-          "--reduce-bandwidth",
-          "Bandwidth of an all-reduce: bytes of gradients per unit of time, or as above (default: unlimited)",
-          &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
+      Value{"--reduce-bandwidth",
+            "Bandwidth of an all-reduce: bytes of gradients per unit of time, or 25GB/s or 100Gb/s if times "
+            "are microseconds (default: unlimited)",
+            &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
       Value{"--overlap",
             "Time of two overlapped passes divided by the sum of their separate times (default: 1, no gain)",
             &Costs::overlap, tools::part_of, "PART"}};
@@ -80,8 +81,8 @@ std::array<CostOptions::Value, 6> CostOptions::make_values() {
 void CostOptions::add_to(CLI::App& app) {
   app.add_option(
          "--network", network_,
-         "File of `dscctl bench --network`: takes its latencies and bandwidths of the most ranks. Times "
-         "are microseconds, and other options take precedence")
+         "File of `dscctl bench --network`: uses the latencies and bandwidths that were measured with the "
+         "largest number of ranks. Times are then microseconds. Other options take precedence")
       ->type_name("FILE");
   for (List& list : lists_)
     app.add_option(list.option, list.text, list.help)

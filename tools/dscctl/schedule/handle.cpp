@@ -16,9 +16,9 @@ dsc_pipe_costs_t Costs::as_c() {
   for (const auto* list : lists) costs.n = std::max(costs.n, list->size());
   for (auto* list : lists) {
     if (list->size() != 1 && list->size() != costs.n)
-      throw std::runtime_error("a list of costs has " + std::to_string(list->size()) +
-                               " values, expected 1 or " + std::to_string(costs.n) +
-                               ", like another list of costs");
+      throw std::runtime_error("one list of costs has " + std::to_string(list->size()) +
+                               " values and another has " + std::to_string(costs.n) + ", expected 1 or " +
+                               std::to_string(costs.n) + " in every list");
     list->resize(costs.n, list->front());
   }
   costs.forward = forward.data();

@@ -52,8 +52,9 @@ Json orders_json(const Handle& schedule) {
 void expect_few(const Handle& schedule, size_t& left) {
   const size_t operations = operations_of(schedule);
   if (operations > left)
-    throw std::runtime_error("the schedule has more than " + std::to_string(kMostShown) +
-                             " operations, expected fewer for a page");
+    throw std::runtime_error(
+        "a page can show at most " + std::to_string(kMostShown) +
+        " operations, and the given schedules have more; expected fewer micro-batches or schedules");
   left -= operations;
 }
 

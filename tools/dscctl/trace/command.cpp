@@ -108,7 +108,7 @@ TraceCommand::TraceCommand(CLI::App& parent)
       "traces/timeline.html\n         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n   "
       "      dscctl trace summary traces --rank 3\n         dscctl trace iteration traces && xdg-open "
       "traces/iteration.svg\nExit code: 0 no problem found, 1 something is late, slow, stuck, failed, "
-      "mismatched or missing, 2  wrong usage.");
+      "mismatched or missing, 2 wrong usage.");
   merge_ = app().add_subcommand(
       "merge", "Finds which rank is late at which operation; writes timeline.html and trace.perfetto.json");
   merge_->add_option("PATH", sources_, kDumps)->required()->type_name("");

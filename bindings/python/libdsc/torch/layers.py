@@ -135,7 +135,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
 def _expect_kind(name: str, plain: Any, kind: type) -> None:
     """Raises for a subclass of torch's layer or a layer with hooks, because the divided layer would ignore them."""
     if type(plain) is not kind:
-        raise TypeError(f"{name} is a {type(plain).__name__}; expected a torch.nn.{kind.__name__} and no subclass")
+        raise TypeError(f"{name} is a {type(plain).__name__}; expected a torch.nn.{kind.__name__}, not a subclass")
     if any(getattr(plain, f"_{when}_hooks") for when in ("forward_pre", "forward", "backward_pre", "backward")):
         raise ValueError(f"{name} has hooks; register hooks with the divided layer instead")
 

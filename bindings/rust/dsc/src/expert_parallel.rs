@@ -103,11 +103,15 @@ impl Comm {
         let raw = options.raw()?;
         let tokens = experts.len() / options.top_k.max(1);
         if tokens * options.top_k != experts.len() {
-            let text = format!("experts has {} numbers; expected a multiple of {}", experts.len(), options.top_k);
+            let text = format!(
+                "experts has {} numbers; expected a multiple of {}, the value of top_k",
+                experts.len(),
+                options.top_k
+            );
             return Err(Error::invalid(text).in_op("moe_plan_create"));
         }
         if let Some(weights) = weights.filter(|weights| weights.len() != experts.len()) {
-            let text = format!("weights has {} numbers; expected {}", weights.len(), experts.len());
+            let text = format!("weights has {} numbers; expected {}, like experts", weights.len(), experts.len());
             return Err(Error::invalid(text).in_op("moe_plan_create"));
         }
         let mut plan = ptr::null_mut();
@@ -400,7 +404,8 @@ impl MoePlan<'_> {
         if rows.checked_mul(hidden) == Some(found.count) {
             return Ok(());
         }
-        let text = format!("{}: {} has {} elements; expected {} rows of {}", op, name, found.count, rows, hidden);
+        let text =
+            format!("{}: {} has {} elements; expected {} rows of {} elements", op, name, found.count, rows, hidden);
         Err(Error::invalid(text).in_op(op))
     }
 

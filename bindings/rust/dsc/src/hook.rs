@@ -179,7 +179,7 @@ impl<'b> Bucket<'b> {
         }
         let (index, dtype) = (self.index(), self.dtype());
         Err(Error::invalid(format!(
-            "bucket {} has elements of {:?}; expected a call for this type, got {:?}",
+            "bucket {} has elements of {:?}, but the call is for elements of {:?}",
             index,
             dtype,
             T::DTYPE

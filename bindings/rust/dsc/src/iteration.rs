@@ -193,7 +193,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
         })?;
         if indices.len().checked_mul(row) != Some(values.count) || (values.dtype, values.device) != (param.dtype, HOST)
         {
-            let rows = format!("{} rows of {} of {:?} on the host", indices.len(), row, param.dtype);
+            let rows = format!("{} rows of {} elements of {:?} on the host", indices.len(), row, param.dtype);
             let got = format!("{} elements of {:?}", values.count, values.dtype);
             return Err(Error::invalid(format!("values of parameter {} has {}; expected {}", index, got, rows)));
         }
@@ -331,7 +331,7 @@ impl Drop for Iteration<'_, '_> {
 /// A parameter's gradient in its bucket, used as a slice; from [`Iteration::grad_view`].
 ///
 /// While it exists, it is the only access to the gradient. The gradient is used only if it is marked ready.
-#[must_use = "a gradient counts when it is marked ready"]
+#[must_use = "a gradient is used only after it is marked ready"]
 pub struct View<'i, 'r, 'g, T: Element> {
     iteration: &'i Iteration<'r, 'g>,
     index: usize,

@@ -251,7 +251,7 @@ impl<'c> PipeTensors<'c> {
         if tensor.dtype != T::DTYPE.number() {
             let dtype = crate::Dtype::from_number(tensor.dtype);
             return Err(Error::invalid(format!(
-                "tensor {} has elements of {:?}; expected a call for this type, got {:?}",
+                "tensor {} has elements of {:?}, but the call is for elements of {:?}",
                 index,
                 dtype,
                 T::DTYPE

@@ -395,7 +395,7 @@ impl Param {
         };
         claimed.map_err(|state| {
             let text = match state {
-                MARKED => format!("parameter {} has already been marked", index),
+                MARKED => format!("parameter {} has already been marked ready or unused", index),
                 _ => format!("parameter {} is in use by its view or by a call in another thread", index),
             };
             Error::new(ErrorCode::State, text)
@@ -436,7 +436,7 @@ impl Param {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "the view of parameter {} has elements of {:?}; expected a call for this type, got {:?}",
+            "the view of parameter {} has elements of {:?}, but the call is for elements of {:?}",
             index,
             self.view_dtype,
             T::DTYPE

@@ -519,7 +519,7 @@ fn expect_type<T: Element>(what: &str, dtype: Dtype) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the {} has elements of {:?}; expected a call for this type, got {:?}",
+        "the {} has elements of {:?}, but the call is for elements of {:?}",
         what,
         dtype,
         T::DTYPE

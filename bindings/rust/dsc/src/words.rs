@@ -92,7 +92,7 @@ const PHRASES: [(&str, &str); 28] = [
     ("set options->parts", "use TensorMap::uneven()"),
     ("dsc_bucket_reducer_mark_ready() with gradient NULL", "Iteration::mark_accumulated()"),
     ("dsc_sharded_mark_ready() with gradient NULL", "Sharded::mark_accumulated()"),
-    ("costs->n is", "values per cost are"),
+    ("costs->n is", "the number of values per cost is"),
     ("data is NULL", "the tensor has no memory, expected Tensor::new"),
     ("expected NULL or \"auto\"", "expected \"auto\""),
     ("NULL", "None"),
@@ -116,7 +116,7 @@ pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
         return message;
     }
     if let Some(found) = message.find("struct_size is ") {
-        let text = "the libdsc that runs does not know a struct of this crate: their versions differ";
+        let text = "the loaded libdsc.so does not know a struct of this crate, because their versions differ";
         return format!("{} ({})", text, &message[found..]);
     }
     let message = PHRASES.iter().fold(message, |message, (c, rust)| message.replace(c, rust));
@@ -312,7 +312,7 @@ mod tests {
     fn fields_of_structs_are_arguments() {
         assert_eq!(
             said("x: costs->n is 3, expected 2, (options->overlap)"),
-            "x: values per cost are 3, expected 2, (overlap)"
+            "x: the number of values per cost is 3, expected 2, (overlap)"
         );
         assert_eq!(said("1, which dsc_pipe_run_bytes() returns"), "1, which PipeSchedule::run_bytes() returns");
         assert_eq!(said("\u{e9}->a and b->c"), "a and c");

@@ -245,7 +245,10 @@ fn every_cost_counts() {
 fn wrong_costs_are_refused() {
     let plan = plan("1f1b", 2, 4);
     let simulate = |costs: PipeCosts| plan.simulate(&costs);
-    refused(simulate(PipeCosts::new().forward(&[1.0; 3])), "values per cost are 3, expected 1 or 2: one for each part");
+    refused(
+        simulate(PipeCosts::new().forward(&[1.0; 3])),
+        "the number of values per cost is 3, expected 1 or 2: one for each part",
+    );
     let mixed = PipeCosts::new().forward(&[1.0; 2]).backward_input(&[1.0; 3]).static_bytes(&[1.0]);
     refused(simulate(mixed), "forward has 2 numbers; expected 1 or 3, like backward_input");
     refused(simulate(PipeCosts::new().forward(&[])), "forward is []; expected one number, or one for each part");

@@ -90,7 +90,7 @@ def ring_attention(
     count = whole_size(tokens, q.shape[1], comm)
     parts = [sum(map(len, sequence_ranges(count, comm.size, r, order))) for r in range(comm.size)]
     if q.shape[1] != parts[comm.rank]:
-        raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, the part of rank {comm.rank} of {count} tokens")
+        raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, the part of rank {comm.rank} when {count} tokens are divided")
     work = _work(comm, count, parts, order if is_causal else None)
     out: torch.Tensor = _RingAttention.apply(q, k, v, comm, work, parts, q.shape[-1] ** -0.5 if scale is None else scale)
     return out

@@ -139,7 +139,7 @@ def vocab_parallel_embedding(
     rows = split_range(count, comm.size, comm.rank)
     if weight.shape[0] != len(rows):
         raise ValueError(
-            f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, the part of rank {comm.rank} of {count} rows"
+            f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, the part of rank {comm.rank} when {count} rows are divided"
         )
     if sequence_parallel:
         sequence_dim = dimension(sequence_dim, tokens.dim(), "tokens")

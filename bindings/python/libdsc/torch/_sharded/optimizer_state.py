@@ -83,8 +83,8 @@ def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
             elif isinstance(value, torch.Tensor):
                 if value.dim():
                     raise ValueError(
-                        f"{what} has shape {tuple(value.shape)}; expected one number, or the elements of this rank's part, because "
-                        "only elementwise optimizers can be sharded"
+                        f"{what} has shape {tuple(value.shape)}; expected one number, or one for each element of this rank's part; "
+                        "only optimizers that update every element separately, such as Adam, are supported"
                     )
             elif not isinstance(value, _NUMBERS):
                 raise TypeError(f"{what} is a {type(value).__name__}; expected a tensor or a number")

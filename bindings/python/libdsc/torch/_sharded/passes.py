@@ -186,7 +186,7 @@ class Passes:
         """Hook: a backward pass reads parameters of a unit that the graph has saved."""
         self.expect_open("backward")
         if not _in_backward():
-            raise errors.StateError("a saved parameter is read outside a backward pass, when its memory may be released")
+            raise errors.StateError("a parameter that was saved for the backward pass is read outside a backward pass, when its memory may already be released")
         self._follow(syncs)
         if unit not in self.gathered.live():
             self.gathered.make_whole(unit)
@@ -216,7 +216,7 @@ class Passes:
         if self._graph_task is None:
             raise errors.StateError(
                 f"backward: {parts.names[i]} got a gradient that does not come from an output of a forward pass of the module; expected "
-                "losses that use outputs only, because between passes a parameter is this rank's part"
+                "losses that use outputs only, because between passes a parameter contains only this rank's part"
             )
         left = self._left[parts.units[i]]
         if i not in left:

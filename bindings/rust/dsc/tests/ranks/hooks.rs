@@ -31,7 +31,7 @@ fn a_function_reduces_buckets() {
                     .buffer_mut::<f64>()
                     .unwrap_err()
                     .message
-                    .contains("has elements of F32; expected a call for this type, got F64"));
+                    .contains("has elements of F32, but the call is for elements of F64"));
                 assert!(bucket.device_buffer::<f32>().is_err() && bucket.stream().is_none());
                 assert_eq!(bucket.raw_mut()?.into_inner().len(), 4 * bucket.len());
                 calls.lock().unwrap().push((bucket.index(), bucket.params().to_vec(), bucket.len(), bucket.is_last()));
@@ -90,7 +90,7 @@ fn an_error_of_a_function_is_told() {
 fn an_error_of_this_crate_is_told_as_it_is() {
     let heard = failures(|bucket| Ok(bucket.buffer_mut::<u8>().map(drop)?));
     assert_eq!(heard[1].0.code, ErrorCode::InvalidArg);
-    assert_eq!(heard[1].0.message, "bucket 0 has elements of F32; expected a call for this type, got U8");
+    assert_eq!(heard[1].0.message, "bucket 0 has elements of F32, but the call is for elements of U8");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn backward(stage: &mut Stage, call: &mut PipeCall) -> PipeResult {
             .get_mut::<i32>(0)
             .unwrap_err()
             .message
-            .contains("has elements of F64; expected a call for this type, got I32"));
+            .contains("has elements of F64, but the call is for elements of I32"));
         assert!(call.inputs.get_mut::<f64>(0).unwrap_err().message.contains("read-only in this callback"));
     }
     Ok(())

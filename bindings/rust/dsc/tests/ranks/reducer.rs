@@ -102,7 +102,10 @@ fn gradients_that_do_not_stay_are_copied() {
             iteration.accumulate(2, &[step; 2]).unwrap();
             backward(&iteration, step * (world.rank() + 1) as f32).unwrap();
             let error = iteration.mark_ready_copy(0, &[1.0f32; 6]).unwrap_err();
-            assert_eq!((error.code, &*error.message), (ErrorCode::State, "parameter 0 has already been marked"));
+            assert_eq!(
+                (error.code, &*error.message),
+                (ErrorCode::State, "parameter 0 has already been marked ready or unused")
+            );
             iteration.finish().unwrap();
             let means = [0, 1, 2].map(|index| reducer.read_grad::<f32>(index).unwrap());
             assert_eq!(means, [vec![1.5 * step; 6], vec![3.0 * step; 4], vec![5.5 * step; 2]]);

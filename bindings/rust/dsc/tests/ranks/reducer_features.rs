@@ -157,7 +157,7 @@ fn views_may_have_another_type() {
             .read_grad::<u8>(0)
             .unwrap_err()
             .message
-            .contains("has elements of F32; expected a call for this type, got U8"));
+            .contains("has elements of F32, but the call is for elements of U8"));
         world.finalize().unwrap();
     });
 }
@@ -270,7 +270,10 @@ fn sparse_gradients_are_gathered() {
         assert!(told(iteration.mark_sparse(0, &[0], &[1f32])).contains("parameter 0 has no sparse gradients"));
         assert!(told(iteration.mark_sparse(1, &[10], &[1f32; 3])).contains("indices[0] is 10, expected 0 to 9"));
         let message = told(iteration.mark_sparse(1, &[1], &[1f32; 4]));
-        assert_eq!(message, "values of parameter 1 has 4 elements of F32; expected 1 rows of 3 of F32 on the host");
+        assert_eq!(
+            message,
+            "values of parameter 1 has 4 elements of F32; expected 1 rows of 3 elements of F32 on the host"
+        );
         iteration.mark_sparse(1, &[], &[0f32; 0]).unwrap();
         iteration.mark_unused(0).unwrap();
         iteration.finish().unwrap();

@@ -132,7 +132,10 @@ fn of_plans_and_schedules() {
 
     let plan = PipePlanner::new("1f1b", 3, 4).plan().unwrap();
     let costs = plan.simulate(&PipeCosts::new().forward(&[1.0, 2.0]));
-    refused(costs, "PipePlan::simulate: values per cost are 2, expected 1 or 3: one for each part of the model");
+    refused(
+        costs,
+        "PipePlan::simulate: the number of values per cost is 2, expected 1 or 3: one for each part of the model",
+    );
     let picture = plan.draw(PipePicture::Unknown(7), &PipeCosts::new());
     refused(picture, "PipePlan::draw: picture is Unknown(7), expected Text to Perfetto");
     let format = plan.write(PipeFormat::Unknown(7));
