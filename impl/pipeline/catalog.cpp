@@ -252,7 +252,8 @@ void complete_custom(ScheduleSpec& spec) {
   if (spec.chunks == 0) spec.chunks = 1;
   if (spec.chunks < 0) fail(DSC_ERR_INVALID_ARG, "options->chunks is %d, expected 1 or more", spec.chunks);
   if (spec.micro_batch_group != 0)
-    fail(DSC_ERR_INVALID_ARG, "options->micro_batch_group is %d, expected 0: a custom order has no groups",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->micro_batch_group is %d, expected 0: a custom schedule has no groups of micro-batches",
          spec.micro_batch_group);
   if (spec.stages > kMostStages || passes_of(spec) > kMostListed) refuse_size(spec, kMostListed);
 }

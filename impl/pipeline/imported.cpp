@@ -43,8 +43,9 @@ Size size_of(const Imported& imported) {
     }
   if (size.computes == 0) fail(DSC_ERR_INVALID_ARG, "the schedule has no operations");
   if (size.parts == INT32_MAX || size.micro_batches == INT32_MAX)
-    fail(DSC_ERR_INVALID_ARG, "there are %d stages of the model and %d micro-batches, expected fewer",
-         size.parts, size.micro_batches);
+    fail(DSC_ERR_INVALID_ARG,
+         "the last stage of the model is %d and the last micro-batch is %d, expected at most %d", size.parts,
+         size.micro_batches, INT32_MAX - 1);
   ++size.parts;
   ++size.micro_batches;
   return size;

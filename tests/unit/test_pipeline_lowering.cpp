@@ -424,8 +424,8 @@ void what_is_wrong_by_itself(void**) {
   refuse({forward(-1, 0)}, {"in chunk -1", "chunk that does not exist"});
   refuse({forward(0, 2)}, {"micro-batch 2", "micro-batch that does not exist"});
   refuse({forward(0, INT32_MIN)}, {"micro-batch that does not exist"});
-  refuse({Compute{PipeOp::kSendGrad, 0, 0, false}}, {"send_grad", "expected a forward"});
-  refuse({Compute{static_cast<PipeOp>(77), 0, 0, false}}, {"unknown", "expected a forward"});
+  refuse({Compute{PipeOp::kSendGrad, 0, 0, false}}, {"send_grad", "is no pass, expected forward"});
+  refuse({Compute{static_cast<PipeOp>(77), 0, 0, false}}, {"unknown", "is no pass, expected forward"});
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ fn wrong_orders_are_refused() {
     refused(one.custom(&[vec![PipeCompute::new(PipeOp::Forward, usize::MAX, 0)]]), "chunk is 18446744073709551615");
     refused(
         one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]),
-        "expected 0: a custom order has no groups",
+        "expected 0: a custom schedule has no groups of micro-batches",
     );
 
     let passes = |op, m| PipeCompute::new(op, 0, m);
