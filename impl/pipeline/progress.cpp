@@ -32,13 +32,14 @@ Progress::Progress(const PipelinePlan& plan)
   weight_half_.resize(all);
 }
 
-const char* Progress::problem(int32_t stage, const Compute& op) const {
+std::string Progress::problem(int32_t stage, const Compute& op) const {
   const bool is_forward = op.op == PipeOp::kForward;
   if (!is_forward && !runs_input_half(op.op) && !runs_weight_half(op.op))
     return "is no pass, expected forward, backward, backward_input or backward_weight";
-  if (op.chunk < 0 || op.chunk >= placement_.chunks()) return "is of a chunk that does not exist";
+  if (op.chunk < 0 || op.chunk >= placement_.chunks())
+    return "is of a chunk that does not exist, expected 0 to " + std::to_string(placement_.chunks() - 1);
   if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
-    return "is of a micro-batch that does not exist";
+    return "is of a micro-batch that does not exist, expected 0 to " + std::to_string(micro_batches_ - 1);
   if (forward_only_ && !is_forward) return "is a backward pass, expected forward passes only";
   const int32_t part = placement_.part(stage, op.chunk);
   const size_t at = index(part, op.micro_batch);
@@ -50,11 +51,11 @@ const char* Progress::problem(int32_t stage, const Compute& op) const {
   const Source source = source_of(placement_, part, op.op);
   if (source.part != Source::kNone && placement_.stage(source.part) == stage && !has(source, op.micro_batch))
     return "comes before another chunk of this stage has computed its input";
-  return nullptr;
+  return {};
 }
 
 void Progress::check(int32_t stage, int64_t k, const Compute& op) const {
-  if (const char* reason = problem(stage, op)) refuse(stage, k, op, reason);
+  if (const std::string reason = problem(stage, op); !reason.empty()) refuse(stage, k, op, reason);
 }
 
 void Progress::check_pair(int32_t stage, int64_t k, const Compute& first, const Compute* second) const {

@@ -60,9 +60,12 @@ class Replay {
 
   // Returns the part at the other end of a message, which must be on another stage.
   int32_t other_part(int32_t stage, const Compute& op) {
-    if (op.chunk < 0 || op.chunk >= placement_.chunks()) refuse(stage, "is of a chunk that does not exist");
+    if (op.chunk < 0 || op.chunk >= placement_.chunks())
+      refuse(stage,
+             "is of a chunk that does not exist, expected 0 to " + std::to_string(placement_.chunks() - 1));
     if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
-      refuse(stage, "is of a micro-batch that does not exist");
+      refuse(stage,
+             "is of a micro-batch that does not exist, expected 0 to " + std::to_string(micro_batches_ - 1));
     const int32_t part = placement_.part(stage, op.chunk);
     const bool to_next = op.op == PipeOp::kSendActivation || op.op == PipeOp::kRecvGrad;
     if (to_next ? !placement_.has_output(part) : !placement_.has_input(part))
