@@ -28,8 +28,7 @@ inline void check_set(const char* name, size_t size) {
 
 inline void check_dtype(int32_t dtype) {
   if (is_op(dtype))
-    fail(DSC_ERR_INVALID_ARG,
-         "dtype is %d, which is the operation %s; expected 1 (i8) to 13 (bool); pass dtype before op", dtype,
+    fail(DSC_ERR_INVALID_ARG, "dtype is %d, which is the operation %s; expected 1 (i8) to 13 (bool)", dtype,
          op_name(dtype));
   if (!is_dtype(dtype)) fail(DSC_ERR_INVALID_ARG, "dtype is %d, expected 1 (i8) to 13 (bool)", dtype);
 }

@@ -32,7 +32,8 @@ dsc_result_t dsc_op_create_user(dsc_op_fn combine, void* context, uint64_t id, i
                                .reserved = 0};
       return combine(context, &call);
     };
-    *op = dsc::add_custom_op({1, std::make_shared<const dsc::UserOp>(function, id, commutative == 1)});
+    *op = dsc::add_custom_op(
+        {1, std::make_shared<const dsc::UserOp>(dsc::UserOp{function, id, commutative == 1})});
   });
 }
 

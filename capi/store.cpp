@@ -99,11 +99,11 @@ void call(const char* name, const std::string& key, Function&& function) {
     const dsc::CallbackScope scope;
     result = function();
   });
-  if (!returned) dsc::fail(DSC_ERR_CALLBACK, "callbacks->%s threw an exception", name);
+  if (!returned) dsc::fail(DSC_ERR_CALLBACK, "the store's function %s threw an exception", name);
   if (result == DSC_ERR_TIMEOUT)
-    dsc::fail(DSC_ERR_TIMEOUT, "callbacks->%s timed out for key %s", name, dsc::shown(key).c_str());
+    dsc::fail(DSC_ERR_TIMEOUT, "the store's function %s timed out for key %s", name, dsc::shown(key).c_str());
   if (result != DSC_OK)
-    dsc::fail(DSC_ERR_CALLBACK, "callbacks->%s returned %d (%s) for key %s", name, result,
+    dsc::fail(DSC_ERR_CALLBACK, "the store's function %s returned %d (%s) for key %s", name, result,
               dsc::result_name(result), dsc::shown(key).c_str());
 }
 
@@ -135,7 +135,8 @@ std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_cal
                             value.size(), &bytes);
     });
     if (bytes > value.size())
-      dsc::fail(DSC_ERR_CALLBACK, "callbacks->get returned a value of %zu bytes, expected at most %zu", bytes,
+      dsc::fail(DSC_ERR_CALLBACK,
+                "the store's function get returned a value of %zu bytes, expected at most %zu", bytes,
                 value.size());
     value.resize(bytes);
     return value;

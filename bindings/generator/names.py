@@ -28,8 +28,8 @@ SUBJECTS = ("bucket", "dtype", "log", "mem", "moe", "op", "pipe", "rng", "sample
 OPERATIONS = ("collectives.h", "coalesced.h", "broadcast_data.h", "context_parallel.h", "cross_entropy.h", "rms_norm.h")
 # Words that must not be names of fields or arguments, because bindings use these names unchanged.
 RESERVED_WORDS = set(keyword.kwlist) | set(
-    "abstract baremodule begin box const crate do dyn else end enum export extern false fn function impl let local loop macro "
-    "match mod module move mut override priv pub quote ref self static struct super trait true type unsafe use using where".split()
+    "abstract baremodule become begin box catch const crate do dyn else elseif end enum export extern false final fn function gen impl let local loop macro "
+    "match mod module move mut override priv pub quote ref self static struct super trait true type typeof unsafe unsized use using virtual where Self".split()
 )
 # Beginnings of allowed names that do not name an object. Most of these functions act on the whole process.
 FREE = ("world", "finalize", "is_initialized", "init_", "launch_json", "engines_json", "version", "feature", "result_name", "last_error_", "clip_options_init")
@@ -188,7 +188,7 @@ def error_rooms(api):
 
 def reserved_words(api):
     """No field or argument may be a reserved word in a language that has bindings."""
-    for owner in api["structs"] + api["functions"]:
+    for owner in api["structs"] + api["functions"] + api["callbacks"]:
         for name in (part["name"] for part in owner.get("fields") or owner.get("arguments") or ()):
             if name in RESERVED_WORDS:
                 yield f"{owner['name']}: {name} is a reserved word of Python, Rust or Julia"

@@ -107,7 +107,7 @@ void Search::note(const std::string& name, State state, const std::string& why) 
   if (!why.empty() && state != State::kBeaten) tell(name + ": " + why);
 }
 
-// Fills launch_ step by step, so that a failed search still shows what was found before.
+// Fills launch_ step by step, so that the report of a failed search contains what was found until then.
 void Search::run() {
   check_options(options_);
   if (options_.init_method != nullptr && options_.init_method == kPmixMethod)

@@ -120,7 +120,7 @@ class GroupEngine : public Engine {
   // --- The failure of the group. These functions may be called from any thread.
 
   // revoke() fails the group on all ranks. The next call on this rank reports the cause, unless
-  // state.note_reported() was called because the program already knows it.
+  // state.note_reported() was called because the program already knows the cause.
   virtual void revoke(const Failure& cause) noexcept = 0;
   virtual bool revoked() const noexcept = 0;
   // Returns the first cause of failure. Without a failure, the code is PEER_STALLED if processes of some

@@ -29,8 +29,7 @@ int32_t add_custom_op(CustomOp op) {
   OpRegistry& registry = OpRegistry::get();
   auto kept = std::make_shared<const CustomOp>(std::move(op));
   MutexLock lock(registry.mutex);
-  if (registry.next == INT32_MAX)
-    fail(DSC_ERR_OVERFLOW, "2^31 operations were created, no more are possible");
+  if (registry.next == INT32_MAX) fail(DSC_ERR_OVERFLOW, "no numbers are left for further operations");
   registry.ops.emplace(registry.next, std::move(kept));
   return registry.next++;
 }

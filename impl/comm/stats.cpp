@@ -5,8 +5,8 @@
 namespace dsc {
 namespace {
 
-// If only one thread writes at a time, a load and a store are enough. An atomic addition would cost many
-// times more.
+// Unless `shared`, only one thread writes at a time, so a load and a store are enough. An atomic addition
+// would cost many times more.
 void increase(std::atomic<uint64_t>& total, uint64_t by, bool shared) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   if (shared)

@@ -54,9 +54,9 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
-// If an operation fails, waits on the host for all operations before throwing. The caller may reuse the
-// buffers after an error, so no operation may still use them. The error may also come from the stream,
-// without a failed operation.
+// Returns false if the deadline passes first. After an error, waits on the host for all operations before it
+// throws the first error, because the caller may then reuse the buffers. That error may come from the stream,
+// so it is thrown even if all operations succeed.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
   bool all = true;
   std::optional<Error> first;

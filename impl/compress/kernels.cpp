@@ -2,7 +2,7 @@
 // once per instruction set and file.
 #define HWY_TARGET_INCLUDE "compress/kernels.cpp"
 #include "hwy/foreach_target.h"
-// This header must be included after foreach_target.h.
+// These files must be included after foreach_target.h.
 #include "compress/blocks.cpp"
 #include "compress/error_feedback.cpp"
 #include "compress/onebit.cpp"

@@ -12,7 +12,7 @@
 #define HWY_TARGET_INCLUDE "compress/scaled_fp8.cpp"
 #endif
 #include "hwy/foreach_target.h"
-// This header must be included after foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include "compress/vectors-inl.hpp"
 #include "dtype/float8-inl.hpp"
 

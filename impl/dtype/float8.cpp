@@ -8,7 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dtype/float8.cpp"
 #include "hwy/foreach_target.h"
-// This header must be included after foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include "dtype/convert-inl.hpp"
 #include "dtype/float8-inl.hpp"
 #include "dtype/reduce-inl.hpp"

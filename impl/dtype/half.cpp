@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dtype/half.cpp"
 #include "hwy/foreach_target.h"
-// This header must be included after foreach_target.h.
+// These headers must be included after foreach_target.h.
 #include "dtype/convert-inl.hpp"
 #include "dtype/half-inl.hpp"
 #include "dtype/reduce-inl.hpp"

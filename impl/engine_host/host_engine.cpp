@@ -51,7 +51,7 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
   barrier.timeout_ms = static_cast<int>(std::clamp<int64_t>(deadline.remaining_ms(), 1, timeout_ms));
   engine->run(barrier);
   engine->collectives_.restart_sequence();
-  group->withdraw();  // all members have mapped the group's memory
+  group->withdraw();  // all members have mapped the segment of this rank
   return engine;
 }
 

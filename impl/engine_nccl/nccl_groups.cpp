@@ -56,9 +56,8 @@ void check_adopted(const std::vector<Adopted>& all) {
            all[r].ranks, all.size());
     if (rank >= all.size() || seen[rank])
       fail(DSC_ERR_INVALID_ARG,
-           "the NCCL communicator of rank %zu has rank %d, which also another rank has; expected each rank "
-           "once",
-           r, all[r].rank);
+           "the NCCL communicator of rank %zu has rank %d, expected 0 to %zu, and each rank once", r,
+           all[r].rank, all.size() - 1);
     seen[rank] = true;
   }
 }

@@ -52,8 +52,8 @@ void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
 }
 
 // Called after a gradient on `stream` was recorded. Some handles mean a different stream in every thread,
-// such as CUDA's per-thread default stream. For them, a mark is recorded immediately, because other threads
-// cannot refer to that stream.
+// such as that of a per-thread default stream. For them, a mark is recorded immediately, because other
+// threads cannot refer to that stream.
 void BucketGather::has_followed(Bucket& bucket, void* stream) {
   bucket.latest = stream;
   if (space_.is_of_thread(stream)) leave_latest(bucket);

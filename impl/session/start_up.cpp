@@ -165,9 +165,9 @@ void check_options(const InitOptions& options) {
   check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
   check_settings(options.device_settings);
   if (device_libraries().empty() && (options.backend == DSC_BACKEND_DEVICE || options.device >= 0))
-    fail(DSC_ERR_UNSUPPORTED,
-         "this library was built without an engine for devices: set options->backend to 0 (auto) or 1 "
-         "(host), and options->device to -1");
+    fail(
+        DSC_ERR_UNSUPPORTED,
+        "this library was built without an engine for devices: expected backend auto or host, and no device");
   if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_DEVICE)
     fail(DSC_ERR_INVALID_ARG,
          "options->device is %d, but options->backend %d uses no device; expected 0 (auto) or 2 (device) "

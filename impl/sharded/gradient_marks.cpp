@@ -106,9 +106,10 @@ void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool
   memory_.lead(stream);
 }
 
-// Gives a unit memory for its full gradients. If they would exceed max_live_bytes, first waits for reductions
-// that were already launched. If they would only exceed the pool, waits for at most kPoolWaitMs. Waiting
-// longer could deadlock, because another rank may wait elsewhere for this rank.
+// Gives a unit memory for its full gradients. If the pool has no room, first waits until launched reductions
+// free some, but at most kPoolWaitMs, because another rank may wait elsewhere for this rank. After that, the
+// unit gets separate memory. If this would exceed max_live_bytes, waits until the unit fits or all launched
+// reductions have ended.
 void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);

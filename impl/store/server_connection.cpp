@@ -286,7 +286,8 @@ void ServerConnection::answer(const StoreReply& reply) {
   send(reply);
 }
 
-// Counts the bytes of the reply until they are sent, which limits the memory for replies.
+// Starts to send a reply. Its bytes count in bytes_on_their_way_ until they are sent. While that number is
+// too high, pump() serves no further requests, which limits the memory for replies.
 void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;

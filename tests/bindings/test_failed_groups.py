@@ -11,27 +11,36 @@ import numpy as np
 import pytest
 
 import libdsc as dsc
+from libdsc import _work
 from reducer_ranks import everywhere
 
 FIRST, LATER = 2, 1  # the rank that is missing first, and the rank that leaves later
 
 
-def with_block(rank, is_caught):
+def with_block(rank, way):
     """A block whose operation fails on all ranks; returns how the block ended, and whether the world has."""
     try:
         with dsc.init_distributed(init_timeout=30, timeout=30) as world:
             work = world.all_reduce(np.ones(2 + rank), async_op=True)
-            if is_caught:
+            if way == "caught":
                 with pytest.raises(dsc.MismatchError):
                     work.wait()
+            if way == "dropped":
+                del work
+                with pytest.warns(RuntimeWarning, match="no call waited for it"):
+                    while _work._dropped:
+                        _work.reap()
     except dsc.DscError as error:
         return type(error).__name__, dsc.is_initialized()
     return "well", dsc.is_initialized()
 
 
-@pytest.mark.parametrize("is_caught, ends", [(True, {"well"}), (False, {"MismatchError", "RevokedError"})])
-def test_the_end_of_a_with_block_raises_what_the_program_has_not_caught(is_caught, ends):
-    for end, is_initialized in dsc.spawn(with_block, 2, (is_caught,), timeout=60):
+FAILED = {"MismatchError", "RevokedError"}
+
+
+@pytest.mark.parametrize("way, ends", [("caught", {"well"}), ("not seen", FAILED), ("dropped", FAILED)])
+def test_the_end_of_a_with_block_raises_what_the_program_has_not_caught(way, ends):
+    for end, is_initialized in dsc.spawn(with_block, 2, (way,), timeout=60):
         assert end in ends and not is_initialized
 
 

@@ -1,6 +1,7 @@
 """Reduce, gather, scatter, all-to-all, blocks of different lengths, batches, and user-defined operations."""
 
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -223,6 +224,28 @@ def fails(world, async_op):
 def test_an_exception_in_a_user_op_is_the_cause(async_op):
     found = dsc.spawn(_fails_in_world, 2, (async_op,), timeout=60)
     assert "KeyError('not my day')" in found and set(found) <= {"KeyError('not my day')", "None"}
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def _raises(rank, error):
+    world = dsc.init_distributed(init_timeout=30, timeout=30)
+
+    def broken(earlier, later):
+        raise Unprintable if error == "Unprintable" else AssertionError
+
+    with pytest.raises(dsc.CallbackError) as caught:
+        world.all_reduce(np.ones(8), dsc.user_op(broken, 1))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("error", ["Unprintable", "AssertionError"])
+def test_an_exception_without_a_text_is_named_by_its_type(error):
+    for text in dsc.spawn(_raises, 2, (error,), timeout=60):
+        assert re.search(rf"user operation 1 returned 1: {error}\b(?!:)", text), text
 
 
 def _fails_in_world(rank, async_op):

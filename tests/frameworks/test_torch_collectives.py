@@ -5,7 +5,8 @@ import torch_ranks as ranks
 import torch
 import torch.distributed as dist
 
-import libdsc.torch  # noqa: F401  # which registers the backend where torch is older than 2.14, or libdsc is not installed
+# Registers the backend. Only torch 2.14 and newer does this without an import, and only for an installed package.
+import libdsc.torch  # noqa: F401
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]

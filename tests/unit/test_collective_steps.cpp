@@ -256,7 +256,7 @@ void expect_named_failure(Ends how, bool small_fails, const char* text) {
     const auto function = [=](const dsc::UserOpCall& call) {
       return add_or_fail(call, is_failing ? how : Ends::kWell);
     };
-    return std::make_shared<const dsc::UserOp>(function, uint64_t{5}, true);
+    return std::make_shared<const dsc::UserOp>(dsc::UserOp{function, 5, true});
   };
   Part parts[2] = {{OpKind::kAllReduce, -1, 0, 3}, {OpKind::kAllReduce, -1, 1, 3}};
   for (int rank = 0; rank < 2; ++rank) {

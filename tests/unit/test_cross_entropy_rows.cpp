@@ -13,7 +13,8 @@ using support::Bytes;
 constexpr int32_t kTypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16, DSC_DTYPE_F16};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A row that begins at an odd element, with guard elements around it that must not change.
+// A row that begins at element 1 of its memory, so that it is aligned to its elements only. The elements
+// before and after it (the frame) must not change.
 class Row {
  public:
   Row(int32_t dtype, const std::vector<double>& values)

@@ -16,7 +16,7 @@ NcclResult sum(const Rank& self, const Array<int>& memory) {
 
 void abort(const Rank& self) { CHECK_NCCL(ncclCommAbort(self.comm)); }
 
-// Runs ranks 0 and 1 as processes with these faults.
+// Runs `body` as ranks 0 and 1, in separate processes, with these faults.
 void with_faults(const char* faults, const Body& body) {
   as_processes(2, {{"FAKE_NCCL_FAULT", faults}}, body);
 }

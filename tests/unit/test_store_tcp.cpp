@@ -303,7 +303,7 @@ void a_broken_frame_ends_one_connection(void**) {
     const std::string frame = counter.seal(FrameType::kRequest, add);
     return counter.seal(FrameType::kRequest, add) + frame;
   });
-  ends_with([&](FrameCounter& counter) {  // a later frame instead of the last one
+  ends_with([&](FrameCounter& counter) {  // a frame without its last 8 bytes, then the next frame
     const std::string frame = counter.seal(FrameType::kRequest, add);
     return frame.substr(0, frame.size() - 8) + counter.seal(FrameType::kRequest, add);
   });

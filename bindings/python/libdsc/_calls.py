@@ -43,6 +43,7 @@ class Calls(Shared):
         "_batch",
         "_refused",
         "_failure_told",
+        "_failure_warned",
         "_attached",
     )
 
@@ -57,6 +58,8 @@ class Calls(Shared):
     _refused: Optional[tuple[int, str]]
     # Whether the program has already seen, or caused, the failure that ended the communicator.
     _failure_told: bool
+    # Whether a warning has shown the failure. The end of a with block raises it nevertheless.
+    _failure_warned: bool
     _attached: dict[str, Any]  # objects that other modules store here until the communicator is closed
 
     @property

@@ -72,7 +72,8 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     def __init__(self, handle: int, is_world: bool = False) -> None:
         self._handle = handle
-        self._batch, self._refused, self._failure_told = None, None, False
+        self._batch, self._refused = None, None
+        self._failure_told = self._failure_warned = False
         self._is_world, self._attached = is_world, {}
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)

@@ -179,8 +179,8 @@ class TensorMapping(IntEnum):
     GATHER_REDUCE = 5  # all-gather; reduce-scatter
     REDUCE_SCATTER = 6  # reduce-scatter; all-gather
     ALL_TO_ALL = 7  # all-to-all along dim; the reverse
-    SEQUENCE_TO_HIDDEN = 8  # from outer divided to dim divided; the reverse
-    HIDDEN_TO_SEQUENCE = 9  # from dim divided to outer divided; the reverse
+    SEQUENCE_TO_HIDDEN = 8  # 
+    HIDDEN_TO_SEQUENCE = 9  # 
 
 
 class MoeDrop(IntEnum):
@@ -424,7 +424,7 @@ class StoreOptions(ctypes.Structure):
     job_id: Bytes | None  # distinguishes jobs that use the same file or port; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
     bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
     serve: int  # 1: this process is the TCP store's server; default 0
-    world_size: int  # for a server: number of processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size connections that are not authenticated yet; default 1
+    world_size: int  # for a server: number of processes that will connect, 1 or more; default 1. The server accepts up to 64 + 2 x world_size connections that are not authenticated yet
     timeout_ms: int  # deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
     allow_unauthenticated: int  # 1: a server without a token may listen on addresses other than loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
 
@@ -792,7 +792,7 @@ class ShardBucket(ctypes.Structure):
 
 
 class ShardCopy(ctypes.Structure):
-    """Elements that a shard of one layout takes from a shard of another one."""
+    """Elements that a shard of one layout takes from a shard of another layout."""
 
     struct_size: int  # size of this struct as the caller compiled it
     param: int  # parameter that they belong to
@@ -1131,7 +1131,7 @@ class PipeScheduleInfo(ctypes.Structure):
     stage: int  # stage of the instructions; -1: the whole pipeline
     micro_batches: int  # of a batch
     chunks: int  # parts of the model on every stage
-    micro_batch_group: int  # as created; 0 where it does not apply
+    micro_batch_group: int  # interleaved_1f1b: the value in effect, see the options; 0: another schedule
     forward_only: int  # 1: without backward passes
     messages: int  # where lowering put messages
     placement: int  # which stage has which part of the model

@@ -84,9 +84,11 @@ _CHOICE = rf"\b({'|'.join(_CHOICES)}) is "
 # Options that are True or False in Python, and 1 or 0 in C.
 _FLAGS = (
     "sync|single_first_bucket|find_unused|static_graph|small_bucket_first|wide_padding|divide_by_initial"
-    "|throw_on_early_end|forward_only|merge_backward|padded|accumulate|alone\\[\\d+\\]"
+    "|throw_on_early_end|hybrid|forward_only|merge_backward|padded|accumulate|alone\\[\\d+\\]"
 )
 _FLAG = re.compile(rf"\b({_FLAGS})( is | )([01])(?:(, expected |.* on rank 0 and )([01]))?\b")
+# Where a rank's own part begins in a buffer of the parts of all ranks.
+_OWN_PART = r"(?:rank x count|the sum of the counts of all lower ranks|the start of this rank's part)"
 _TRUTH = {"0": "False", "1": "True", None: ""}
 
 # C functions and types in the text of a message, and the words that replace them.
@@ -156,7 +158,8 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b(\w*timeout)_ms: ([^;]*)"), _seconds),
     (re.compile(r"\bsend and recv overlap\b"), "x and out overlap"),
     (re.compile(r"\b(send == recv|recv == send)$"), "out is x"),
-    (re.compile(r"\bin place: send == recv \+ rank x count$"), "x as this rank's own part of out"),
+    (re.compile(rf"\bin place: send == recv \+ {_OWN_PART}$"), "x as this rank's own part of out"),
+    (re.compile(rf"\bin place: recv == send \+ {_OWN_PART}$"), "out as this rank's own part of x"),
     (re.compile(r"\bexpected 0 to 0\b"), "expected 0, the only one"),
     (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
     (re.compile(r"\b0 \(auto\) or 2 \(device\) with a device"), "auto or device with a device"),

@@ -296,10 +296,14 @@ def _failure_of(handle: int, comm: Calls) -> Optional[errors.DscError]:
     return error_of(info, comm) if code >= 0 and info.code < 0 else None
 
 
+def _ends_communicator(failure: errors.DscError) -> bool:
+    """Returns whether no operation can follow this failure. Two kinds do not end the communicator."""
+    return failure.code not in (_raw.Result.ERR_NONFINITE, _raw.Result.ERR_STATE)
+
+
 def _note_told(failure: errors.DscError, comm: Calls) -> None:
-    """Notes that the program knows of a failure. Except for two kinds, a failure ends the communicator."""
-    if failure.code not in (_raw.Result.ERR_NONFINITE, _raw.Result.ERR_STATE):
-        comm._failure_told = True
+    """Notes that the program knows of a failure that ends the communicator."""
+    comm._failure_told = comm._failure_told or _ends_communicator(failure)
 
 
 class _Warning:
@@ -326,9 +330,9 @@ def _warn_of(failure: errors.DscError, comm: Calls) -> None:
 
     If the end of the communicator makes several operations fail, only the first failure is reported.
     """
-    if comm._failure_told and failure.code != _raw.Result.ERR_NONFINITE:
+    if (comm._failure_told or comm._failure_warned) and failure.code != _raw.Result.ERR_NONFINITE:
         return
-    _note_told(failure, comm)
+    comm._failure_warned = comm._failure_warned or _ends_communicator(failure)
     _Warning(f"an operation failed, and no call waited for it: {failure}")
 
 

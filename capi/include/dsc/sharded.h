@@ -8,8 +8,10 @@
  * size / n to (r + 1) * size / n - 1. Gradients are reduced so that each rank gets the sum for its shard. The
  * program's optimizer updates the shard, and then the new parameters are gathered from all ranks.
  *
- * | stage | full parameters | full gradients | as | |---|---|---|---| | 1 | always present | always present |
- * ZeRO 1, Megatron's distributed optimizer | | 2 | always present | of a unit until it is reduced | ZeRO 2 |
+ * | stage | full parameters | full gradients | known as |
+ * |---|---|---|---|
+ * | 1 | always | always | ZeRO 1, Megatron's distributed optimizer |
+ * | 2 | always | of a unit until it is reduced | ZeRO 2 |
  * | 3 | of a unit from unshard to reshard | of a unit until it is reduced | ZeRO 3, FSDP |
  *
  * Everything is either in host memory, or in memory of the device that the communicator is bound to; the
@@ -59,7 +61,7 @@ typedef struct dsc_shard_bucket {
   int32_t reserved;   /**< 0 */
 } dsc_shard_bucket_t;
 
-/** @brief Elements that a shard of one layout takes from a shard of another one. */
+/** @brief Elements that a shard of one layout takes from a shard of another layout. */
 typedef struct dsc_shard_copy {
   size_t struct_size; /**< size of this struct as the caller compiled it */
   size_t param;       /**< parameter that they belong to */
@@ -175,9 +177,9 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
 /**
  * @brief Lists what one shard of a layout takes from the shards of another layout of the same parameters.
  *
- * With it m ranks can read a checkpoint of n ranks: shard r of the new layout copies these parts of the old
- * shards. The same list is valid for parameters and for everything with the same elements, such as the
- * moments of an optimizer. Padding is not copied.
+ * With this list, m ranks can read a checkpoint of n ranks: shard r of the new layout copies these parts of
+ * the old shards. The same list is valid for parameters and for everything with the same elements, such as
+ * the moments of an optimizer. Padding is not copied.
  *
  * @param[in] counts elements of each parameter
  * @param[in] dtypes ::dsc_dtype of each parameter
@@ -343,8 +345,9 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
  * @param[in] options max_norm and scale, the same on all ranks; shards and counted must be NULL, and norm
  * DSC_NORM_TWO. NULL: defaults, which only compute the norm
- * @param[out] norm the norm after scale and before the limit
- * @param[in] stream host memory: NULL; a device: gradients are read and scaled in its order
+ * @param[out] norm the norm of the gradients after they are multiplied by scale and before max_norm limits it
+ * @param[in] stream NULL for host memory; on a device, the stream in whose order gradients are read and
+ * scaled
  *
  * Collective: yes. Blocking: until all ranks have called it; on a device until the gradients are ready, at
  * most the communicator's time-out. Threads: one at a time per sharded parameters.

@@ -74,9 +74,9 @@ DSC_HD inline void gather_rows(const RowGatherArgs& args, GridIndex block, GridI
 
 // ---- sums
 
-// Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Entry i * terms + j of `index`
-// selects term j. Without `weight_index`, the term's weight has the same position in `weights`. Otherwise the
-// entry at the same position of `weight_index` is the index of the weight in `weights`.
+// Arguments of a sum: row i of `to` becomes the weighted sum of up to `terms` rows of `from`. Term j of row i
+// has the number t = i * terms + j. It is row index[t] of `from`, or is left out if index[t] is negative. Its
+// weight is weights[t], or weights[weight_index[t]] if `weight_index` is given.
 struct RowSumArgs {
   const char* from;
   char* to;

@@ -291,9 +291,7 @@ pub const DSC_TENSOR_MAPPING_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
 pub const DSC_TENSOR_MAPPING_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
 /// all-to-all along dim; the reverse
 pub const DSC_TENSOR_MAPPING_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
-/// from outer divided to dim divided; the reverse
 pub const DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
-/// from dim divided to outer divided; the reverse
 pub const DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
 
 /// those of the last tokens
@@ -677,8 +675,8 @@ pub struct dsc_store_options_t {
     pub bind: *const c_char,
     /// 1: this process is the TCP store's server; default 0
     pub serve: i32,
-    /// for a server: number of processes that will connect, 1 or more. It accepts up to 64 + 2 x
-    /// world_size connections that are not authenticated yet; default 1
+    /// for a server: number of processes that will connect, 1 or more; default 1. The server
+    /// accepts up to 64 + 2 x world_size connections that are not authenticated yet
     pub world_size: i32,
     /// deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
     pub timeout_ms: i32,
@@ -1046,7 +1044,7 @@ pub struct dsc_shard_bucket_t {
     pub reserved: i32,
 }
 
-/// Elements that a shard of one layout takes from a shard of another one.
+/// Elements that a shard of one layout takes from a shard of another layout.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_shard_copy_t {
@@ -1385,7 +1383,7 @@ pub struct dsc_pipe_schedule_info_t {
     pub micro_batches: i32,
     /// parts of the model on every stage
     pub chunks: i32,
-    /// as created; 0 where it does not apply
+    /// interleaved_1f1b: the value in effect, see the options; 0: another schedule
     pub micro_batch_group: i32,
     /// 1: without backward passes
     pub forward_only: i32,
@@ -2802,7 +2800,7 @@ extern "C" {
     /// - `mesh` (in): mesh
     /// - `coords` (in): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
-    /// - `rank` (out): rank of the mesh
+    /// - `rank` (out): the rank, rank_offset included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4040,7 +4038,8 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
-    /// - `norm` (out): the norm after scale and before the limit
+    /// - `norm` (out): the norm of the gradients after they are multiplied by scale and before
+    ///   max_norm limits it
     ///
     /// Collective: yes, over the reducer's ranks and, if options->shards is set, over the ranks of
     /// that communicator. Under a join, or with a hook after which gradients differ between ranks,
@@ -4767,8 +4766,10 @@ extern "C" {
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
     /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
     ///   NULL, and norm DSC_NORM_TWO. NULL: defaults, which only compute the norm
-    /// - `norm` (out): the norm after scale and before the limit
-    /// - `stream` (in): host memory: NULL; a device: gradients are read and scaled in its order
+    /// - `norm` (out): the norm of the gradients after they are multiplied by scale and before
+    ///   max_norm limits it
+    /// - `stream` (in): NULL for host memory; on a device, the stream in whose order gradients are
+    ///   read and scaled
     ///
     /// Collective: yes. Blocking: until all ranks have called it; on a device until the gradients
     /// are ready, at most the communicator's time-out. Threads: one at a time per sharded
@@ -5071,8 +5072,8 @@ extern "C" {
     /// collectives.h. Ownership: see the head of collectives.h. Threads: one at a time per
     /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of
-    /// the number of ranks and for parts with another sum; the error gives both numbers;
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts is not a
+    /// multiple of the number of ranks, or if the sum of its parts is not the size;
     /// DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the
     /// kernels would have to be loaded during a stream capture. Since 0.1.
     pub fn dsc_sequence_to_heads(

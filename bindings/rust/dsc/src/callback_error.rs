@@ -10,7 +10,7 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("without a text")
 }
 
-/// Writes a zero-terminated text to the error field of a callback's struct. A text that is too long is cut.
+/// Writes a zero-terminated text to the error field of a callback's struct, on one line. A text that is too long is cut.
 ///
 /// # Safety
 ///
@@ -19,6 +19,7 @@ pub(crate) unsafe fn write_error(error: *mut c_char, capacity: usize, words: &st
     if error.is_null() || capacity == 0 {
         return;
     }
+    let words = words.replace(|c: char| c.is_control(), " ");
     let end = (0..=words.len().min(capacity - 1)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
     // SAFETY: at most capacity bytes are written, because end is less than capacity.
     unsafe {

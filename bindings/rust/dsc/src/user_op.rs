@@ -60,13 +60,13 @@ impl<T: Element> UserOp<T> {
     ///
     /// The function is called for pieces of the buffers, on any rank and on any thread, several at the same time. It
     /// must compute the same bits for the same inputs everywhere. In it, calls of this crate fail with
-    /// [`Reentrant`](ErrorCode::Reentrant).
+    /// [`Reentrant`](crate::ErrorCode::Reentrant).
     ///
-    /// If it panics, the operation fails with [`Callback`](ErrorCode::Callback), and the communicator is revoked on all
+    /// If it panics, the operation fails with [`Callback`](crate::ErrorCode::Callback), and the communicator is revoked on all
     /// ranks. The panic does not continue. The error on every rank names the rank where it happened, and contains the
     /// text of the panic.
     ///
-    /// `id` identifies the function: if ids differ, ranks get [`Mismatch`](ErrorCode::Mismatch). Values that the
+    /// `id` identifies the function: if ids differ, ranks get [`Mismatch`](crate::ErrorCode::Mismatch). Values that the
     /// function owns are kept until the process ends, because operations with it may still run.
     pub fn new<F>(id: u64, function: F) -> Result<Self>
     where
@@ -85,7 +85,7 @@ impl<T: Element> UserOp<T> {
     }
 
     /// Returns the value for the `op` of reductions. Using it after this `UserOp` was dropped is an error
-    /// ([`InvalidArg`](ErrorCode::InvalidArg)), because its number is never used again.
+    /// ([`InvalidArg`](crate::ErrorCode::InvalidArg)), because its number is never used again.
     pub fn op(&self) -> TypedOp<T> {
         TypedOp::new(Op::Unknown(self.number))
     }

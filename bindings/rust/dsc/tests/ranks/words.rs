@@ -10,7 +10,8 @@ use dsc::{
 
 use crate::{join, ranks};
 
-/// Compares the message of an error. If the expected text ends with "...", only its beginning is compared.
+/// Compares the message of an error. An expected text that ends with "..." is the beginning of the message. The message
+/// must contain no names of the C API.
 fn refused<T>(result: dsc::Result<T>, expected: &str) {
     let message = result.err().expect("a wrong argument is refused").message;
     match expected.strip_suffix("...") {

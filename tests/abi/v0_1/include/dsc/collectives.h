@@ -2,6 +2,9 @@
  * @file collectives.h
  * @brief Operations on all ranks of a communicator, and point-to-point messages.
  *
+ * **Sizes.** In the descriptions, size is the number of ranks of the communicator, and rank is the caller's
+ * rank in it.
+ *
  * **Order.** All ranks of a communicator call its collectives in the same order; messages between two ranks
  * are ordered separately, per direction.
  *

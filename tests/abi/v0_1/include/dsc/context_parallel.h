@@ -115,8 +115,8 @@ DSC_API dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_
  * Collective: yes, all ranks make the same call with the same sizes and parts (DSC_ERR_MISMATCH naming them,
  * before anything is written). Blocking, ownership, failures: see the head of collectives.h. Threads: one at
  * a time per communicator.
- * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of the number of
- * ranks and for parts with another sum; the error gives both numbers; DSC_ERR_UNSUPPORTED on a device if
+ * @return as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts is not a multiple of the
+ * number of ranks, or if the sum of its parts is not the size; DSC_ERR_UNSUPPORTED on a device if
  * libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream
  * capture
  * @since 0.1

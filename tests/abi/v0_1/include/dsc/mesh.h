@@ -166,7 +166,7 @@ DSC_API dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_
  * @param[in] mesh mesh
  * @param[in] coords one per axis, in the order of dsc_mesh_create()
  * @param[in] n_coords number of axes
- * @param[out] rank rank of the mesh
+ * @param[out] rank the rank, rank_offset included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED

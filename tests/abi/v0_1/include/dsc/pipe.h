@@ -101,7 +101,8 @@ typedef struct dsc_pipe_schedule_info_t {
   int32_t stage;                  /**< stage of the instructions; -1: the whole pipeline */
   int32_t micro_batches;          /**< of a batch */
   int32_t chunks;                 /**< parts of the model on every stage */
-  int32_t micro_batch_group;      /**< as created; 0 where it does not apply */
+  int32_t micro_batch_group;      /**< interleaved_1f1b: the value in effect, see the options; 0: another
+                                     schedule */
   int32_t forward_only;           /**< 1: without backward passes */
   dsc_pipe_messages_t messages;   /**< where lowering put messages */
   dsc_pipe_placement_t placement; /**< which stage has which part of the model */
@@ -172,10 +173,11 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * Collective: no. Blocking: no. Ownership: options are copied; the caller releases the schedule with
  * dsc_pipe_schedule_destroy(). Threads: any.
  *
- * Cost: none for the first three. For the others, if stage is not -1, time grows with stages x chunks x
- * micro-batches (about 0.1 microseconds each, so up to seconds), and memory with the instructions of this
- * stage. v_half, v_min and schedules with merge_backward store their order, 16 bytes per operation of all
- * stages. With DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-batches).
+ * Cost: constant for "deepspeed_train", "deepspeed_inference" and "data_parallel". For the others, if stage
+ * is not -1, time grows with stages x chunks x micro-batches (about 0.1 microseconds each, so up to seconds),
+ * and memory with the instructions of this stage. v_half, v_min and schedules with merge_backward store their
+ * order, 16 bytes per operation of all stages. With DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x
+ * (stages + micro-batches).
  * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name; the error suggests the nearest one);
  * DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the order is
  * stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED

@@ -188,12 +188,12 @@ DSC_API dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reduc
  *
  * @param[in] reducer reducer, between finish and begin
  * @param[in] options NULL: defaults, which only compute the norm; the same on all ranks
- * @param[out] norm the norm after scale and before the limit
+ * @param[out] norm the norm of the gradients after they are multiplied by scale and before max_norm limits it
  *
  * Collective: yes, over the reducer's ranks and, if options->shards is set, over the ranks of that
  * communicator. Under a join, or with a hook after which gradients differ between ranks, each rank clips by
- * itself and nothing is compared. Blocking: until all ranks have
- * called it. Threads: one at a time per reducer.
+ * itself and nothing is compared. Blocking: until all ranks have called it. Threads: one at a time per
+ * reducer.
  * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration, or in the
  * capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and sparse gradients;
  * DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the

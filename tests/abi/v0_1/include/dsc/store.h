@@ -35,8 +35,9 @@ typedef struct dsc_store_options {
   const char* bind; /**< where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or
                        the host of the URI */
   int32_t serve;    /**< 1: this process is the TCP store's server; default 0 */
-  int32_t world_size; /**< for a server: number of processes that will connect, 1 or more. It accepts up to 64
-                         + 2 x world_size connections that are not authenticated yet; default 1 */
+  int32_t
+      world_size;     /**< for a server: number of processes that will connect, 1 or more; default 1. The
+                         server accepts up to 64 + 2 x world_size connections that are not authenticated yet */
   int32_t timeout_ms; /**< deadline of opening and of every call, in milliseconds, 1 or more; default
                          300,000 */
   int32_t allow_unauthenticated; /**< 1: a server without a token may listen on addresses other than loopback,
