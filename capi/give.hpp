@@ -23,7 +23,7 @@ inline dsc_result_t how_given(size_t size, size_t capacity) noexcept {
 template <typename T>
 void check_room(const T* list, const char* name, size_t capacity, const size_t* size) {
   if (capacity > 0) require(list, name);
-  require(size, "the needed size");
+  require(size, "the address for the needed size");
 }
 
 inline dsc_result_t give_text(const std::string& source, char* text, size_t capacity, size_t* bytes) {

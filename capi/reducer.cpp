@@ -185,7 +185,9 @@ dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     if (timeout_ms < -1)
-      dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected -1, or 0 or more", timeout_ms);
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "timeout_ms is %d, expected 0 or more, or -1 for the timeout of the communicator",
+                timeout_ms);
     const int patience_ms = timeout_ms < 0 ? pinned->group()->timeout_ms() : timeout_ms;
     return pinned->synchronize(dsc::Deadline::after_ms(patience_ms)) ? DSC_OK : DSC_IN_PROGRESS;
   });

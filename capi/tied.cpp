@@ -35,15 +35,18 @@ void read_options(const dsc_tied_layers_options_t* given, dsc::TiedRequest& requ
   request.sync = options.sync;
   if (!options.ranks) {
     if (options.n_stages != 0 || options.n_pipelines != 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "options->ranks is NULL, expected %zu x %zu ranks", options.n_pipelines,
-                options.n_stages);
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "options->ranks is NULL, expected %zu x %zu ranks (options->n_pipelines x options->n_stages)",
+                options.n_pipelines, options.n_stages);
     return;
   }
   if (options.n_stages < 1 || options.n_pipelines < 1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options has %zu pipelines of %zu stages, expected 1 or more of each",
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->ranks has %zu pipelines of %zu stages, expected 1 or more of each",
               options.n_pipelines, options.n_stages);
   if (options.n_pipelines > INT32_MAX / options.n_stages)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options has %zu pipelines of %zu stages, expected at most %d ranks",
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->ranks has %zu pipelines of %zu stages, expected at most %d ranks",
               options.n_pipelines, options.n_stages, INT32_MAX);
   const size_t count = options.n_stages * options.n_pipelines;
   request.stages = static_cast<int32_t>(options.n_stages);

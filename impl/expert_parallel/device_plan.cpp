@@ -54,7 +54,8 @@ void DevicePlan::upload(std::unique_ptr<std::vector<int64_t>> lists, Deadline de
   device.copy(lists_->address(), address_of(lists->data()), lists->size() * sizeof(int64_t), stream_.get());
   if (wait_for(device, *context_.events, stream_.get(), deadline)) return;
   static_cast<void>(lists.release());  // leaked, because the device may still read it
-  fail(DSC_ERR_TIMEOUT, "the lists of the plan did not reach device %d in time", device.number());
+  fail(DSC_ERR_TIMEOUT, "the lists of the plan were not copied to device %d before the deadline",
+       device.number());
 }
 
 void DevicePlan::note_use(DeviceStream* stream) const {

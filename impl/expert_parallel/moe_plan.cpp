@@ -55,9 +55,12 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i] = received[i % ranks * block + i / ranks];
     // Check the number, because a corrupt peer must not make this rank write outside of its memory.
-    if (rows[i] > (settings.capacity > 0 ? settings.capacity : kMostRows) || (total += rows[i]) > kMostRows)
-      fail(DSC_ERR_PROTOCOL, "rank %zu sends %zu rows to an expert, which is more than it can have",
-           i % ranks, rows[i]);
+    const size_t most = settings.capacity > 0 ? settings.capacity : kMostRows;
+    if (rows[i] > most || (total += rows[i]) > kMostRows)
+      fail(DSC_ERR_PROTOCOL,
+           "rank %zu sends %zu rows to one expert, expected at most %zu, and at most %zu in total for the "
+           "experts of this rank",
+           i % ranks, rows[i], most, kMostRows);
   }
   return rows;
 }

@@ -163,8 +163,9 @@ void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
   if (error_feedback_ && own.error.empty()) own.error.resize(bucket.count);
   if (own.q.size() != q || (error_feedback_ && own.error.size() != bucket.count))
     fail(DSC_ERR_INVALID_ARG,
-         "the loaded state of hook %s does not fit bucket %zu: other parameters or buckets", name_.c_str(),
-         bucket.index);
+         "the loaded state of hook %s does not fit bucket %zu: it was saved with other parameters or other "
+         "buckets",
+         name_.c_str(), bucket.index);
 }
 
 // Sets Q to orthogonal columns. The columns start from random numbers in three cases: without a warm start,

@@ -52,7 +52,8 @@ class StateReader {
     check_sum();
     const std::string found = text();
     if (found != hook)
-      fail(DSC_ERR_INVALID_ARG, "the state is of hook %s, expected one of %s", found.c_str(), hook.c_str());
+      fail(DSC_ERR_INVALID_ARG, "the state belongs to hook %s, expected a state of hook %s", found.c_str(),
+           hook.c_str());
   }
 
   uint64_t number() {
@@ -86,8 +87,8 @@ class StateReader {
   void check_format() {
     if (number() != kStateMark)
       fail(DSC_ERR_INVALID_ARG,
-           "the state for hook %s does not begin as one of format %llu: it is damaged, of an older version, "
-           "or not the state of a hook; expected the bytes that were saved",
+           "the state for hook %s does not start with the mark of format %llu: it is damaged, of an older "
+           "version, or not the state of a hook; expected the bytes that were saved",
            hook_.c_str(), static_cast<unsigned long long>(kStateFormat));
     const uint64_t format = number();
     if (format != kStateFormat)
@@ -126,8 +127,8 @@ class StateReader {
 // no buckets.
 inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets) {
   if (saved > buckets)
-    fail(DSC_ERR_INVALID_ARG, "the state of hook %s has %zu buckets, expected %zu", hook.c_str(), saved,
-         buckets);
+    fail(DSC_ERR_INVALID_ARG, "the state of hook %s has %zu buckets, expected at most %zu", hook.c_str(),
+         saved, buckets);
 }
 
 // Returns a number that identifies the parameters of a bucket and their sizes. The number of elements of the

@@ -94,8 +94,8 @@ class TopKHook final : public BucketHook {
   void expect_errors(const Bucket& own, const HookBucket& bucket) const {
     if (own.error.size() != bucket.count)
       fail(DSC_ERR_INVALID_ARG,
-           "the loaded state of hook %s has %zu errors for bucket %zu, expected %zu: other "
-           "parameters or buckets",
+           "the loaded state of hook %s has %zu error values for bucket %zu, expected %zu: it was saved with "
+           "other parameters or other buckets",
            name_.c_str(), own.error.size(), bucket.index, bucket.count);
   }
 

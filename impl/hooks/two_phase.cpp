@@ -74,9 +74,8 @@ void TwoPhaseHook::set_up(const HookBucket& bucket, Bucket& own) const {
   }
   if (own.worker_error.size() != own.values.size() || own.server_error.size() != own.chunk)
     fail(DSC_ERR_INVALID_ARG,
-         "the loaded state of hook %s has %zu and %zu errors for bucket %zu, expected %zu and %zu: other "
-         "parameters, "
-         "buckets or ranks",
+         "the loaded state of hook %s has %zu worker errors and %zu server errors for bucket %zu, expected "
+         "%zu and %zu: it was saved with other parameters, other buckets or another number of ranks",
          name_.c_str(), own.worker_error.size(), own.server_error.size(), bucket.index, own.values.size(),
          own.chunk);
 }

@@ -1,8 +1,11 @@
 // Explains why no partition satisfies the memory limits.
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <string>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "partition/partition.hpp"
 
 namespace dsc {
@@ -50,24 +53,41 @@ size_t last_of(const std::vector<bool>& flags) {
          static_cast<size_t>(std::find(flags.rbegin(), flags.rend(), true) - flags.rbegin());
 }
 
+uint64_t bytes_from(const PartitionRequest& request, size_t layer) {
+  return std::accumulate(request.bytes.begin() + static_cast<ptrdiff_t>(layer), request.bytes.end(),
+                         uint64_t{0});
+}
+
+// Returns the layers whose flag is set, such as "layer 1", "layers 1 to 5" or "layers 1, 3, 4". A long list
+// with gaps ends with the number of the remaining layers.
+std::string layers_text(const std::vector<bool>& flags) {
+  std::vector<size_t> layers;
+  for (size_t i = 0; i < flags.size(); ++i)
+    if (flags[i]) layers.push_back(i);
+  if (layers.size() == 1) return "layer " + std::to_string(layers[0]);
+  const bool has_gaps = layers.back() - layers.front() + 1 != layers.size();
+  if (layers.size() > 2 && !has_gaps)
+    return "layers " + std::to_string(layers.front()) + " to " + std::to_string(layers.back());
+  return "layers " + first_joined(layers, 8, std::identity{});
+}
+
 // Throws an error that explains why `part` cannot end anywhere.
 [[noreturn]] void fail_at(const PartitionRequest& request, const std::vector<bool>& starts, size_t part) {
   const size_t last = last_of(starts);
   if (request.parts == 1)
-    fail(DSC_ERR_INVALID_ARG, "part 0 cannot hold all %zu layers: its limit is %llu bytes", request.layers,
-         Number{limit_of(request, part)});
-  if (part + 1 == request.parts) {
-    const uint64_t rest = std::accumulate(request.bytes.begin() + static_cast<ptrdiff_t>(last),
-                                          request.bytes.end(), uint64_t{0});
+    fail(DSC_ERR_INVALID_ARG,
+         "part 0 cannot hold all %zu layers: they have %llu bytes, and the limit of this part is %llu bytes",
+         request.layers, Number{bytes_from(request, 0)}, Number{limit_of(request, part)});
+  if (part + 1 == request.parts)
     fail(DSC_ERR_INVALID_ARG,
          "part %zu cannot hold the remaining layers: the previous parts can hold at most layers 0 to %zu, "
          "the other %zu layers have %llu bytes, and the limit of this part is %llu bytes",
-         part, last - 1, request.layers - last, Number{rest}, Number{limit_of(request, part)});
-  }
+         part, last - 1, request.layers - last, Number{bytes_from(request, last)},
+         Number{limit_of(request, part)});
   fail(DSC_ERR_INVALID_ARG,
-       "part %zu cannot hold any of the layers that it could begin with (%zu to %zu): each has more bytes "
-       "than the limit of this part (%llu)",
-       part, first_of(starts), last, Number{limit_of(request, part)});
+       "part %zu can begin only with %s, %s more bytes than the limit of this part (%llu)", part,
+       layers_text(starts).c_str(), first_of(starts) == last ? "which has" : "each of which has",
+       Number{limit_of(request, part)});
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ class Finder {
     if (!best_.plan) expect_room_for_static_bytes();
     if (!best_.plan)
       fail(DSC_ERR_INVALID_ARG,
-           "no order satisfies the limits of each stage: search->activations is %lld and search->bytes is %g "
-           "(0: no limit)",
+           "no schedule satisfies the limits of each stage: search->activations is %lld and search->bytes is "
+           "%g (0: no limit)",
            static_cast<long long>(limits_.activations), limits_.bytes);
     best_.bound = bound_;
     best_.is_optimal = best_.is_optimal || meets_bound();
@@ -90,8 +90,8 @@ class Finder {
     }
     if (limits_.bytes > 0 && least > limits_.bytes)
       fail(DSC_ERR_INVALID_ARG,
-           "no order satisfies search->bytes: a stage has %g bytes of costs->static_bytes, expected at most "
-           "%g",
+           "no schedule satisfies search->bytes: a stage has %g bytes of costs->static_bytes, expected at "
+           "most %g",
            least, limits_.bytes);
   }
   std::vector<PlacementShape> shapes() const {

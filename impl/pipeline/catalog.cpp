@@ -108,8 +108,8 @@ constexpr int64_t kMostListed = int64_t{1} << 21;
   const std::string_view shown = name.substr(0, kShown);
   if (name == "custom")
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"custom\" has no order; expected dsc_pipe_schedule_create_custom() or "
-         "dsc_pipe_schedule_import()");
+         "schedule \"custom\" needs a list of operations for each stage; use "
+         "dsc_pipe_schedule_create_custom() or dsc_pipe_schedule_import()");
   std::vector<std::string_view> known{kAuto};
   for (const Entry& entry : kEntries) known.push_back(entry.name);
   std::ranges::stable_sort(known, {}, [&](std::string_view one) { return edit_distance(shown, one); });
@@ -175,12 +175,13 @@ int64_t passes_of(const ScheduleSpec& spec) {
 // With fewer than 2 * stages - 1 micro-batches, zb_v is made from its order for 2 * stages - 1 micro-batches.
 // That order must not be too large.
 void check_short_zb_v(ScheduleSpec spec) {
+  const int32_t given = spec.micro_batches;
   spec.micro_batches = 2 * spec.stages - 1;
   if (passes_of(spec) > 4 * kMostListed)
     fail(DSC_ERR_OVERFLOW,
-         "options->stages is %d and options->micro_batches is less than %d, expected fewer stages or more "
-         "micro-batches",
-         spec.stages, spec.micro_batches);
+         "options->stages is %d and options->micro_batches is %d, expected fewer stages, or %d micro-batches "
+         "or more (2 x stages - 1)",
+         spec.stages, given, spec.micro_batches);
 }
 
 // Megatron's rule for groups of micro-batches: a last group that is smaller than the number of stages would
@@ -251,7 +252,8 @@ void complete_custom(ScheduleSpec& spec) {
   if (spec.chunks == 0) spec.chunks = 1;
   if (spec.chunks < 0) fail(DSC_ERR_INVALID_ARG, "options->chunks is %d, expected 1 or more", spec.chunks);
   if (spec.micro_batch_group != 0)
-    fail(DSC_ERR_INVALID_ARG, "options->micro_batch_group is %d, expected 0: a custom order has no groups",
+    fail(DSC_ERR_INVALID_ARG,
+         "options->micro_batch_group is %d, expected 0: a custom schedule has no groups of micro-batches",
          spec.micro_batch_group);
   if (spec.stages > kMostStages || passes_of(spec) > kMostListed) refuse_size(spec, kMostListed);
 }

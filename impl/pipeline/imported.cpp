@@ -43,8 +43,9 @@ Size size_of(const Imported& imported) {
     }
   if (size.computes == 0) fail(DSC_ERR_INVALID_ARG, "the schedule has no operations");
   if (size.parts == INT32_MAX || size.micro_batches == INT32_MAX)
-    fail(DSC_ERR_INVALID_ARG, "there are %d stages of the model and %d micro-batches, expected fewer",
-         size.parts, size.micro_batches);
+    fail(DSC_ERR_INVALID_ARG,
+         "the last stage of the model is %d and the last micro-batch is %d, expected at most %d", size.parts,
+         size.micro_batches, INT32_MAX - 1);
   ++size.parts;
   ++size.micro_batches;
   return size;
@@ -54,16 +55,16 @@ Size size_of(const Imported& imported) {
 void check_size(const Size& size, int32_t ranks) {
   if (size.parts % ranks != 0)
     fail(DSC_ERR_INVALID_ARG,
-         "there are %d stages of the model, the last in line %zu, on %d ranks, expected a multiple of %d",
+         "there are %d stages of the model (the highest in line %zu) on %d ranks, expected a multiple of %d "
+         "stages",
          size.parts, size.part_line, ranks, ranks);
   const int64_t passes = int64_t{size.parts} * size.micro_batches * (size.has_backward ? 2 : 1);
   if (size.computes < passes)
-    fail(
-        DSC_ERR_INVALID_ARG,
-        "there are %lld operations, expected %lld or more: %d stages of the model, the last in line %zu, and "
-        "%d micro-batches, the last in line %zu",
-        static_cast<long long>(size.computes), static_cast<long long>(passes), size.parts, size.part_line,
-        size.micro_batches, size.micro_batch_line);
+    fail(DSC_ERR_INVALID_ARG,
+         "there are %lld operations, expected %lld or more for %d stages of the model (the highest in line "
+         "%zu) and %d micro-batches (the highest in line %zu)",
+         static_cast<long long>(size.computes), static_cast<long long>(passes), size.parts, size.part_line,
+         size.micro_batches, size.micro_batch_line);
 }
 
 // Returns the first operation that the text lists on another stage than the placement does; null if there is

@@ -32,13 +32,14 @@ Progress::Progress(const PipelinePlan& plan)
   weight_half_.resize(all);
 }
 
-const char* Progress::problem(int32_t stage, const Compute& op) const {
+std::string Progress::problem(int32_t stage, const Compute& op) const {
   const bool is_forward = op.op == PipeOp::kForward;
   if (!is_forward && !runs_input_half(op.op) && !runs_weight_half(op.op))
-    return "cannot be in an order, expected a forward or a backward pass";
-  if (op.chunk < 0 || op.chunk >= placement_.chunks()) return "is of a chunk that does not exist";
+    return "is no pass, expected forward, backward, backward_input or backward_weight";
+  if (op.chunk < 0 || op.chunk >= placement_.chunks())
+    return "is of a chunk that does not exist, expected 0 to " + std::to_string(placement_.chunks() - 1);
   if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
-    return "is of a micro-batch that does not exist";
+    return "is of a micro-batch that does not exist, expected 0 to " + std::to_string(micro_batches_ - 1);
   if (forward_only_ && !is_forward) return "is a backward pass, expected forward passes only";
   const int32_t part = placement_.part(stage, op.chunk);
   const size_t at = index(part, op.micro_batch);
@@ -49,12 +50,12 @@ const char* Progress::problem(int32_t stage, const Compute& op) const {
   if (op.op == PipeOp::kBackwardWeight && !input_half_[at]) return "comes before its backward_input";
   const Source source = source_of(placement_, part, op.op);
   if (source.part != Source::kNone && placement_.stage(source.part) == stage && !has(source, op.micro_batch))
-    return "comes before another chunk here has made its input";
-  return nullptr;
+    return "comes before another chunk of this stage has computed its input";
+  return {};
 }
 
 void Progress::check(int32_t stage, int64_t k, const Compute& op) const {
-  if (const char* reason = problem(stage, op)) refuse(stage, k, op, reason);
+  if (const std::string reason = problem(stage, op); !reason.empty()) refuse(stage, k, op, reason);
 }
 
 void Progress::check_pair(int32_t stage, int64_t k, const Compute& first, const Compute* second) const {
@@ -65,7 +66,9 @@ void Progress::check_pair(int32_t stage, int64_t k, const Compute& first, const 
   const bool fits = second && !second->overlaps &&
                     ((first.op == PipeOp::kForward && is_backward(*second)) ||
                      (is_backward(first) && second->op == PipeOp::kForward));
-  if (!fits) refuse(stage, k, first, "overlaps: expected a forward and a backward pass after each other");
+  if (!fits)
+    refuse(stage, k, first,
+           "overlaps the next operation: expected a pair of one forward and one backward pass");
 }
 
 void Progress::note(int32_t stage, const Compute& op) {
@@ -89,7 +92,7 @@ void Progress::expect_complete(int32_t stage) const {
   const PipeOp op = !forward_[at]      ? PipeOp::kForward
                     : !input_half_[at] ? PipeOp::kBackward
                                        : PipeOp::kBackwardWeight;
-  fail(DSC_ERR_INVALID_ARG, "stage %d: the order has no %s of micro-batch %d in chunk %d", stage,
+  fail(DSC_ERR_INVALID_ARG, "stage %d: there is no %s of micro-batch %d in chunk %d, expected one", stage,
        pipe_op_name(op), m, chunk);
 }
 
@@ -97,7 +100,7 @@ void refuse_stuck(const std::vector<Stuck>& stuck) {
   const auto of = [&](int32_t stage) { return std::ranges::find(stuck, stage, &Stuck::stage); };
   const Stuck& first = stuck.front();
   std::string reason =
-      "can never run: stage " + std::to_string(first.waits_for) + " does not make its input before that";
+      "can never run: stage " + std::to_string(first.waits_for) + " never computes its input";
   // Follow the stages that wait for each other, until a stage occurs a second time or is not stuck. A stage
   // that occurs twice is part of a cycle.
   std::vector<bool> met(stuck.size());
@@ -105,7 +108,7 @@ void refuse_stuck(const std::vector<Stuck>& stuck) {
   for (; at != stuck.end() && !met[static_cast<size_t>(at - stuck.begin())]; at = of(at->waits_for))
     met[static_cast<size_t>(at - stuck.begin())] = true;
   if (at == stuck.end()) refuse(first.stage, first.k, first.op, reason);
-  reason += "; these wait for each other:";
+  reason += "; these stages wait for each other:";
   const int32_t start = at->stage;
   do {
     reason += (at->stage == start ? " stage " : ", stage ") + std::to_string(at->stage) + " at operation " +

@@ -34,8 +34,8 @@ class Progress {
   size_t index(int32_t part, int32_t micro_batch) const {
     return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(micro_batch);
   }
-  // Returns what is invalid about the operation; null if it is valid.
-  const char* problem(int32_t stage, const Compute& op) const;
+  // Returns what is invalid about the operation, or an empty text if it is valid.
+  std::string problem(int32_t stage, const Compute& op) const;
 
   const Placement placement_;
   const int32_t micro_batches_;

@@ -60,15 +60,20 @@ class Replay {
 
   // Returns the part at the other end of a message, which must be on another stage.
   int32_t other_part(int32_t stage, const Compute& op) {
-    if (op.chunk < 0 || op.chunk >= placement_.chunks()) refuse(stage, "is of a chunk that does not exist");
+    if (op.chunk < 0 || op.chunk >= placement_.chunks())
+      refuse(stage,
+             "is of a chunk that does not exist, expected 0 to " + std::to_string(placement_.chunks() - 1));
     if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
-      refuse(stage, "is of a micro-batch that does not exist");
+      refuse(stage,
+             "is of a micro-batch that does not exist, expected 0 to " + std::to_string(micro_batches_ - 1));
     const int32_t part = placement_.part(stage, op.chunk);
     const bool to_next = op.op == PipeOp::kSendActivation || op.op == PipeOp::kRecvGrad;
     if (to_next ? !placement_.has_output(part) : !placement_.has_input(part))
-      refuse(stage, std::string("is of the ") + (to_next ? "last" : "first") + " part of the model");
+      refuse(stage, std::string("has no peer: this chunk is the ") + (to_next ? "last" : "first") +
+                        " part of the model");
     const int32_t other = part + (to_next ? 1 : -1);
-    if (placement_.stage(other) == stage) refuse(stage, "needs no message: both parts are on this stage");
+    if (placement_.stage(other) == stage)
+      refuse(stage, "needs no message: the sending and the receiving chunk are both on this stage");
     return other;
   }
 
@@ -162,11 +167,11 @@ class Replay {
     const bool was_there = std::find_if(events.begin(), next, is_it) != next;
     refuse(stage, std::string("waits for a ") + (is_send(event.op.op) ? "receive" : "send") + " that stage " +
                       std::to_string(peer) +
-                      (was_there ? " has made once already" : " does not make: no stage makes it"));
+                      (was_there ? " has already made for an earlier operation" : " does not make"));
   }
 
   [[noreturn]] void refuse_circle(int32_t start) {
-    std::string circle = "can never run; these wait for each other:";
+    std::string circle = "can never run; these stages wait for each other:";
     int32_t at = start;
     do {
       circle += (at == start ? " stage " : ", stage ") + std::to_string(at) + " in step " +

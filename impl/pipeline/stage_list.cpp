@@ -25,7 +25,10 @@ void StageList::check_given() const {
   const auto is_given = [](const Event& event) { return event.op.op == kIdle || event.buffer >= 0; };
   const auto is_open = [](const Event& event) { return event.op.op == kIdle || event.buffer < 0; };
   if (!std::ranges::all_of(given_->events, is_given) && !std::ranges::all_of(given_->events, is_open))
-    fail(DSC_ERR_INVALID_ARG, "stage %d: some of its operations have a buffer, expected all or none", stage_);
+    fail(
+        DSC_ERR_INVALID_ARG,
+        "stage %d: some operations have a buffer and others have none, expected a buffer for all or for none",
+        stage_);
 }
 
 StageList::Slot& StageList::slot(int32_t chunk, int32_t micro_batch) {
@@ -74,9 +77,14 @@ void StageList::take_given(int32_t buffer, int32_t micro_batch) {
     fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, buffer is %d, expected 0 to %zu", stage_,
          static_cast<long long>(step_), buffer, slots_.size() - 1);
   if (at >= in_use_.size()) in_use_.resize(at + 1);
-  if (in_use_[at])
-    fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, micro-batch %d is put into buffer %d, which is in use",
-         stage_, static_cast<long long>(step_), micro_batch, buffer);
+  if (in_use_[at]) {
+    const auto holds_it = [&](const Slot& other) { return other.users > 0 && other.buffer == buffer; };
+    const auto held = std::ranges::find_if(slots_, holds_it) - slots_.begin();
+    fail(DSC_ERR_INVALID_ARG,
+         "stage %d: step %lld, micro-batch %d is put into buffer %d, which still holds micro-batch %lld",
+         stage_, static_cast<long long>(step_), micro_batch, buffer,
+         static_cast<long long>(held % micro_batches_));
+  }
   in_use_[at] = true;
 }
 

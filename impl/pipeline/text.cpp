@@ -22,7 +22,7 @@ std::string write_schedule(const PipelinePlan& plan, PipeFormat format) {
     fail(DSC_ERR_OVERFLOW, "the schedule has %lld operations, expected at most %lld for a text",
          static_cast<long long>(operations), static_cast<long long>(kMostWritten));
   if (plan.placement.shape() == PlacementShape::kApart && format != PipeFormat::kJson)
-    fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" is not a pipeline, expected format json",
+    fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" has the placement apart, which only the format json supports",
          plan.spec.name.c_str());
   switch (format) {
     case PipeFormat::kPyTorchCompute:

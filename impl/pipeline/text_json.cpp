@@ -174,7 +174,7 @@ ScheduleSpec spec_of(const Json& json) {
   const Json& name = member(json, "name");
   const Json& forward_only = member(json, "forward_only");
   if (!name.is_string() || name.get_ref<const std::string&>().find('\0') != std::string::npos)
-    refuse("name", name, "a string without a zero");
+    refuse("name", name, "a string without NUL characters");
   if (!forward_only.is_boolean()) refuse("forward_only", forward_only, "true or false");
   ScheduleSpec spec{.name = name.get<std::string>(),
                     .stages = count(json, "stages", 1),

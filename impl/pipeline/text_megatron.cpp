@@ -83,7 +83,9 @@ std::shared_ptr<const PipelinePlan> read_megatron(std::string_view text) {
     for (ImportedOp& op : imported.stages[rank]) {
       const int64_t part = op.event.op.chunk * ranks + static_cast<int64_t>(rank);
       if (part >= INT32_MAX)
-        fail(DSC_ERR_INVALID_ARG, "line %zu: chunk %d, expected fewer", op.line, op.event.op.chunk);
+        fail(DSC_ERR_INVALID_ARG, "line %zu: chunk is %d, expected at most %lld for %lld ranks", op.line,
+             op.event.op.chunk, static_cast<long long>((INT32_MAX - 1 - static_cast<int64_t>(rank)) / ranks),
+             static_cast<long long>(ranks));
       op.part = static_cast<int32_t>(part);
     }
   return plan_of(imported);

@@ -11,7 +11,8 @@ namespace dsc {
 void DeviceOrder::check(void* stream) const {
   if (space_->is_captured(stream))
     fail(DSC_ERR_UNSUPPORTED,
-         "stream is being captured in a graph, expected another stream: ranks meet on the host in each run");
+         "stream is being captured in a graph, expected another stream: each run also communicates on the "
+         "host, which a graph does not repeat");
 }
 
 void DeviceOrder::begin(void* stream, int32_t buffers) {

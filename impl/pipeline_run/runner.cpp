@@ -21,13 +21,13 @@ std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fi
   const ScheduleSpec& spec = plan.spec;
   std::string text = spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
                      std::to_string(spec.micro_batches) + ", chunks " + std::to_string(spec.chunks);
-  if (spec.micro_batch_group > 0) text += ", groups of " + std::to_string(spec.micro_batch_group);
+  if (spec.micro_batch_group > 0) text += ", micro-batch groups of " + std::to_string(spec.micro_batch_group);
   if (plan.placement.shape() == PlacementShape::kZigZag) text += ", zigzag";
   if (plan.placement.shape() == PlacementShape::kApart) text += ", apart";
   if (spec.forward_only) text += ", forward only";
-  if (spec.merge_backward) text += ", merged";
+  if (spec.merge_backward) text += ", merge_backward";
   if (spec.messages == PipeMessages::kAtOnce) text += ", messages at once";
-  if (fingerprint) text += ", order " + std::to_string(*fingerprint);
+  if (fingerprint) text += ", hash of the order " + std::to_string(*fingerprint);
   return text + ")";
 }
 
@@ -264,8 +264,9 @@ std::string PipeRunner::call_action(PipeActions& actions, const Instruction& ins
       [&](dsc_result_t, const char* words) { problem = std::string("threw: ") + words; });
   if (checks_unwritten_ && problem.empty()) problem = find_unwritten(instruction, buffers);
   if (problem.empty() && buffers.output_shapes)
-    capture([&] { layout_.take_output_shapes(instruction); },
-            [&](dsc_result_t, const char* words) { problem = std::string("went wrong: ") + words; });
+    capture(
+        [&] { layout_.take_output_shapes(instruction); },
+        [&](dsc_result_t, const char* words) { problem = std::string("set an invalid shape: ") + words; });
   return problem;
 }
 

@@ -82,7 +82,8 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
   // the reducer then multiplies or divides.
   const int32_t op = options.average == DSC_AVERAGE_NONE ? DSC_OP_SUM : DSC_OP_AVG;
   if (const char* reason = op_unsupported_reason(op, dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s: %s %s: %s", who.c_str(), op_name(op), dtype_name(dtype), reason);
+    fail(DSC_ERR_UNSUPPORTED, "%s: %s of %s is not supported: %s", who.c_str(), op_name(op),
+         dtype_name(dtype), reason);
 }
 
 void check_options(const ReducerOptions& options, std::span<const Tensor> params) {

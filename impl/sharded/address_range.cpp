@@ -24,7 +24,8 @@ size_t AddressRange::page_bytes() noexcept {
 AddressRange::AddressRange(size_t bytes, bool faults)
     : bytes_(std::max(bytes, page_bytes())), faults_(faults) {
   void* const data = mmap(nullptr, bytes_, faults ? PROT_NONE : PROT_READ | PROT_WRITE, kZeroPages, -1, 0);
-  if (data == MAP_FAILED) fail(DSC_ERR_NOMEM, "no addresses for %zu bytes of flat buffers", bytes_);
+  if (data == MAP_FAILED)
+    fail(DSC_ERR_NOMEM, "cannot reserve %zu bytes of address space for the flat buffers", bytes_);
   begin_ = static_cast<std::byte*>(data);
 }
 

@@ -185,7 +185,7 @@ void ParameterShards::wait(size_t unit, void* stream) {
   check_unit(unit);
   const MutexLock lock(mutex_);
   if (!options_.keeps_full && !units_[unit].unsharded)
-    fail(DSC_ERR_STATE, "%s is not unsharded; call dsc_sharded_unshard() first", unit_labels_[unit].c_str());
+    fail(DSC_ERR_STATE, "%s is sharded; call dsc_sharded_unshard() first", unit_labels_[unit].c_str());
   await(unit);
   memory_.lead(stream);
 }
@@ -196,7 +196,9 @@ void ParameterShards::reshard(size_t unit, void* stream) {
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
-  if (!units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
+  if (!units_[unit].unsharded)
+    fail(DSC_ERR_STATE, "%s is already sharded; expected dsc_sharded_unshard() first",
+         unit_labels_[unit].c_str());
   memory_.follow(stream);  // work on the stream may still read the parameters
   drop(unit);
 }

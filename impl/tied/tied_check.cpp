@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <numeric>
+#include <span>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -67,7 +68,8 @@ void check_names(const TiedRequest& request) {
 }
 
 void check_stages(const TiedKey& key, int32_t stages) {
-  if (key.stages.empty()) fail(DSC_ERR_INVALID_ARG, "key '%s' is on no stage", key.key.c_str());
+  if (key.stages.empty())
+    fail(DSC_ERR_INVALID_ARG, "key '%s' is on no stage, expected one stage or more", key.key.c_str());
   std::vector<int32_t> sorted = key.stages;
   std::ranges::sort(sorted);
   if (sorted.front() < 0 || sorted.back() >= stages)
@@ -126,13 +128,24 @@ void share_trouble(Comm& comm, const TiedRequest& request) {
 
 // ---- comparison between ranks ----
 
+// Returns the ranks of the pipelines, such as "0, 1 | 2, 3".
+std::string pipelines_text(const TiedRequest& request) {
+  std::string text;
+  const std::span<const int32_t> ranks = request.ranks;
+  const auto stages = static_cast<size_t>(request.stages);
+  for (size_t first = 0; first < ranks.size(); first += stages)
+    text += (first > 0 ? " | " : "") + joined(ranks.subspan(first, stages), ", ");
+  return text;
+}
+
 std::vector<std::string> plan_lines(const TiedRequest& request) {
   std::vector<std::string> lines;
   if (request.ranks.empty())
-    lines.emplace_back("one pipeline, its ranks in the order of the stages");
+    lines.emplace_back("one pipeline (stage = rank)");
   else
-    lines.push_back(std::to_string(request.pipelines) + " pipelines of ranks " + joined(request.ranks, ", "));
-  lines.emplace_back(request.sync ? "a copy of the weights" : "no copy of the weights");
+    lines.push_back(std::to_string(request.pipelines) + " pipelines (ranks " + pipelines_text(request) + ")");
+  lines.emplace_back(request.sync ? "sync = true (copy the weights)"
+                                  : "sync = false (do not copy the weights)");
   for (const size_t k : sorted_keys(request)) {
     std::vector<int32_t> stages = request.keys[k].stages;
     std::ranges::sort(stages);
@@ -142,15 +155,14 @@ std::vector<std::string> plan_lines(const TiedRequest& request) {
 }
 
 std::string shown(const std::string& line) {
-  return line.empty() ? "no more keys" : clipped(line, kShownKeyBytes);
+  return line.empty() ? "no further key" : clipped(line, kShownKeyBytes);
 }
 
 void check_plans(Comm& comm, const TiedRequest& request) {
   const auto found = find_disagreement(comm, kPlanTag, plan_lines(request));
   if (!found) return;
-  fail(DSC_ERR_MISMATCH, "expected the same tied layers on all ranks, but rank 0 has %s, and %s %s %s",
-       shown(found->expected).c_str(), ranks_text(found->ranks).c_str(),
-       found->ranks.size() == 1 ? "has" : "have", shown(found->found).c_str());
+  fail(DSC_ERR_MISMATCH, "expected the same tied layers on all ranks, but rank 0 passed %s, and %s passed %s",
+       shown(found->expected).c_str(), ranks_text(found->ranks).c_str(), shown(found->found).c_str());
 }
 
 std::string describe_all(const TiedKey& key) {

@@ -168,7 +168,7 @@ def states_of_hooks_go_on(world):
                     reducer.load_hook(state[:at] + bytes([state[at] ^ 1]) + state[at + 1 :])
             with pytest.raises(dsc.InvalidArgError, match="has format 3, expected 2"):
                 reducer.load_hook(state[:8] + b"\3" + state[9:])
-            with pytest.raises(dsc.InvalidArgError, match="does not begin as one of format 2: .* of an older version"):
+            with pytest.raises(dsc.InvalidArgError, match="does not start with the mark of format 2: .* of an older version"):
                 reducer.load_hook(state[16:-8])  # an older format without the header
     with dsc.BucketReducer(world, params, hook="onebit") as reducer:
         with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):

@@ -117,7 +117,7 @@ def test_nothing_stays_behind():
     "arguments, error, text",
     [
         (("1f1",), dsc.InvalidArgError, 'unknown schedule "1f1"; did you mean "1f1b"'),
-        (("custom",), dsc.InvalidArgError, "has no order; expected"),
+        (("custom",), dsc.InvalidArgError, "needs a list of operations for each stage; use"),
         (("1f1b\0",), ValueError, "expected a string without zero bytes"),
         ((None,), TypeError, "name is None; expected a string"),
         (("1f1b", 0), dsc.InvalidArgError, "stages is 0, expected 1 or more"),

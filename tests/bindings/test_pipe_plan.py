@@ -63,7 +63,7 @@ def test_texts():
         ("0F0,0X0", "line 1, column 6"),
         ("0F0\n", "no backward of micro-batch 0"),
         ("0F0,0B0\n1B0,1F0\n", "stage 1: operation 0, backward of micro-batch 0 in chunk 0, comes before its forward"),
-        ("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n", "these wait for each other"),
+        ("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n", "these stages wait for each other"),
     ],
 )
 def test_a_wrong_text(text, words):
@@ -88,7 +88,7 @@ def test_an_order_of_ones_own():
         dsc.PipeSchedule.custom([[("forward", 0)]], 1)
     with pytest.raises(TypeError, match="text is b'0F0'; expected a string"):
         dsc.PipeSchedule.read(b"0F0", "pytorch")
-    with pytest.raises(dsc.InvalidArgError, match="stage 0: the order has no backward of micro-batch 0"):
+    with pytest.raises(dsc.InvalidArgError, match="stage 0: there is no backward of micro-batch 0"):
         dsc.PipeSchedule.custom([[("forward", 0, 0)]], 1)
 
 
@@ -162,7 +162,7 @@ def test_what_a_schedule_says_of_itself():
     with pytest.raises(TypeError, match="expected micro_batches=M, or M as the fourth argument"):
         dsc.PipeSchedule("1f1b", 4, 8)
     assert dsc.PipeSchedule("auto", stages=2, micro_batches=3).name
-    with pytest.raises(dsc.InvalidArgError, match="no order satisfies"):
+    with pytest.raises(dsc.InvalidArgError, match="no schedule satisfies"):
         dsc.find_schedule(2, 3, static_bytes=10, bytes=5)
 
 

@@ -56,7 +56,7 @@ def wrong_calls(rank):
     with dsc.Sharded(world, params, model.NAMES, stage=3, units=model.UNITS, max_live_bytes=8192) as sharded:
         with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not ready; call unshard.. and wait"):
             sharded.param_view(2)
-        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\) is not unsharded"):
+        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\) is sharded"):
             sharded.wait(1)
         sharded.unshard(0)
         with pytest.raises(dsc.StateError, match=r"unit 0 \(w0\) is already unsharded"):

@@ -122,8 +122,8 @@ def test_ranks_that_disagree():
     assert found[0] == found[1] == found[2]
     kinds, texts = zip(*found[0])
     assert kinds == ("MismatchError", "MismatchError", "MismatchError", "InvalidArgError", "InvalidArgError")
-    assert "rank 0 has key 'embed' on stages 0, 2, and rank 2 has key 'embed' on stages 1, 2" in texts[0]
+    assert "rank 0 passed key 'embed' on stages 0, 2, and rank 2 passed key 'embed' on stages 1, 2" in texts[0]
     assert "weights of key 'embed', but they are f64 [3, 2] on rank 0 and f32 [3, 2] on rank 2" in texts[1]
-    assert "rank 1 has no copy of the weights" in texts[2]
+    assert "rank 1 passed sync = false" in texts[2]
     assert "rank 1: key 'extra' is on no stage" in texts[3]
     assert "rank 0: ranks has rank 1 twice" in texts[4]

@@ -249,13 +249,13 @@ static void use_small_options(model_t* model, dsc_tied_layers_options_t* options
 
 static const spoiling_t kSpoilings[] = {
     {"a missing key", drop_key, DSC_ERR_MISMATCH,
-     "rank 0 has key 'embed' on stages 0, 3, and rank 2 has key 'norm' on stages 1, 2, 3"},
+     "rank 0 passed key 'embed' on stages 0, 3, and rank 2 passed key 'norm' on stages 1, 2, 3"},
     {"a missing last key", drop_last_key, DSC_ERR_MISMATCH,
-     "rank 0 has key 'norm' on stages 1, 2, 3, and rank 2 has no more keys"},
-    {"another key", rename_key, DSC_ERR_MISMATCH, "and rank 2 has key 'Embed' on stages 0, 3"},
+     "rank 0 passed key 'norm' on stages 1, 2, 3, and rank 2 passed no further key"},
+    {"another key", rename_key, DSC_ERR_MISMATCH, "and rank 2 passed key 'Embed' on stages 0, 3"},
     {"another stage", move_key, DSC_ERR_MISMATCH,
-     "rank 0 has key 'embed' on stages 0, 3, and rank 2 has key 'embed' on stages 0, 1"},
-    {"other options", keep_own, DSC_ERR_MISMATCH, "rank 2 has no copy of the weights"},
+     "rank 0 passed key 'embed' on stages 0, 3, and rank 2 passed key 'embed' on stages 0, 1"},
+    {"other options", keep_own, DSC_ERR_MISMATCH, "rank 2 passed sync = false"},
     {"another shape", shorten, DSC_ERR_MISMATCH,
      "the same weights of key 'norm', but they are f32, 300 elements; f32, 299 elements on rank 1 and f32, "
      "299 "

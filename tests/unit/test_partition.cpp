@@ -364,7 +364,8 @@ void says_which_part_cannot_hold_its_layers(void**) {
   const auto invalid = [](const Weights& weights, size_t parts, const Limits& limits, const char* words) {
     expect_refusal(partition("bottleneck", weights, parts, limits), DSC_ERR_INVALID_ARG, words);
   };
-  invalid({1, 1, 1}, 1, {{5, 5, 5}, {14}}, "part 0 cannot hold all 3 layers: its limit is 14 bytes");
+  invalid({1, 1, 1}, 1, {{5, 5, 5}, {14}},
+          "part 0 cannot hold all 3 layers: they have 15 bytes, and the limit of this part is 14 bytes");
   invalid({1, 1, 1}, 2, {{5, 50, 5}, {20}},
           "layer 1 has 50 bytes, more than the largest limit of a part (20)");
   invalid({1, 1, 1, 1}, 2, {{5, 5, 5, 5}, {9}},
@@ -372,10 +373,9 @@ void says_which_part_cannot_hold_its_layers(void**) {
           "other 3 "
           "layers have 15 bytes, and the limit of this part is 9 bytes");
   invalid({1, 1, 1}, 3, {{5, 5, 5}, {9, 4, 9}},
-          "part 1 cannot hold any of the layers that it could begin with (1 to 1): each has more bytes "
-          "than the limit of this part (4)");
+          "part 1 can begin only with layer 1, which has more bytes than the limit of this part (4)");
   invalid({1, 1}, 2, {{5, 5}, {4, 9}},
-          "part 0 cannot hold any of the layers that it could begin with (0 to 0)");
+          "part 0 can begin only with layer 0, which has more bytes than the limit of this part (4)");
 }
 
 // ---- tied layers ----

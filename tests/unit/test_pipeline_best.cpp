@@ -153,7 +153,7 @@ void what_is_impossible(void**) {
     best(2, 4, 1, costs, {.bytes = 50});
   } catch (const dsc::Error& error) {
     assert_int_equal(error.code(), DSC_ERR_INVALID_ARG);
-    assert_non_null(std::strstr(error.what(), "no order satisfies"));
+    assert_non_null(std::strstr(error.what(), "no schedule satisfies"));
     assert_non_null(
         std::strstr(error.what(), "a stage has 100 bytes of costs->static_bytes, expected at most 50"));
     return;

@@ -389,15 +389,16 @@ void circles(void**) {
   const StageOrder second_first{forward(0, 1), forward(0, 0), backward(0, 0), backward(0, 1)};
   check_refused(
       two_micro_batches(), {in_turn, second_first},
-      {"stage 0: operation 1, backward of micro-batch 0 in chunk 0", "stage 1 does not make its input"});
+      {"stage 0: operation 1, backward of micro-batch 0 in chunk 0", "stage 1 never computes its input"});
   check_refused(two_micro_batches(), {kRight, {}}, {"stage 0: operation 2, backward of micro-batch 0"});
-  check_refused(two_micro_batches(2), {{forward(0, 0), forward(0, 1), backward(0, 0), forward(1, 0)}},
-                {"stage 0: operation 2, backward of micro-batch 0 in chunk 0", "another chunk here"});
+  check_refused(
+      two_micro_batches(2), {{forward(0, 0), forward(0, 1), backward(0, 0), forward(1, 0)}},
+      {"stage 0: operation 2, backward of micro-batch 0 in chunk 0", "another chunk of this stage"});
 }
 
 void what_is_missing(void**) {
   check_refused(two_micro_batches(), {{forward(0, 0), forward(0, 1), backward(0, 0)}},
-                {"stage 0: the order has no backward of micro-batch 1 in chunk 0"});
+                {"stage 0: there is no backward of micro-batch 1 in chunk 0"});
   check_refused(two_micro_batches(), {{forward(0, 0), backward(0, 0)}},
                 {"no forward of micro-batch 1 in chunk 0"});
   check_refused(two_micro_batches(), {{forward(0, 0), forward(0, 1), input_half(0, 0), backward(0, 1)}},
@@ -423,8 +424,8 @@ void what_is_wrong_by_itself(void**) {
   refuse({forward(-1, 0)}, {"in chunk -1", "chunk that does not exist"});
   refuse({forward(0, 2)}, {"micro-batch 2", "micro-batch that does not exist"});
   refuse({forward(0, INT32_MIN)}, {"micro-batch that does not exist"});
-  refuse({Compute{PipeOp::kSendGrad, 0, 0, false}}, {"send_grad", "expected a forward"});
-  refuse({Compute{static_cast<PipeOp>(77), 0, 0, false}}, {"unknown", "expected a forward"});
+  refuse({Compute{PipeOp::kSendGrad, 0, 0, false}}, {"send_grad", "is no pass, expected forward"});
+  refuse({Compute{static_cast<PipeOp>(77), 0, 0, false}}, {"unknown", "is no pass, expected forward"});
 }
 
 }  // namespace

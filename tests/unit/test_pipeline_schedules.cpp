@@ -256,7 +256,8 @@ void wrong_names(void**) {
       {"Known schedules: deepspeed_train, ", "deepspeed_inference", "data_parallel", "gpipe", "1f1b"});
   check_fails({"", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"unknown schedule \"\"", "data_parallel"});
   check_fails({std::string(10000, 'x'), 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"xxxxxxxx", "data_parallel"});
-  check_fails({"custom", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG, {"has no order; expected"});
+  check_fails({"custom", 4, 0, 8, 1}, DSC_ERR_INVALID_ARG,
+              {"needs a list of operations for each stage; use"});
   assert_int_equal(make_schedule({"auto", 4, 0, 8, 1})->steps(), 8 * 3);
 }
 

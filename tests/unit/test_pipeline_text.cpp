@@ -263,13 +263,16 @@ void wrong_csv(void**) {
   csv("0F0,0B0\n1F0,1B0\n2F0,2B0,0B1,0F1\n", "operations");
   csv("0F0,0B0\n\n1F0,1B0\n", "line 2, column 1: the line ends, expected the operations of a rank");
   csv("\n0F0,0B0\n", "line 1, column 1: the line ends, expected the operations of a rank");
-  csv("0F0,0B0\n1F0\n", "2 stages of the model, the last in line 2, and 1 micro-batches, the last in line 1");
-  csv("0F0,0B0\n1F0,1B0,2F0,2B0\n", "there are 3 stages of the model, the last in line 2, on 2 ranks");
+  csv("0F0,0B0\n1F0\n",
+      "2 stages of the model (the highest in line 2) and 1 micro-batches (the highest in line 1)");
+  csv("0F0,0B0\n1F0,1B0,2F0,2B0\n",
+      "there are 3 stages of the model (the highest in line 2) on 2 ranks, expected a multiple of 2 stages");
   csv("0F0,0F1,0B0,0B0\n1F0,1F1,1B0,1B1\n",
       "stage 0: operation 3, backward of micro-batch 0 in chunk 0, occurs a second time");
   csv("0F0,0F1,0B0,0I1\n1F0,1F1,1B0,1B1\n", "no backward_weight of micro-batch 1");
   csv("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n",
-      "these wait for each other: stage 0 at operation 1 (backward of micro-batch 0 in chunk 0) for stage 1, "
+      "these stages wait for each other: stage 0 at operation 1 (backward of micro-batch 0 in chunk 0) for "
+      "stage 1, "
       "stage 1 at operation 0 (forward of micro-batch 1 in chunk 0) for stage 0");
 }
 
@@ -288,10 +291,11 @@ void wrong_messages(void**) {
       "stage 0: step 0, send_activation of micro-batch 0 in chunk 0, is sent before it is computed");
   csv("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n",
       "stage 1: step 0, forward of micro-batch 0 in chunk 0, runs before its input was received");
-  csv("0F0,0SEND_B0,0B0\n1F0,1B0\n", "is of the first part of the model");
+  csv("0F0,0SEND_B0,0B0\n1F0,1B0\n", "has no peer: this chunk is the first part of the model");
   csv("0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_"
       "B1\n",
-      "these wait for each other: stage 0 in step 2 (send_activation of micro-batch 0 in chunk 0) for stage "
+      "these stages wait for each other: stage 0 in step 2 (send_activation of micro-batch 0 in chunk 0) for "
+      "stage "
       "1, stage 1 "
       "in step 0 (recv_activation of micro-batch 1 in chunk 0) for stage 0");
 }
@@ -309,7 +313,7 @@ void wrong_others(void**) {
   deepspeed(
       "stage 0\nstep 0: ForwardPass(buffer_id=0)\nstep 1: ForwardPass(buffer_id=0)\n"
       "step 2: BackwardPass(buffer_id=0)\nstep 3: BackwardPass(buffer_id=0)\n",
-      "stage 0: step 1, micro-batch 1 is put into buffer 0, which is in use");
+      "stage 0: step 1, micro-batch 1 is put into buffer 0, which still holds micro-batch 0");
   const auto megatron = [](const char* text, const char* words) {
     refused(text, PipeFormat::kMegatronOrder, words);
   };
@@ -355,9 +359,10 @@ void traps(void**) {
   const auto csv = [](const char* text, const char* words) {
     refused(text, PipeFormat::kPyTorchCompute, words);
   };
-  csv("(0F0;0F0)OVERLAP_F_B,0B0,0B0", "overlaps: expected a forward and a backward pass after each other");
-  csv("(0F0;0F1)OVERLAP_F_B,0B0,0B1", "overlaps: expected a forward and a backward pass");
-  csv("0F0,0F1,(0B0;0B1)OVERLAP_F_B", "overlaps: expected a forward and a backward pass");
+  csv("(0F0;0F0)OVERLAP_F_B,0B0,0B0",
+      "overlaps the next operation: expected a pair of one forward and one backward pass");
+  csv("(0F0;0F1)OVERLAP_F_B,0B0,0B1", "overlaps the next operation: expected a pair");
+  csv("0F0,0F1,(0B0;0B1)OVERLAP_F_B", "overlaps the next operation: expected a pair");
   const std::string json =
       R"({"format":"libdsc pipeline schedule","version":1,"name":"x","stages":1,"chunks":1,"micro_batches":2,)"
       R"("micro_batch_group":0,"placement":"loop","forward_only":false,"messages":"when_needed",)";
@@ -368,10 +373,10 @@ void traps(void**) {
   programs("4",
            R"({"op":["forward",0,0],"step":0,"buffer":0},{"op":["backward",0,0],"step":1,"buffer":0},)"
            R"({"op":["forward",0,1],"step":2,"buffer":-1},{"op":["backward",0,1],"step":3,"buffer":-1})",
-           "some of its operations have a buffer, expected all or none");
+           "some operations have a buffer and others have none, expected a buffer for all or for none");
   refused(
       json + R"("orders":[[["forward",0,0],["backward",0,0],["forward",0,1],["backward",0,1,"overlaps"]]]})",
-      PipeFormat::kJson, "overlaps: expected a forward and a backward pass");
+      PipeFormat::kJson, "overlaps the next operation: expected a pair");
   const auto blank = dsc::read_schedule("0F0,0B0\n1F0,1B0\n\n", PipeFormat::kPyTorchCompute);
   assert_int_equal(blank->spec.stages, 2);
 }
@@ -407,21 +412,16 @@ void wrong_pairs(void**) {
     return dsc::Compute{what, 0, m, overlaps};
   };
   const auto f = PipeOp::kForward, b = PipeOp::kBackward;
-  refuse(
-      {op(f, 0, true), op(f, 0), op(b, 0), op(f, 1), op(b, 1)},
-      "operation 0, forward of micro-batch 0 in chunk 0, overlaps: expected a forward and a backward pass");
-  refuse(
-      {op(f, 0), op(f, 1), op(b, 0, true), op(b, 1)},
-      "operation 2, backward of micro-batch 0 in chunk 0, overlaps: expected a forward and a backward pass");
-  refuse(
-      {op(f, 0), op(f, 1, true), op(b, 0, true), op(b, 1)},
-      "operation 1, forward of micro-batch 1 in chunk 0, overlaps: expected a forward and a backward pass");
-  refuse(
-      {op(f, 0), op(f, 1), op(b, 0), op(b, 1, true)},
-      "operation 3, backward of micro-batch 1 in chunk 0, overlaps: expected a forward and a backward pass");
-  refuse(
-      {op(f, 0), op(f, 1, true), {}, op(b, 0), op(b, 1)},
-      "operation 1, forward of micro-batch 1 in chunk 0, overlaps: expected a forward and a backward pass");
+  refuse({op(f, 0, true), op(f, 0), op(b, 0), op(f, 1), op(b, 1)},
+         "operation 0, forward of micro-batch 0 in chunk 0, overlaps the next operation: expected a pair");
+  refuse({op(f, 0), op(f, 1), op(b, 0, true), op(b, 1)},
+         "operation 2, backward of micro-batch 0 in chunk 0, overlaps the next operation: expected a pair");
+  refuse({op(f, 0), op(f, 1, true), op(b, 0, true), op(b, 1)},
+         "operation 1, forward of micro-batch 1 in chunk 0, overlaps the next operation: expected a pair");
+  refuse({op(f, 0), op(f, 1), op(b, 0), op(b, 1, true)},
+         "operation 3, backward of micro-batch 1 in chunk 0, overlaps the next operation: expected a pair");
+  refuse({op(f, 0), op(f, 1, true), {}, op(b, 0), op(b, 1)},
+         "operation 1, forward of micro-batch 1 in chunk 0, overlaps the next operation: expected a pair");
 }
 
 }  // namespace

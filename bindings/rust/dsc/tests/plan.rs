@@ -132,22 +132,22 @@ fn wrong_orders_are_refused() {
     let (one, two) = (PipePlanner::new("one", 1, 1), PipePlanner::new("two", 2, 1));
     refused(two.custom(&[vec![forward, backward]]), "orders has 1 lists; expected 2, one per stage");
     refused(PipePlanner::new("none", 0, 1).custom(&[]), "stages is 0");
-    refused(one.custom(&[vec![]]), "stage 0: the order has no forward of micro-batch 0");
-    refused(one.custom(&[vec![forward]]), "stage 0: the order has no backward of micro-batch 0");
+    refused(one.custom(&[vec![]]), "stage 0: there is no forward of micro-batch 0");
+    refused(one.custom(&[vec![forward]]), "stage 0: there is no backward of micro-batch 0");
     refused(one.custom(&[vec![backward, forward]]), "comes before its forward");
-    refused(one.custom(&[vec![forward, PipeCompute::new(PipeOp::SendGrad, 0, 0)]]), "cannot be in an order");
-    refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "cannot be in an order");
+    refused(one.custom(&[vec![forward, PipeCompute::new(PipeOp::SendGrad, 0, 0)]]), "is no pass");
+    refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "is no pass");
     refused(one.custom(&[vec![PipeCompute::new(PipeOp::Forward, usize::MAX, 0)]]), "chunk is 18446744073709551615");
     refused(
         one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]),
-        "expected 0: a custom order has no groups",
+        "expected 0: a custom schedule has no groups of micro-batches",
     );
 
     let passes = |op, m| PipeCompute::new(op, 0, m);
     let (f, b) = (PipeOp::Forward, PipeOp::Backward);
     let orders = [vec![passes(f, 0), passes(b, 0), passes(f, 1), passes(b, 1)], vec![passes(f, 1), passes(f, 0)]];
     let stuck = [orders[0].clone(), [orders[1].clone(), vec![passes(b, 0), passes(b, 1)]].concat()];
-    refused(PipePlanner::new("stuck", 2, 2).custom(&stuck), "these wait for each other");
+    refused(PipePlanner::new("stuck", 2, 2).custom(&stuck), "these stages wait for each other");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn instructions_of_another_program_are_followed() {
         refused(planner.validate(&twisted), "stage 0: peer of instruction");
         refused(planner.validate(&listed[..2]), "instructions has 2 lists; expected 3, one per stage");
     }
-    refused(PipePlanner::new("", 1, 1).validate(&[vec![]]), "stage 0: the order has no forward of micro-batch 0");
+    refused(PipePlanner::new("", 1, 1).validate(&[vec![]]), "stage 0: there is no forward of micro-batch 0");
     let whole = vec![
         PipeInstruction::new(0, PipeOp::Forward).of(0, 0).in_buffer(0),
         PipeInstruction::new(1, PipeOp::Backward).of(0, 0).in_buffer(0),
@@ -289,7 +289,7 @@ fn the_best_schedule() {
     assert_eq!(planner.plan().unwrap().orders().unwrap(), equal.plan.orders().unwrap());
 
     let heavy = PipeCosts::new().static_bytes(&[10.0]);
-    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order satisfies");
+    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no schedule satisfies");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(f64::NAN)), "bytes is nan");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(0.0)), "bytes is 0; expected more than 0");
     refused(planner.find(&heavy, &PipeLimits::new().activations(0)), "activations is 0; expected at least 1");

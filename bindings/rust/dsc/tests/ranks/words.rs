@@ -127,7 +127,8 @@ fn of_plans_and_schedules() {
     let find = PipePlanner::new("1f1b", 3, 4).find(&PipeCosts::new(), &PipeLimits::new());
     refused(find, "PipePlanner::find: name is \"1f1b\", expected \"auto\"");
 
-    let custom = "schedule \"custom\" has no order; expected PipePlanner::custom() or PipePlan::read()";
+    let custom = "schedule \"custom\" needs a list of operations for each stage; use PipePlanner::custom() or \
+                  PipePlan::read()";
     refused(PipePlanner::new("custom", 3, 4).plan(), &format!("pipe_schedule: {}", custom));
 
     let plan = PipePlanner::new("1f1b", 3, 4).plan().unwrap();
