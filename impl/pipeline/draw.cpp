@@ -72,9 +72,9 @@ std::string summary_of(const PipelineReport& report) {
   const double all = report.makespan * static_cast<double>(report.stages.size());
   char idle[32];
   std::snprintf(idle, sizeof idle, "%.1f %%", all > 0 ? 100 * (1 - busy / all) : 0.0);
-  return "makespan " + number_text(report.makespan) + ", idle " + idle +
-         ", bubble inside a stage's busy window at most " + number_text(own_window) +
-         ", activations held at most " + std::to_string(peak);
+  return "makespan " + number_text(report.makespan) + ", idle " + idle + "; a stage idles at most " +
+         number_text(own_window) + " between its first and last operation, and holds at most " +
+         std::to_string(peak) + " activations";
 }
 
 std::string draw(const PipelinePlan& plan, const PipelineCosts& costs, PipePicture picture) {

@@ -228,7 +228,7 @@ def test_times_have_units_where_they_are_known(browser, tmp_path):
     passes = ["--forward", "1000", "--backward-input", "1000", "--backward-weight", "1000"]
     open_page(browser, tmp_path, "--network", str(network), *passes)
     it = dsc.simulate_pipeline("1f1b", 4, 8, forward=1, backward_input=1, backward_weight=1, comm=0.001)
-    expected = f"makespan {it.makespan:.4g} ms, bubble inside a stage's busy window at most {max(it.own_window_idle):.4g} ms"
+    expected = f"makespan {it.makespan:.4g} ms, a stage idles at most {max(it.own_window_idle):.4g} ms between its first and last operation"
     assert numbers_of(browser) == [expected]
     texts = browser.execute_script(TEXTS)
     assert "time, ms" in texts and {"0", "5", "30"} <= set(texts)

@@ -118,7 +118,8 @@ std::string reasons_text(const Facts& facts, const std::vector<Row>& rows) {
     std::snprintf(name, sizeof name, "  %-11s", row.algorithm.c_str());
     text += wrapped(with_values(rule->second, facts.settings), name, 13);
   }
-  if (seen.empty()) text += "  no data was moved\n";
+  if (seen.empty())
+    text += "  no algorithm was recorded: the operation moves no data, or DSC_TRACE_BUFFER_SIZE is 0\n";
   return text + "DSC_TUNING=" + settings_text(facts.settings) + "\n";
 }
 

@@ -316,7 +316,8 @@ bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
 
 void print_numbers(const Priced& priced) {
   std::cout << "makespan " << shortened(priced.makespan) << ", idle " << 100 * idle_part(priced)
-            << " %, activations held at most " << peak_activations(priced) << "; too large for a picture\n";
+            << " %, activations held by a stage at most " << peak_activations(priced)
+            << "; too large for a picture\n";
 }
 
 Priced ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs) const {

@@ -92,7 +92,7 @@ function describeView(view, shortest, limit) {
   }
   const bubble = Math.max(...result.stages.map((stage) => stage.end - stage.start - stage.busy));
   const share = views.length > 1 && Number.isFinite(shortest) ? ` (${percent(result.makespan, shortest)} of the shortest)` : "";
-  view.numbers.textContent = `makespan ${timeText(result.makespan)}${share}, bubble inside a stage's busy window at most ${timeText(bubble)}` +
+  view.numbers.textContent = `makespan ${timeText(result.makespan)}${share}, a stage idles at most ${timeText(bubble)} between its first and last operation` +
     (isOver ? `; needs ${memoryText(peak)}, which is more than ${memoryText(limit)}` : "");
 }
 
