@@ -1,4 +1,5 @@
-// Counts calls that have passed their checks, but may still copy memory or start buckets.
+// Counts the running calls that mark or add gradients, from the moment they are accepted. So the end of an
+// iteration can wait until none of them still copies memory or starts buckets.
 #pragma once
 
 #include <time.h>

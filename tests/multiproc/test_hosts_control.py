@@ -44,7 +44,7 @@ def show(sign):
     open(f"{os.environ['MEETINGS']}/{sign}.{r}", "w").close()
 """
 
-# Ranks that work until one of them fails. One rank is stopped meanwhile.
+# Ranks that reduce for SECONDS, or until an operation fails. Meanwhile the test stops one of them for a while.
 WORK = (
     BEGIN.replace("(init_timeout", "(stall_timeout=float(os.environ['STALL']), init_timeout")
     + SHOW

@@ -1100,7 +1100,7 @@ class PipeScheduleOptions(ctypes.Structure):
     stage: int  # stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, exported and split into stages
     micro_batches: int  # of a batch, 1 or more; may be fewer than stages
     chunks: int  # parts of the model on every stage; default 0: the schedule's default
-    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through one chunk before the next one starts; default 0: the number of stages, or a number that divides the batch evenly
+    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through one chunk before the next one starts; default 0: micro_batches / max(1, micro_batches / stages) in integers, as in PyTorch. That is stages if stages divides micro_batches
     forward_only: int  # 1: without backward passes; default 0
     merge_backward: int  # 1: adjacent halves of a backward pass become one; default 0
     messages: int  # default DSC_PIPE_MESSAGES_WHEN_NEEDED

@@ -85,8 +85,8 @@ typedef struct dsc_pipe_schedule_options {
   int32_t micro_batches;     /**< of a batch, 1 or more; may be fewer than stages */
   int32_t chunks;            /**< parts of the model on every stage; default 0: the schedule's default */
   int32_t micro_batch_group; /**< interleaved_1f1b: micro-batches that run through one chunk before the next
-                                one starts; default 0: the number of stages, or a number that divides the
-                                batch evenly */
+                                one starts; default 0: micro_batches / max(1, micro_batches / stages) in
+                                integers, as in PyTorch. That is stages if stages divides micro_batches */
   int32_t forward_only;      /**< 1: without backward passes; default 0 */
   int32_t merge_backward;    /**< 1: adjacent halves of a backward pass become one; default 0 */
   dsc_pipe_messages_t messages;   /**< default DSC_PIPE_MESSAGES_WHEN_NEEDED */

@@ -1355,7 +1355,8 @@ pub struct dsc_pipe_schedule_options_t {
     /// parts of the model on every stage; default 0: the schedule's default
     pub chunks: i32,
     /// interleaved_1f1b: micro-batches that run through one chunk before the next one starts;
-    /// default 0: the number of stages, or a number that divides the batch evenly
+    /// default 0: micro_batches / max(1, micro_batches / stages) in integers, as in PyTorch. That
+    /// is stages if stages divides micro_batches
     pub micro_batch_group: i32,
     /// 1: without backward passes; default 0
     pub forward_only: i32,

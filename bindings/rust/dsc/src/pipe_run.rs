@@ -312,7 +312,7 @@ struct Run<'a, 'f, S> {
 impl<S> Run<'_, '_, S> {
     /// # Safety
     ///
-    /// The call must be a valid call of the library.
+    /// `raw` must be the struct that the library passed to the callback, which has not returned yet.
     unsafe fn carry_out(&mut self, raw: &sys::dsc_pipe_call_t) -> PipeResult {
         // SAFETY: every call of the library contains an instruction.
         let instruction = PipeInstruction::from_raw(unsafe { &*raw.instruction });

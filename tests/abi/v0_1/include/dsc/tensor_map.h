@@ -26,14 +26,21 @@
  * | SEQUENCE_TO_HIDDEN | [outer/n, dim, inner] -> [outer, dim/n, inner] | the reverse |
  * | HIDDEN_TO_SEQUENCE | [outer, dim/n, inner] -> [outer/n, dim, inner] | the reverse |
  *
- * Megatron's names for them: COPY is copy_to_tensor_model_parallel_region and REDUCE reduce_from_...; SCATTER
- * is scatter_to_tensor_model_parallel_region on the last and scatter_to_sequence_parallel_region on the first
- * dimension; GATHER is gather_from_tensor_model_parallel_region on the last one, and
- * gather_from_sequence_parallel_region with tensor_parallel_output_grad=False on the first; GATHER_REDUCE is
- * gather_from_sequence_parallel_region on the first and all_gather_last_dim_from_tensor_parallel_region on
- * the last one; REDUCE_SCATTER is reduce_scatter_to_sequence_parallel_region on the first and
- * reduce_scatter_last_dim_to_tensor_parallel_region on the last one; the others are all_to_all,
- * all_to_all_sp2hp and all_to_all_hp2sp. DeepSpeed-Ulysses exchanges sequence and heads in the same way.
+ * Megatron's names for them, by the dimension that is divided:
+ *
+ * | mapping | last dimension | first dimension |
+ * |---|---|---|
+ * | COPY | copy_to_tensor_model_parallel_region | the same |
+ * | REDUCE | reduce_from_tensor_model_parallel_region | the same |
+ * | SCATTER | scatter_to_tensor_model_parallel_region | scatter_to_sequence_parallel_region |
+ * | GATHER | gather_from_tensor_model_parallel_region | gather_from_sequence_parallel_region (1) |
+ * | GATHER_REDUCE | all_gather_last_dim_from_tensor_parallel_region | the same as GATHER (2) |
+ * | REDUCE_SCATTER | reduce_scatter_last_dim_to_tensor_parallel_region | (3) |
+ *
+ * (1) with tensor_parallel_output_grad=False; (2) with tensor_parallel_output_grad=True;
+ * (3) reduce_scatter_to_sequence_parallel_region. ALL_TO_ALL is all_to_all, SEQUENCE_TO_HIDDEN is
+ * all_to_all_sp2hp, and HIDDEN_TO_SEQUENCE is all_to_all_hp2sp. DeepSpeed-Ulysses exchanges sequence and
+ * heads in the same way.
  */
 #ifndef DSC_TENSOR_MAP_H
 #define DSC_TENSOR_MAP_H

@@ -31,7 +31,9 @@
  *
  * - Enumerators begin with the name of their enumeration: DSC_DTYPE_F32 is a value of dsc_dtype. The
  * exception is dsc_result.
- * - Options are named after the call that takes them: dsc_shard_plan() takes dsc_shard_plan_options_t.
+ * - Options are named after a call that takes them, without a verb such as _create, _open, _split or
+ * _forward: dsc_shard_plan() takes dsc_shard_plan_options_t, and dsc_store_open() takes dsc_store_options_t.
+ * The exceptions are dsc_clip_options_t, dsc_init_options_t and dsc_sequence_heads_options_t.
  * - A call whose name ends with _info fills in a dsc_..._info_t; one that ends with _json writes a JSON text;
  * one that ends with _stats writes a list of dsc_..._stats_t structs.
  * - After `capacity` comes `needed`. Numbers of entries (n, n_...) are size_t. Ranks, stages, chunks and
