@@ -26,8 +26,8 @@ def with_block(rank, way):
                 with pytest.raises(dsc.MismatchError):
                     work.wait()
             if way == "dropped":
-                del work
                 with pytest.warns(RuntimeWarning, match="no call waited for it"):
+                    del work
                     while _work._dropped:
                         _work.reap()
     except dsc.DscError as error:

@@ -171,7 +171,7 @@ def states_of_hooks_go_on(world):
             with pytest.raises(dsc.InvalidArgError, match="does not start with the mark of format 2: .* of an older version"):
                 reducer.load_hook(state[16:-8])  # an older format without the header
     with dsc.BucketReducer(world, params, hook="onebit") as reducer:
-        with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):
+        with pytest.raises(dsc.InvalidArgError, match="expected a state of hook onebit"):
             reducer.load_hook(state)
 
 

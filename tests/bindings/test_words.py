@@ -61,7 +61,7 @@ def exists(owner, name):
     "call, said",
     [
         (lambda: dsc.PipeSchedule("1f1", 2, micro_batches=4), r'unknown schedule "1f1"; did you mean "1f1b".* auto\b'),
-        (lambda: dsc.PipeSchedule("custom", 2, micro_batches=4), r"expected PipeSchedule.custom\(\) or PipeSchedule.read\(\)$"),
+        (lambda: dsc.PipeSchedule("custom", 2, micro_batches=4), r"use PipeSchedule.custom\(\) or PipeSchedule.read\(\)$"),
         (
             lambda: dsc.PipeSchedule("deepspeed_train", 2, micro_batches=4, forward_only=True),
             'forward_only is True, expected False for schedule "deepspeed_train"',

@@ -378,7 +378,7 @@ def test_the_first_line_says_what_was_assumed(two):
 
 def test_a_network_is_measured_if_that_is_wanted(two):
     answer = answer_of(two, "--devices", "2", "--batch", "4", "--network", "measure")
-    assert "a message between stages takes " in answer["assumed"] and "(measured now between processes of this machine with 2 ranks)" in answer["assumed"]
+    assert "a message between stages takes " in answer["assumed"] and "(measured now between processes on this host with 2 ranks)" in answer["assumed"]
     assert "no time" not in answer["assumed"] and "Measured: messages with 2 ranks (largest error of the fit " in answer["remarks"]
 
 

@@ -179,8 +179,8 @@ class TensorMapping(IntEnum):
     GATHER_REDUCE = 5  # all-gather; reduce-scatter
     REDUCE_SCATTER = 6  # reduce-scatter; all-gather
     ALL_TO_ALL = 7  # all-to-all along dim; the reverse
-    SEQUENCE_TO_HIDDEN = 8  # 
-    HIDDEN_TO_SEQUENCE = 9  # 
+    SEQUENCE_TO_HIDDEN = 8  # from parts of outer to parts of dim; the reverse
+    HIDDEN_TO_SEQUENCE = 9  # from parts of dim to parts of outer; the reverse
 
 
 class MoeDrop(IntEnum):

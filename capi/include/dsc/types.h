@@ -260,17 +260,15 @@ typedef int32_t dsc_tensor_mapping_t;
 
 /** @brief Values of ::dsc_tensor_mapping_t: the forward step; the backward step. */
 enum dsc_tensor_mapping {
-  DSC_TENSOR_MAPPING_COPY = 1,           /**< identity; sum */
-  DSC_TENSOR_MAPPING_REDUCE = 2,         /**< sum; identity */
-  DSC_TENSOR_MAPPING_SCATTER = 3,        /**< own slice; all-gather */
-  DSC_TENSOR_MAPPING_GATHER = 4,         /**< all-gather; own slice */
-  DSC_TENSOR_MAPPING_GATHER_REDUCE = 5,  /**< all-gather; reduce-scatter */
-  DSC_TENSOR_MAPPING_REDUCE_SCATTER = 6, /**< reduce-scatter; all-gather */
-  DSC_TENSOR_MAPPING_ALL_TO_ALL = 7,     /**< all-to-all along dim; the reverse */
-  DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN =
-      8, /**< [outer/n, dim, inner] to [outer, dim/n, inner]; the reverse */
-  DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE =
-      9, /**< [outer, dim/n, inner] to [outer/n, dim, inner]; the reverse */
+  DSC_TENSOR_MAPPING_COPY = 1,               /**< identity; sum */
+  DSC_TENSOR_MAPPING_REDUCE = 2,             /**< sum; identity */
+  DSC_TENSOR_MAPPING_SCATTER = 3,            /**< own slice; all-gather */
+  DSC_TENSOR_MAPPING_GATHER = 4,             /**< all-gather; own slice */
+  DSC_TENSOR_MAPPING_GATHER_REDUCE = 5,      /**< all-gather; reduce-scatter */
+  DSC_TENSOR_MAPPING_REDUCE_SCATTER = 6,     /**< reduce-scatter; all-gather */
+  DSC_TENSOR_MAPPING_ALL_TO_ALL = 7,         /**< all-to-all along dim; the reverse */
+  DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN = 8, /**< from parts of outer to parts of dim; the reverse */
+  DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE = 9, /**< from parts of dim to parts of outer; the reverse */
   DSC_TENSOR_MAPPING_FORCE32 = 0x7fffffff
 };
 

@@ -291,7 +291,9 @@ pub const DSC_TENSOR_MAPPING_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
 pub const DSC_TENSOR_MAPPING_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
 /// all-to-all along dim; the reverse
 pub const DSC_TENSOR_MAPPING_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
+/// from parts of outer to parts of dim; the reverse
 pub const DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
+/// from parts of dim to parts of outer; the reverse
 pub const DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
 
 /// those of the last tokens
