@@ -169,7 +169,7 @@ fn wrong_arguments_are_named() {
             assert!(error.code == ErrorCode::InvalidArg && error.message.contains(text), "{}", error.message);
         };
         refused(&[0, 1, 0], "experts has 3 numbers; expected a multiple of 2");
-        refused(&[0, 1, 0, 2], "experts[1][1] is 2, expected 0 to 1, or -1 for none");
+        refused(&[0, 1, 0, 2], "experts[1][1] is 2, expected 0 to 1, or -1 for no expert");
         let mut plan = world.moe_plan(&[0, 1], None, &options).unwrap();
         let error = plan.dispatch(&[0f32; 3], 2, MoePayload::Plain, &mut [0f32; 4]).unwrap_err();
         assert!(error.message.contains("tokens has 3 elements; expected 1 rows of 2"), "{}", error.message);

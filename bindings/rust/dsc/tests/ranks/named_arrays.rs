@@ -35,8 +35,13 @@ fn what_is_wrong_on_the_root_is_told_to_all() {
             }
         };
         for (keys, shape, length, text) in [
-            (&["a", "b"][..], &[2][..], 2, "rank 1: key 'b' has no tensor, expected one of f32"),
-            (&["a"][..], &[2, 3][..], 5, "rank 1: a (index 0): f32 [2, 3], 5 elements do not fit the shape"),
+            (&["a", "b"][..], &[2][..], 2, "rank 1: key 'b' has no tensor, expected a tensor of f32"),
+            (
+                &["a"][..],
+                &[2, 3][..],
+                5,
+                "rank 1: a (index 0): f32 [2, 3], 5 elements, expected as many elements as the shape has",
+            ),
             (&["a"][..], &[1; 17][..], 1, "rank 1: key 'a' has 17 dimensions, expected at most 16"),
         ] {
             let error = world.broadcast_data(keys, given(shape, length), 1).unwrap_err();

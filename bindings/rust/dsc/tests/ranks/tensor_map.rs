@@ -115,7 +115,12 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
             3,
             "chunk is given together with a list of parts",
         );
-        refused(gather().other_parts(&[1, 1]), 4, 8, "other_parts are for uneven exchanges");
+        refused(
+            gather().other_parts(&[1, 1]),
+            4,
+            8,
+            "other_parts are given; expected them only for mappings with two lists of parts",
+        );
         refused(TensorMap::uneven(Mapping::AllToAll, 1, &[1, 1], 1), 2, 2, "other_parts are missing");
         let mut whole = [0.0f32; 8];
         gather().forward(&world, &[1.0f32; 4], &mut whole).unwrap();
