@@ -24,7 +24,7 @@ class AgentStore final : public Exchange {
 
   AgentStore(std::string host, int32_t port, std::string prefix);
 
-  // put() and get() throw TIMEOUT if nobody listens at the address, no answer arrives or the key has no
+  // put() and get() throw TIMEOUT if no process listens at the address, no answer arrives or the key has no
   // value. Both throw PROTOCOL with the first bytes received if another program answers, and SYSTEM if the
   // agent has ended.
   void put(std::string_view key, std::string_view value, Deadline deadline) override;

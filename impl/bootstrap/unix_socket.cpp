@@ -125,7 +125,7 @@ ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& desc
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    // CMSG_SPACE() includes padding, which could hold a second descriptor that nobody would close.
+    // CMSG_SPACE() includes padding, which could hold a second descriptor that no code would close.
     message.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (got >= 0) {

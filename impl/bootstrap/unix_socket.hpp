@@ -23,7 +23,7 @@ struct PeerCredentials {
 UniqueFd listen_abstract(const std::string& name, int backlog);
 
 // Returns a non-blocking connection. On failure returns an empty descriptor and sets `error` to an errno
-// value: ECONNREFUSED if nobody listens, EAGAIN if the listener's queue is full.
+// value: ECONNREFUSED if no process listens, EAGAIN if the listener's queue is full.
 UniqueFd connect_abstract(const std::string& name, int& error);
 
 // Returns the next connection. On failure returns an empty descriptor and sets `error` to an errno value,

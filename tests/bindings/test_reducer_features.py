@@ -338,7 +338,7 @@ def wrong_arguments_can_be_put_right(world):
             (lambda: reducer.clip(norm=7), 'norm is 7; expected "two" or 2, or "max"'),
             (lambda: reducer.sync_buffers("avg"), 'how is "avg"; expected one of "broadcast", "mean"'),
             (lambda: reducer.set_hook(3), "hook is a int"),
-            (lambda: dsc.Join([reducer, None]), "expected at least one"),
+            (lambda: dsc.Join([reducer, None]), r"reducers is \[.*\]; expected a BucketReducer, or a list of one or more"),
             (lambda: dsc.Join(reducer, throw_on_early_termination="no"), "throw_on_early_termination is 'no'; expected True or False"),
             (lambda: reducer_of(world, find_unused="no"), "find_unused is 'no'; expected True or False"),
         )

@@ -51,7 +51,7 @@ class Join(OnlyOne):
     ) -> None:
         self._reducers = [reducers] if isinstance(reducers, BucketReducer) else list(reducers)
         if not self._reducers or not all(isinstance(r, BucketReducer) for r in self._reducers):
-            raise TypeError("reducers is {brief(reducers)}; expected a BucketReducer, or a list of one or more BucketReducers")
+            raise TypeError(f"reducers is {brief(reducers)}; expected a BucketReducer, or a list of one or more BucketReducers")
         self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
         self.last_rank: Optional[int] = None
         self._tensors()  # checks params now, instead of at the end of training
