@@ -406,7 +406,7 @@ def test_a_rank_that_never_joins(tmp_path):
 
 
 def wrong_arguments(rank):
-    with pytest.raises(ValueError, match="split sizes of input add up to 3; expected 4, its rows"):
+    with pytest.raises(ValueError, match="split sizes of input add up to 3; expected 4, the number of its rows"):
         dist.all_to_all_single(torch.empty(4), torch.empty(4), [2, 2], [1, 2])
     with pytest.raises(TypeError, match="cannot be reduced"):
         dist.all_reduce(torch.empty(1, dtype=torch.bits8))

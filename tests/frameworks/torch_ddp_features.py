@@ -256,7 +256,7 @@ def wrong_arguments(world):
         (TypeError, "module is a int; expected a torch.nn.Module", dict(module=3)),
         (ValueError, r"device_ids is \[0\]; expected None", dict(device_ids=[0])),
         (ValueError, "output_device is 0; expected None", dict(output_device=0)),
-        (ValueError, "mixed_precision is .*: parameters stay", dict(mixed_precision=object())),
+        (ValueError, "mixed_precision is .*: parameters keep", dict(mixed_precision=object())),
         (ValueError, "delay_all_reduce_named_params is .*expected None", dict(delay_all_reduce_named_params=[])),
         (ValueError, "param_to_hook_all_reduce is", dict(param_to_hook_all_reduce=nn.Parameter(torch.ones(1)))),
         (ValueError, "skip_all_reduce_unused_params is True; expected False", dict(skip_all_reduce_unused_params=True)),
