@@ -10,17 +10,20 @@ header need libclang.
 
 import argparse
 import difflib
+import json
 import pathlib
 import sys
 
-from generator import api_json, python_ctypes, rust_ffi
+from generator import api_json, c_functions, python_ctypes, rust_ffi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = "capi/include/dsc/dsc.h"
 
-# For each output, a function that returns the text of the file for the parsed interface.
+DESCRIPTION = "bindings/api.json"
+
+# For each output, a function that returns the text of the file. It gets what api.json says, and nothing else.
 OUTPUTS = {
-    "bindings/api.json": api_json.emit,
+    "capi/include/dsc/functions.h": c_functions.emit,
     "bindings/python/libdsc/_raw.py": python_ctypes.emit,
     "bindings/rust/dsc-sys/src/ffi.rs": rust_ffi.emit,
 }
@@ -47,9 +50,10 @@ def main():
     except ValueError as error:
         print(f"generate: {error}", file=sys.stderr)
         return 1
+    description = api_json.emit(api)
+    texts = {DESCRIPTION: description} | {path: emit(json.loads(description)) for path, emit in OUTPUTS.items()}
     difference = []
-    for path, emit in OUTPUTS.items():
-        text = emit(api)
+    for path, text in texts.items():
         difference += stale(path, text)
         if not check:
             (ROOT / path).write_text(text)

@@ -8,12 +8,13 @@ import subprocess
 from clang import cindex
 from clang.cindex import CursorKind, StorageClass, TypeKind
 
-from . import names
+from . import links, names, pointers
+from .comment import Comment
 
 LIBCLANG = "libclang-14.so.1"
-DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
-LABELS = ("Collective", "Blocking", "Ownership", "Threads")
+LABELS = ("collective", "blocking", "ownership", "threads")
 THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule|tied layers|join|ring|sharded parameters)")
+CALLBACK_THREAD_RULE = re.compile(r"the calling thread|any thread|the library's log thread")
 PLACES = ("pointers", "64 bits", "32 bits", "texts")
 UNSIZED = ("dsc_setting_t", "dsc_pipe_compute_t")  # these structs never change, so they need no struct_size
 HANDLE_RULE = re.compile(r"any thread|one thread at a time")
@@ -38,8 +39,9 @@ def parse(root, header):
         raise ValueError("the headers do not compile:\n" + "\n".join(errors))
     cursors = [c for c in unit.cursor.get_children() if is_public(c, include)]
     api = collect(cursors)
+    api["headers"] = [head(include / "dsc" / name) for name in sorted({entry["header"].removeprefix("dsc/") for entry in api["functions"] + api["structs"] + api["enums"]})]
     resolve_threads(api, include)
-    problems = incomplete(api) + misplaced(api) + names.misnamed(api)
+    problems = incomplete(api) + misplaced(api) + names.misnamed(api) + pointers.describe(api) + links.connect(api)
     if problems:
         raise ValueError("the headers break the rules of dsc/types.h:\n" + "\n".join(problems))
     return api
@@ -61,7 +63,7 @@ def is_public(cursor, include):
 
 def collect(cursors):
     """Sorts the declarations by kind, each kind in the order of the headers."""
-    api = {kind: [] for kind in ("constants", "enums", "aliases", "handles", "callbacks", "structs", "functions")}
+    api = {kind: [] for kind in ("headers", "constants", "enums", "aliases", "handles", "callbacks", "structs", "functions")}
     for cursor in cursors:
         if cursor.kind == CursorKind.MACRO_DEFINITION:
             api["constants"] += constant(cursor)
@@ -113,8 +115,8 @@ def enum(cursor):
         for c in cursor.get_children()
         if c.kind == CursorKind.ENUM_CONSTANT_DECL
     ]
-    brief = Comment(cursor.raw_comment).brief
-    return {"name": cursor.spelling, "brief": brief, "header": header_of(cursor), "values": values}
+    doc = Comment(cursor.raw_comment)
+    return {"name": cursor.spelling, "brief": doc.brief, "text": "\n\n".join(doc.paragraphs), "header": header_of(cursor), "values": values}
 
 
 def struct(name, cursor):
@@ -129,44 +131,49 @@ def struct(name, cursor):
                 "brief": Comment(field.raw_comment).text,
             }
         )
-    brief = Comment(cursor.raw_comment).brief
-    size = cursor.type.get_size()
-    return {"name": name, "brief": brief, "header": header_of(cursor), "size": size, "fields": fields}
+    doc, size = Comment(cursor.raw_comment), cursor.type.get_size()
+    return {"name": name, "brief": doc.brief, "text": "\n\n".join(doc.paragraphs), "header": header_of(cursor), "size": size, "fields": fields}
 
 
 def callback(cursor, prototype, doc):
     names = [c.spelling for c in cursor.get_children() if c.kind == CursorKind.PARM_DECL]
-    arguments = [
-        {"name": name, "type": spelling(type_), "brief": doc.parameters.get(name, ("in", ""))[1]}
-        for name, type_ in zip(names, prototype.argument_types())
-    ]
+    types = [spelling(type_) for type_ in prototype.argument_types()]
     return {
         "name": cursor.spelling,
         "brief": doc.brief,
+        "text": "\n\n".join(doc.paragraphs),
         "header": header_of(cursor),
         "returns": spelling(prototype.get_result()),
-        "arguments": arguments,
+        "arguments": documented(zip(names, types), doc),
+        "result": doc.tags.get("return", ""),
+        "threads": doc.label("Threads"),
+        "may_call": doc.label("May call"),
     }
+
+
+def documented(arguments, doc):
+    """Returns the arguments, given as pairs of name and type, with what the comment says of each."""
+    found = []
+    for name, type_ in arguments:
+        direction, brief = doc.parameters.get(name, (None, ""))
+        found.append({"name": name, "type": type_, "direction": direction, "brief": brief})
+    return found
 
 
 def function(cursor):
     doc = Comment(cursor.raw_comment)
-    arguments = []
-    for argument in cursor.get_arguments():
-        direction, brief = doc.parameters.get(argument.spelling, (None, ""))
-        arguments.append(
-            {"name": argument.spelling, "type": spelling(argument.type), "direction": direction, "brief": brief}
-        )
+    arguments = documented([(each.spelling, spelling(each.type)) for each in cursor.get_arguments()], doc)
     found = {
         "name": cursor.spelling,
         "brief": doc.brief,
+        "text": "\n\n".join(doc.paragraphs),
         "header": header_of(cursor),
         "returns": spelling(cursor.result_type),
         "arguments": arguments,
         "result": doc.tags.get("return", ""),
         "since": doc.tags.get("since", ""),
     }
-    return found | {label.lower(): doc.label(label) for label in LABELS}
+    return found | {label: doc.label(label) for label in LABELS}
 
 
 def header_of(cursor):
@@ -191,10 +198,19 @@ def resolve_threads(api, include):
 
 def head_rule(header):
     """Returns the paragraph "**Threads.** ..." at the start of a header as one line; empty if there is none."""
-    head = Comment(header.read_text().partition("*/")[0])
-    found = [text for text in head.prose if text.startswith("**Threads.** ")]
+    found = [text for text in comment_of(header).prose if text.startswith("**Threads.** ")]
     text = found[0].removeprefix("**Threads.** ").rstrip(".") if found else ""
     return text[:1].lower() + text[1:]
+
+
+def comment_of(header):
+    """Returns the comment at the start of a header."""
+    return Comment(header.read_text().partition("*/")[0])
+
+
+def head(header):
+    doc = comment_of(header)
+    return {"name": "dsc/" + header.name, "brief": doc.brief, "text": "\n\n".join(doc.paragraphs)}
 
 
 def incomplete(api):
@@ -204,11 +220,17 @@ def incomplete(api):
         for key in ("brief", "result", "since", "collective", "blocking", "threads"):
             if not entry[key]:
                 problems.append(f"  {entry['name']}: '{key}' is missing")
+        if not THREAD_RULE.match(entry["threads"]):
+            problems.append(f"  {entry['name']}: threads is '{entry['threads']}'; expected 'any' or 'one at a time per ...'")
+    for entry in api["functions"] + api["callbacks"]:
         for argument in entry["arguments"]:
             if not argument["direction"] or not argument["brief"]:
                 problems.append(f"  {entry['name']}: @param[in|out] {argument['name']} is missing")
-        if not THREAD_RULE.match(entry["threads"]):
-            problems.append(f"  {entry['name']}: threads is '{entry['threads']}'; expected 'any' or 'one at a time per ...'")
+    for entry in api["callbacks"]:
+        if not CALLBACK_THREAD_RULE.match(entry["threads"]):
+            problems.append(f"  {entry['name']}: threads is '{entry['threads']}'; expected 'the calling thread', 'any thread' or 'the library's log thread'")
+        if not entry["may_call"]:
+            problems.append(f"  {entry['name']}: 'May call' is missing: the functions of this library that it may call, or 'nothing'")
     for entry in api["handles"]:
         if not HANDLE_RULE.match(entry["thread_safety"]):
             problems.append(f"  {entry['name']}: the brief must end with 'Thread-safety: any thread' or '... one thread at a time'")
@@ -252,41 +274,3 @@ def place(field, callbacks):
         return PLACES.index("pointers")
     bits = 8 * field["size"] // int(is_array.rstrip("]") or 1)
     return PLACES.index(f"{bits} bits")
-
-
-class Comment:
-    """A parsed documentation comment: brief, parameters, tags, and the sentences with labels."""
-
-    def __init__(self, raw):
-        lines = [re.sub(r"^\s*(/\*\*<?|\*/|\*(?!/))\s?", "", line) for line in (raw or "").splitlines()]
-        body = re.sub(r"\s*\*/\s*$", "", "\n".join(lines))
-        blocks = re.split(r"(?m)^\s*(?=@)|\n\s*\n", body)
-        self.tags, self.parameters, self.prose = {}, {}, []
-        for block in blocks:
-            self.add(" ".join(block.split()))
-        self.text = " ".join(self.prose)
-        self.brief = self.tags.get("brief", "")
-
-    def add(self, block):
-        parameter = re.match(r"@param(?:\[([a-z,]+)\])?\s+(\w+)\s*(.*)", block)
-        tag = re.match(r"@(\w+)\s+(.*)", block)
-        if parameter:
-            direction, name, text = parameter.groups()
-            self.parameters[name] = (DIRECTIONS.get(direction), text)
-        elif tag:
-            self.tags[tag[1]] = tag[2]
-        elif block:
-            self.prose.append(block)
-
-    def label(self, wanted):
-        """Returns the text after a label such as "Collective:".
-
-        "Blocking, threads: ..." counts for each of its words.
-        """
-        head = r"(?:^|(?<=[.;] ))((?:%s)(?:, [a-z]+)*): " % "|".join(LABELS)
-        for block in self.prose:
-            parts = re.split(head, block)
-            for words, text in zip(parts[1::2], parts[2::2]):
-                if wanted.lower() in words.lower().split(", "):
-                    return text.strip().rstrip(".;")
-        return ""

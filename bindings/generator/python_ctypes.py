@@ -143,9 +143,13 @@ def callback(entry, types):
     return f"\n\n# {entry['brief']}\n{class_name(entry['name'])} = ctypes.CFUNCTYPE({result}, {listed})\n"
 
 
+def length_of(field):
+    return f"[{field['length']}] " if "length" in field else ""
+
+
 def struct(entry, types):
     head = f"\n\nclass {class_name(entry['name'])}(ctypes.Structure):\n{docstring(entry['brief'])}\n"
-    notes = [f"    {f['name']}: {types.annotation(f['type'])}  # {f['brief']}\n" for f in entry["fields"]]
+    notes = [f"    {f['name']}: {types.annotation(f['type'])}  # {length_of(f)}{f['brief']}\n" for f in entry["fields"]]
     fields = [f'        ("{f["name"]}", {types.ctypes(f["type"])}),\n' for f in entry["fields"]]
     return head + "".join(notes) + "\n    _fields_ = [\n" + "".join(fields) + "    ]\n"
 

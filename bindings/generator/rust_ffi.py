@@ -118,9 +118,13 @@ def callback(entry, types):
     return f"\n{doc(entry['brief'])}pub type {entry['name']} = Option<unsafe extern \"C\" fn{signature(entry, types)}>;\n"
 
 
+def field_text(field):
+    return f"`{field['length']}`: {field['brief']}" if "length" in field else field["brief"]
+
+
 def struct(entry, types):
     fields = [
-        f"{doc(field['brief'], '    ')}    pub {safe(field['name'])}: {types.rust(field['type'])},\n"
+        f"{doc(field_text(field), '    ')}    pub {safe(field['name'])}: {types.rust(field['type'])},\n"
         for field in entry["fields"]
     ]
     head = f"\n{doc(entry['brief'])}#[repr(C)]\n#[derive(Clone, Copy)]\npub struct {entry['name']} {{\n"
@@ -131,7 +135,8 @@ def function(entry, types):
     indent = "    "
     lines = [doc(entry["brief"], indent), f"{indent}///\n"]
     for argument in entry["arguments"]:
-        lines.append(doc(f"- `{argument['name']}` ({argument['direction']}): {argument['brief']}", indent, "  "))
+        length = f", `{argument['length']}`" if "length" in argument else ""
+        lines.append(doc(f"- `{argument['name']}` ({argument['direction']}{length}): {argument['brief']}", indent, "  "))
     if entry["arguments"]:
         lines.append(f"{indent}///\n")
     labels = [(label, entry[label]) for label in ("collective", "blocking", "ownership", "threads") if entry[label]]

@@ -114,6 +114,30 @@ def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said)
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    "header, old, new, said",
+    [
+        # lists without a length, or with one that nothing defines
+        ("mesh.h", "int32_t* size);", "int32_t* size, size_t* starts);", "dsc_mesh_size: @param[in|out] starts is missing"),
+        ("mesh.h", "int32_t* size);", "int32_t* size, size_t* starts);", "dsc_mesh_size: starts is size_t*; its comment must begin with its length"),
+        ("bucket.h", "[n + 1] entries", "entries", "dsc_bucket_plan: starts is size_t*; its comment must begin with its length"),
+        ("bucket.h", "[n + 1] entries", "[m + 1] entries", "dsc_bucket_plan: starts has the length 'm + 1', but m is neither an argument"),
+        ("pipe.h", "[options.stages + 1]", "[options.depth + 1]", "but options.depth is neither an argument, a field"),
+        ("expert_parallel.h", "of sum_dtype]", "of big_dtype]", "weights has elements of big_dtype; expected one of dtype"),
+        ("collectives.h", "@param[in] send [count] elements\n", "@param[in] send elements\n", "dsc_all_reduce: send is const void*; its comment must begin"),
+        ("op.h", "[inout count] elements", "[count] elements", "dsc_op_call_t: result is void*; its mark must say who writes"),
+        # a callback that does not say where it runs and what it may call
+        ("op.h", "Threads: any thread, and", "On any thread, and", "dsc_op_fn: threads is ''; expected 'the calling thread'"),
+        ("op.h", "Threads: any thread, and", "Threads: some thread, and", "dsc_op_fn: threads is 'some thread"),
+        ("log.h", "May call:", "It calls:", "dsc_log_fn: 'May call' is missing"),
+        ("log.h", "@param[in] record", "@param record", "dsc_log_fn: @param[in|out] record is missing"),
+    ],
+)
+def test_check_finds_a_pointer_or_callback_that_is_not_described(tmp_path, header, old, new, said):
+    done = check_changed(tmp_path, header, old, new)
+    assert said in done.stderr
+
+
 def test_check_finds_a_stale_file(tmp_path):
     """If a value is changed in a copy of the tree, the check fails and shows the value in its difference."""
     done = check_changed(tmp_path, "types.h", "DSC_OP_BXOR = 108,", "DSC_OP_BXOR = 109,")
@@ -166,7 +190,45 @@ def test_every_function_is_described():
         for key in ("brief", "result", "since", "collective", "blocking", "threads"):
             assert function[key], (function["name"], key)
         for argument in function["arguments"]:
-            assert argument["direction"] in ("in", "out", "inout") and argument["brief"]
+            assert argument["direction"] in ("in", "out", "inout") and argument["brief"] and argument["role"]
+
+
+def test_the_facts_of_pointers():
+    """Some arguments of every role, compared with what the header's comment says."""
+    by_name = {entry["name"]: entry for entry in API["functions"] + API["structs"] + API["callbacks"]}
+
+    def facts(owner, name, *keys):
+        parts = by_name[owner].get("arguments") or by_name[owner]["fields"]
+        found = next(part for part in parts if part["name"] == name)
+        return [found.get(key) for key in keys]
+
+    assert facts("dsc_comm_rank", "rank", "role", "direction", "length", "null", "range") == ["number", "out", None, None, "0 to size - 1"]
+    assert facts("dsc_bucket_plan", "starts", "role", "length", "element", "null") == ["list", "n + 1", "size_t", None]
+    assert facts("dsc_bucket_plan", "bucket_limits", "length", "null") == ["n", "nothing is written"]
+    assert facts("dsc_comm_name", "text", "role", "length", "null") == ["text", "capacity", "with capacity 0"]
+    assert facts("dsc_all_gather", "recv", "role", "length", "element", "valid") == ["data", "size * count", "dtype", "until completion"]
+    assert facts("dsc_all_reduce", "work", "role", "null") == ["new_handle", "none"]
+    assert facts("dsc_comm_split", "options", "role", "null") == ["struct", "defaults"]
+    assert facts("dsc_comm_split", "group", "role", "null") == ["new_handle", None]
+    assert facts("dsc_store_check", "keys", "role", "length", "element") == ["texts", "n", "text"]
+    assert facts("dsc_moe_combine", "weights", "length", "element", "null") == ["plan.tokens * plan.top_k", "sum_dtype", "all are 1"]
+    assert facts("dsc_bucket_reducer_grad_view", "view", "role", "length", "element") == ["view", "param_count", "view_dtype"]
+    assert facts("dsc_log_set_callback", "context", "role", "valid") == ["context", "until the callback is removed"]
+    assert facts("dsc_store_options_t", "timeout_ms", "unit", "range") == ["milliseconds", "1 or more"]
+    assert facts("dsc_op_call_t", "error", "role", "direction", "length") == ["text", "out", "error_capacity"]
+    assert facts("dsc_op_fn", "call", "role", "direction") == ["struct", "in"]
+    assert facts("dsc_mem_free", "memory", "role", "null") == ["address", "does nothing"]
+
+
+def test_the_links():
+    named = {kind: {entry["name"]: entry for entry in API[kind]} for kind in ("aliases", "enums", "handles", "structs", "functions", "callbacks")}
+    assert named["aliases"]["dsc_dtype_t"]["enum"] == "dsc_dtype" and named["enums"]["dsc_dtype"]["alias"] == "dsc_dtype_t"
+    assert named["handles"]["dsc_comm_t"]["destroy"] == "dsc_comm_destroy" and "dsc_comm_split" in named["handles"]["dsc_comm_t"]["makers"]
+    assert named["structs"]["dsc_tensor_t"]["init"] == "dsc_tensor_init"
+    assert "DSC_TRUNCATED" in named["functions"]["dsc_moe_plan_source_rows"]["codes"]  # by reference to another function
+    assert named["functions"]["dsc_all_reduce"]["fails_as_operation"] and not named["functions"]["dsc_dtype_bytes"]["fails_as_operation"]
+    assert named["callbacks"]["dsc_op_fn"]["threads"].startswith("any thread") and named["callbacks"]["dsc_op_fn"]["may_call"]
+    assert API["format"] == 1 and len(API["headers"]) > 30 and all(header["brief"] for header in API["headers"])
 
 
 def test_every_value_has_a_name_in_the_library():

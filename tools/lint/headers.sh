@@ -18,7 +18,8 @@ done | xargs -P "$(nproc)" -I {} bash -c 'try {}' || rc=1 # xargs continues afte
 
 for header in capi/include/dsc/*.h; do
   name=dsc/${header##*/}
-  grep -q "<$name>" capi/include/dsc/dsc.h || [[ $name == dsc/dsc.h ]] || {
+  # functions.h, which includes dsc.h, is only for programs that load the library themselves.
+  grep -q "<$name>" capi/include/dsc/dsc.h || [[ $name == dsc/dsc.h || $name == dsc/functions.h ]] || {
     echo "$header: dsc/dsc.h does not include it" >&2
     rc=1
   }

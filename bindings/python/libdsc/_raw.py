@@ -264,15 +264,15 @@ class PipeFormat(IntEnum):
     JSON = 5  # all of a schedule
 
 
-# Stores a value under a key that was not put before. Returns DSC_OK, or an error.
+# Stores a value under a key that was not put before.
 StorePutFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
 
-# Waits until a key was put. Writes its value, at most capacity bytes, and the value's length. Returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as dsc_store_put_fn.
+# Waits until a key was put, and writes its value.
 StoreGetFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t))
 
 
-# Called once, on any thread, when the store is no longer used. It must not call the library.
+# Releases the context of a store that is no longer used. Called once.
 StoreDestroyFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -355,7 +355,7 @@ class CommOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     name: Bytes | None  # shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER"
-    settings: Any  # settings of backends, such as "nccl.max_ctas"
+    settings: Any  # [n_settings] settings of backends, such as "nccl.max_ctas"; NULL (default): none
     n_settings: int  # entries of settings; default 0
     timeout_ms: int  # deadline of every operation in milliseconds; 0 (default): the parent's
     stream_priority: int  # CUDA priority of the streams for operations with a work object: lower is more urgent, 0 (default) is the least urgent; values outside the device's range are clamped
@@ -444,7 +444,7 @@ class StoreCallbacks(ctypes.Structure):
     """A user-defined store, for dsc_store_from_callbacks()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    context: int | None  # passed to every function
+    context: int | None  # passed to every function; must stay valid until destroy is called
     put: Any  # keeps a value
     get: Any  # waits for a value
     destroy: Any  # releases the context; NULL: do nothing
@@ -466,7 +466,7 @@ class InitOptions(ctypes.Structure):
     job_id: Bytes | None  # distinguishes jobs on one host; NULL: from the launcher, or none
     token: Bytes | None  # secret of a multi-host job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
     store: int | None  # multi-host jobs: rank 0 publishes its address in this store. Any store works, also a user-defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default): none
-    settings: Any  # of backends; default: none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's driver library) are read when a device is bound; one value for all ranks of a process. Without them see docs/gpu.md
+    settings: Any  # [n_settings] of backends; NULL (default): none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's driver library) are read when a device is bound; one value for all ranks of a process. Without them see docs/gpu.md
     n_settings: int  # entries of settings; default 0
     backend: int  # default DSC_BACKEND_AUTO
     sources: int  # allowed sources of rank and size, bits of ::dsc_source; 0 (default): all
@@ -530,7 +530,7 @@ class MeshPlanOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     style: Bytes | None  # "megatron" (default) or "deepspeed"
     experts: int | None  # mesh of dsc_mesh_create_experts(); NULL: one with ep 1
-    cp_levels: Any  # group size of each level of hierarchical cp groups, the fastest-varying level first; NULL: none
+    cp_levels: Any  # [n_cp_levels] group size of each level of hierarchical cp groups, the fastest-varying level first; NULL: none
     n_cp_levels: int  # entries of cp_levels
     instances: int  # of the distributed optimizer, 1 or more; default 1
     hybrid: int  # 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp group; default 0
@@ -554,8 +554,8 @@ class Tensor(ctypes.Structure):
     """One tensor of a list. Set the struct_size of every element of a list, always to the same value."""
 
     struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    data: int | None  # address of the first element; elements are contiguous. May be NULL if only the description is used
-    shape: Any  # ndim sizes, whose product is count; NULL: only count is known
+    data: int | None  # [count] address of the first element; elements are contiguous. May be NULL if only the description is used
+    shape: Any  # [ndim] sizes, whose product is count; NULL: only count is known
     name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
     count: int  # number of elements
     dtype: int  # element type
@@ -580,9 +580,9 @@ class OpCall(ctypes.Structure):
     """Elements that a user-defined operation combines. Valid during the call."""
 
     struct_size: int  # size of this struct as the library compiled it
-    input: int | None  # count elements of the next rank, aligned for their type
-    result: int | None  # count elements, the result of all ranks before it, aligned for their type
-    error: Bytes | None  # a function that fails may write the reason here, ended by a zero; the errors of all ranks contain it
+    input: int | None  # [count] elements of the next rank, aligned for their type
+    result: int | None  # [count] elements, the result of all ranks before it, aligned for their type
+    error: Bytes | None  # [error_capacity] a function that fails may write the reason here, ended by a zero; the errors of all ranks contain it
     count: int  # 1 or more
     error_capacity: int  # bytes at error, the final zero included
     dtype: int  # type of the elements
@@ -608,10 +608,10 @@ class BucketPlanOptions(ctypes.Structure):
     """Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    devices: Any  # device of each tensor, any numbers; NULL (default): all on the same device
-    expect_sparse: Any  # 0 or 1, by tensor index (not by position); NULL (default): none
-    order: Any  # the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
-    limits: Any  # bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
+    devices: Any  # [n] device of each tensor, any numbers; NULL (default): all on the same device
+    expect_sparse: Any  # [n] 0 or 1, by tensor index (not by position); NULL (default): none
+    order: Any  # [n] the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
+    limits: Any  # [n_limits] bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
     n_limits: int  # entries of limits; default 0
 
     _fields_ = [
@@ -629,7 +629,7 @@ class ClipOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     shards: int | None  # ranks with the other parts of the model (tensor, pipeline parallelism); the norm is over all of them. NULL (default): this rank has the whole model
-    counted: Any  # for each parameter, 0: not in the norm, because another rank of shards counts it (tied parameters); it is still scaled. NULL (default): all are counted
+    counted: Any  # [n_params] for each parameter, 0: not in the norm, because another rank of shards counts it (tied parameters); it is still scaled. NULL (default): all are counted
     max_norm: float  # gradients with a larger norm are scaled down to it; infinity (default): no limit
     scale: float  # factor for all gradients, applied first, such as 1 / loss scale; default 1
     norm: int  # default DSC_NORM_TWO
@@ -650,8 +650,8 @@ class BucketReducerOptions(ctypes.Structure):
     """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    bucket_indices: Any  # explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
-    bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
+    bucket_indices: Any  # [n_params] explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
+    bucket_starts: Any  # [n_buckets + 1] entries; NULL: planned
     n_buckets: int  # number of explicit buckets; 0: planned
     bucket_bytes: int  # a bucket with this many bytes is closed; default 26,214,400 (25 MiB)
     first_bucket_bytes: int  # the same limit for the bucket of the parameters that are declared first; this bucket is launched last; default 1,048,576 (1 MiB)
@@ -694,12 +694,12 @@ class Bucket(ctypes.Structure):
 
     struct_size: int  # size of this struct as the library compiled it
     comm: int | None  # the reducer's group, for the hook's operations, which run in the order of its calls; valid until the hook is removed
-    buffer: int | None  # count elements: the gradients one after another, not divided. The hook writes the mean here
+    buffer: int | None  # [count] elements: the gradients one after another, not divided. The hook writes the mean here
     stream: int | None  # on a device: work on this stream runs after the gradients are ready and before the iteration ends; NULL for host memory
-    params: Any  # n_params indices of parameters
-    offsets: Any  # first element of each in buffer
-    counts: Any  # number of elements of each
-    error: Bytes | None  # a hook that fails may write the reason here, ended by a zero; the errors of all ranks contain it
+    params: Any  # [n_params] indices of parameters
+    offsets: Any  # [n_params] first element of each in buffer
+    counts: Any  # [n_params] number of elements of each
+    error: Bytes | None  # [error_capacity] a hook that fails may write the reason here, ended by a zero; the errors of all ranks contain it
     n_params: int  # parameters in the bucket
     index: int  # number of the bucket, from 0 in launch order
     count: int  # elements of buffer; on a device with the padding between parameters
@@ -751,8 +751,8 @@ class ShardPlanOptions(ctypes.Structure):
     """How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    unit_starts: Any  # n_units entries, ascending from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
-    alone: Any  # one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages share; NULL: none
+    unit_starts: Any  # [n_units] entries, ascending from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
+    alone: Any  # [n_params] one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages share; NULL: none
     n_units: int  # entries of unit_starts; 0: planned
     bucket_elements: int  # a planned unit, or a bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many elements; 0: never; default 40,000,000
     alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
@@ -845,8 +845,8 @@ class ShardedShard(ctypes.Structure):
     """This rank's shard of a bucket."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    params: int | None  # parameters; in stages 1 and 2 a part of the full buffer
-    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
+    params: int | None  # [count] parameters; in stages 1 and 2 a part of the full buffer
+    grads: int | None  # [count] gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
     unit: int  # unit of the bucket
     bucket: int  # number of the bucket
     start: int  # first element, counted in the bucket
@@ -940,8 +940,8 @@ class SequenceHeadsOptions(ctypes.Structure):
     """The shape of what dsc_sequence_to_heads() exchanges. Fill with dsc_sequence_heads_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    sequence_parts: Any  # one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
-    head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads than ranks. NULL (default): equal parts
+    sequence_parts: Any  # [size] one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
+    head_parts: Any  # [size] one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads than ranks. NULL (default): equal parts
     batch: int  # number of sequences; default 1
     sequence: int  # tokens of each whole sequence; must be set. Without sequence_parts a multiple of the number of ranks
     heads: int  # total number of heads; must be set. Without head_parts a multiple of the number of ranks
@@ -1025,8 +1025,8 @@ class TensorMapOptions(ctypes.Structure):
     """A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    parts: Any  # one size per rank, which divide dim; equal on all ranks, which all give it; a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL (default): equal parts
-    other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank receives from each rank in the forward direction. NULL (default) for all others
+    parts: Any  # [size] one size per rank, which divide dim; equal on all ranks, which all give it; a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL (default): equal parts
+    other_parts: Any  # [size] only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank receives from each rank in the forward direction. NULL (default) for all others
     outer: int  # product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the number of ranks; with parts: the product of the sizes between the two
     dim: int  # size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE); must be set. With parts: their sum, or unset
     inner: int  # product of the sizes after the divided dimension; default 1
@@ -1054,8 +1054,8 @@ class PipePartitionOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
-    layer_bytes: Any  # bytes of memory that each layer needs; NULL (default): no limits
-    part_limits: Any  # bytes of memory of each part; NULL (default): no limits
+    layer_bytes: Any  # [n_layers] bytes of memory that each layer needs; NULL (default): no limits
+    part_limits: Any  # [n_part_limits] bytes of memory of each part; NULL (default): no limits
     n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
 
     _fields_ = [
@@ -1095,7 +1095,7 @@ class PipeScheduleOptions(ctypes.Structure):
     """Options of a schedule. Fill with dsc_pipe_schedule_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    name: Bytes | None  # see dsc_pipe_schedule_create()
+    name: Bytes | None  # see dsc_pipe_schedule_create(); may be NULL in other calls
     stages: int  # devices of the pipeline, 1 or more
     stage: int  # stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, exported and split into stages
     micro_batches: int  # of a batch, 1 or more; may be fewer than stages
@@ -1171,15 +1171,15 @@ class PipeCall(ctypes.Structure):
 
     struct_size: int  # size of this struct as the library compiled it
     instruction: Any  # the instruction to run
-    inputs: Any  # activations from the previous part of the model; NULL in the first part and in instructions that compute no pass
-    outputs: Any  # forward writes activations for the next part of the model; NULL in the last part and in instructions that compute no pass
-    output_grads: Any  # backward reads the gradients of outputs; NULL if outputs is NULL. An entry is NULL for a tensor of an integer type, which has no gradient
-    input_grads: Any  # backward writes the gradients of inputs; NULL if inputs is NULL. An entry is NULL for a tensor of an integer type
-    loss: Any  # forward of the last part writes the loss of the micro-batch here; otherwise NULL
-    input_tensors: Any  # n_inputs entries, which describe inputs[i] with the shapes of this micro-batch. They describe input_grads[i] too. NULL if inputs is NULL
-    output_tensors: Any  # n_outputs entries, which describe outputs[i] and output_grads[i]. In forward they have the shapes of the options. NULL if outputs is NULL
-    output_shapes: Any  # with variable shapes, forward may write the sizes of output i to output_shapes[i], as many as its shape in the options has. The initial values are those of the options. NULL without variable shapes
-    error: Bytes | None  # a callback that fails may write the reason here, ended by a zero; it becomes part of the error on every rank
+    inputs: Any  # [n_inputs] activations from the previous part of the model; NULL in the first part and in instructions that compute no pass
+    outputs: Any  # [n_outputs] forward writes activations for the next part of the model; NULL in the last part and in instructions that compute no pass
+    output_grads: Any  # [n_outputs] backward reads the gradients of outputs; NULL if outputs is NULL. An entry is NULL for a tensor of an integer type, which has no gradient
+    input_grads: Any  # [n_inputs] backward writes the gradients of inputs; NULL if inputs is NULL. An entry is NULL for a tensor of an integer type
+    loss: Any  # forward of the last part writes the loss of the micro-batch here; NULL in other instructions
+    input_tensors: Any  # [n_inputs] entries, which describe inputs[i] with the shapes of this micro-batch. They describe input_grads[i] too. NULL if inputs is NULL
+    output_tensors: Any  # [n_outputs] entries, which describe outputs[i] and output_grads[i]. In forward they have the shapes of the options. NULL if outputs is NULL
+    output_shapes: Any  # [n_outputs] with variable shapes, forward may write the sizes of output i to output_shapes[i], as many as its shape in the options has. The initial values are those of the options. NULL without variable shapes
+    error: Bytes | None  # [error_capacity] a callback that fails may write the reason here, ended by a zero; it becomes part of the error on every rank
     n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 if inputs is NULL
     n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 if outputs is NULL
     error_capacity: int  # bytes at error, the final zero included
@@ -1202,7 +1202,7 @@ class PipeCall(ctypes.Structure):
     ]
 
 
-# Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then write the reason to call->error.
+# Runs one instruction.
 PipeFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
 
 
@@ -1212,14 +1212,14 @@ class PipeCallbacks(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     context: int | None  # passed to every callback
-    load_micro_batch: Any  # loads inputs on the first stage, labels on the last
-    forward: Any  # from inputs to outputs or loss
-    backward: Any  # from output_grads to input_grads; adds up gradients of weights
-    backward_input: Any  # the first half of a split backward pass
-    backward_weight: Any  # its second half
-    reduce_tied_grads: Any  # for example a sum over the stages that share weights
-    reduce_grads: Any  # for example dsc_bucket_reducer_finish()
-    optimizer_step: Any  # updates the weights
+    load_micro_batch: Any  # loads inputs on the first stage, labels on the last; NULL: do nothing
+    forward: Any  # from inputs to outputs or loss; NULL only if the schedule has no such pass
+    backward: Any  # from output_grads to input_grads; adds up gradients of weights; NULL only if the schedule has no such pass
+    backward_input: Any  # the first half of a split backward pass; NULL only if the schedule has no such pass
+    backward_weight: Any  # its second half; NULL only if the schedule has no such pass
+    reduce_tied_grads: Any  # for example a sum over the stages that share weights; NULL: do nothing
+    reduce_grads: Any  # for example dsc_bucket_reducer_finish(); NULL: do nothing
+    optimizer_step: Any  # updates the weights; NULL: do nothing
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1239,10 +1239,10 @@ class PipeRunOptions(ctypes.Structure):
     """Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    inputs: Any  # tensors from the previous stage, data unused; NULL on the first stage
-    outputs: Any  # tensors for the next stage, data unused; NULL on the last stage
+    inputs: Any  # [n_inputs] tensors from the previous stage, data unused; NULL on the first stage
+    outputs: Any  # [n_outputs] tensors for the next stage, data unused; NULL on the last stage
     stream: int | None  # with tensors on a device: the stream on which callbacks queue their work; NULL: the default stream
-    memory: int | None  # memory for activations and gradients, of the same kind as the tensors, with any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    memory: int | None  # [memory_bytes] memory for activations and gradients, of the same kind as the tensors, with any alignment. NULL (default): the library allocates it and keeps it with the schedule
     n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
     n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
     memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more
@@ -1267,13 +1267,13 @@ class PipeCosts(ctypes.Structure):
     """What operations, messages and memory cost. Fill with dsc_pipe_costs_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    forward: Any  # time of a forward pass; NULL: 1
-    backward_input: Any  # time of the first half of a backward pass; NULL: 1
-    backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
-    message_bytes: Any  # activations that a part sends, and gradients that it gets back; NULL: 0
-    activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
-    static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
-    gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    forward: Any  # [n] time of a forward pass; NULL: 1
+    backward_input: Any  # [n] time of the first half of a backward pass; NULL: 1
+    backward_weight: Any  # [n] time of the second half; a whole backward pass takes both; NULL: 1
+    message_bytes: Any  # [n] activations that a part sends, and gradients that it gets back; NULL: 0
+    activation_bytes: Any  # [n] held for a micro-batch from its forward to the end of its backward pass; NULL: 0
+    static_bytes: Any  # [n] weights, their gradients and the optimizer's state; NULL: 0
+    gradient_bytes: Any  # [n] reduced over data-parallel ranks at the end; NULL: 0, no reduction
     n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
     overlap: float  # time of a forward and a backward pass that run together, as a fraction of their sum: above 0, at most 1; default 1
     latency: float  # of a message between stages; default 0
@@ -1393,8 +1393,8 @@ class TiedKey(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it; needed in every element
     key: Bytes | None  # name of the layers, one line; unique in the list
-    stages: Any  # stages that hold the layers, in any order, each once; see dsc_tied_plan()
-    weights: Any  # this rank's copy; NULL if its stage holds none
+    stages: Any  # [n_stages] stages that hold the layers, in any order, each once; see dsc_tied_plan()
+    weights: Any  # [n_weights] this rank's copy; NULL if its stage holds none
     n_stages: int  # 1 or more
     n_weights: int  # entries of weights; 0 if this rank's stage holds none, otherwise 1 or more
 
@@ -1413,7 +1413,7 @@ class TiedLayersOptions(ctypes.Structure):
     dsc_tied_layers_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    ranks: Any  # rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL (default): one pipeline, and rank s is stage s
+    ranks: Any  # [n_pipelines * n_stages] rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL (default): one pipeline, and rank s is stage s
     n_stages: int  # stages of a pipeline; 0 without ranks
     n_pipelines: int  # number of pipelines, which are independent here; 0 without ranks
     sync: int  # 1 (default): copy each key's weights from its first stage to the others

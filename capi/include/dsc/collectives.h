@@ -67,8 +67,8 @@ extern "C" {
 /**
  * @brief Combines count elements of all ranks; every rank gets the result.
  * @param[in] comm communicator
- * @param[in] send count elements
- * @param[out] recv count elements; in place: recv == send
+ * @param[in] send [count] elements
+ * @param[out] recv [count] elements; in place: recv == send
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
@@ -85,8 +85,8 @@ DSC_API dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* re
 /**
  * @brief Copies the root's elements to all ranks.
  * @param[in] comm communicator
- * @param[in] send count elements on the root; ignored elsewhere
- * @param[out] recv count elements; in place on the root: recv == send
+ * @param[in] send [count] elements on the root; ignored elsewhere
+ * @param[out] recv [count] elements; in place on the root: recv == send
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are copied
@@ -126,8 +126,8 @@ DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, i
 /**
  * @brief Gathers count elements of every rank, in rank order, on all ranks.
  * @param[in] comm communicator
- * @param[in] send count elements
- * @param[out] recv size x count elements; in place: send == recv + rank x count
+ * @param[in] send [count] elements
+ * @param[out] recv [size * count] elements; in place: send == recv + rank x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
@@ -143,8 +143,8 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
 /**
  * @brief Combines size x count elements of all ranks; rank r gets part r.
  * @param[in] comm communicator
- * @param[in] send size x count elements
- * @param[out] recv count elements; in place: recv == send + rank x count
+ * @param[in] send [size * count] elements
+ * @param[out] recv [count] elements; in place: recv == send + rank x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
@@ -162,8 +162,8 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
 /**
  * @brief Combines count elements of all ranks; the root gets the result.
  * @param[in] comm communicator
- * @param[in] send count elements
- * @param[out] recv count elements on the root; ignored elsewhere. In place on the root: recv == send
+ * @param[in] send [count] elements
+ * @param[out] recv [count] elements on the root; ignored elsewhere. In place on the root: recv == send
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
@@ -182,9 +182,9 @@ DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, 
 /**
  * @brief Gathers count elements of every rank, in rank order, on the root.
  * @param[in] comm communicator
- * @param[in] send count elements
- * @param[out] recv size x count elements on the root; ignored elsewhere. In place on the root: send == recv +
- * root x count
+ * @param[in] send [count] elements
+ * @param[out] recv [size * count] elements on the root; ignored elsewhere. In place on the root: send == recv
+ * + root x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank that gets them
@@ -201,8 +201,8 @@ DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, 
 /**
  * @brief Sends part r of the root's size x count elements to rank r.
  * @param[in] comm communicator
- * @param[in] send size x count elements on the root; ignored elsewhere
- * @param[out] recv count elements. In place on the root: recv == send + root x count
+ * @param[in] send [size * count] elements on the root; ignored elsewhere
+ * @param[out] recv [count] elements. In place on the root: recv == send + root x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are sent
@@ -219,8 +219,8 @@ DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv,
 /**
  * @brief Sends part r of every rank's elements to rank r, which gets them in rank order.
  * @param[in] comm communicator
- * @param[in] send size x count elements
- * @param[out] recv size x count elements; in place: recv == send
+ * @param[in] send [size * count] elements
+ * @param[out] recv [size * count] elements; in place: recv == send
  * @param[in] count elements per pair of ranks, 0 or more
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
@@ -237,10 +237,11 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
  * @brief Gathers elements of every rank, in rank order, on all ranks; the number of elements may differ
  * between ranks.
  * @param[in] comm communicator
- * @param[in] send counts[rank] elements
- * @param[out] recv the elements of all ranks one after another; in place: send is this rank's part of recv
- * @param[in] counts numbers of elements, one per rank, 0 or more each; the same on all ranks. Read before the
- * call returns
+ * @param[in] send [counts[rank]] elements
+ * @param[out] recv [sum(counts)] the elements of all ranks one after another; in place: send is this rank's
+ * part of recv
+ * @param[in] counts [size] numbers of elements, one per rank, 0 or more each; the same on all ranks. Read
+ * before the call returns
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
@@ -255,10 +256,10 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
 /**
  * @brief Combines the elements of all ranks; rank r gets part r, which has counts[r] elements.
  * @param[in] comm communicator
- * @param[in] send the sum of counts elements
- * @param[out] recv counts[rank] elements; in place: recv is this rank's part of send
- * @param[in] counts numbers of elements, one per rank, 0 or more each; the same on all ranks. Read before the
- * call returns
+ * @param[in] send [sum(counts)] elements
+ * @param[out] recv [counts[rank]] elements; in place: recv is this rank's part of send
+ * @param[in] counts [size] numbers of elements, one per rank, 0 or more each; the same on all ranks. Read
+ * before the call returns
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
@@ -278,11 +279,12 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
  * @brief Sends a block of elements to every rank and receives one from every rank; the lengths may all
  * differ.
  * @param[in] comm communicator
- * @param[in] send the blocks for ranks 0, 1, ... one after another
- * @param[in] send_counts numbers of elements, one per rank, 0 or more each. Read before the call returns
- * @param[out] recv the blocks of ranks 0, 1, ... one after another; must not overlap send
- * @param[in] recv_counts numbers of elements, one per rank: recv_counts[r] must equal the send_counts entry
- * of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
+ * @param[in] send [sum(send_counts)] the blocks for ranks 0, 1, ... one after another
+ * @param[in] send_counts [size] numbers of elements, one per rank, 0 or more each. Read before the call
+ * returns
+ * @param[out] recv [sum(recv_counts)] the blocks of ranks 0, 1, ... one after another; must not overlap send
+ * @param[in] recv_counts [size] numbers of elements, one per rank: recv_counts[r] must equal the send_counts
+ * entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
@@ -325,7 +327,7 @@ DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms)
  * @brief Sends count elements to one rank. It completes when the receiver has made the matching call and send
  * may be written again (rendezvous), whatever the size.
  * @param[in] comm communicator
- * @param[in] send count elements
+ * @param[in] send [count] elements
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the receiving rank; not this rank
@@ -344,7 +346,7 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
 /**
  * @brief Receives count elements from one rank.
  * @param[in] comm communicator
- * @param[out] recv count elements
+ * @param[out] recv [count] elements
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the sending rank; not this rank

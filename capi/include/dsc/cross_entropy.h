@@ -62,16 +62,16 @@ DSC_API dsc_result_t dsc_vocab_cross_entropy_options_init(dsc_vocab_cross_entrop
  * smoothing).
  *
  * @param[in] comm communicator; its ranks hold the parts of the vocabulary in rank order
- * @param[in] logits tokens rows of this rank's columns, one row after the other, in host memory
- * @param[in] targets tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all ranks
+ * @param[in] logits [tokens * columns] rows of this rank's columns, one after the other, in host memory
+ * @param[in] targets [tokens] entries, 0 to vocab - 1 or options->ignore_index; the same on all ranks
  * @param[in] tokens number of rows, 0 or more; the same on all ranks
  * @param[in] vocab columns over all ranks, 1 or more, 2 or more with label smoothing; may be less than the
  * number of ranks
  * @param[in] dtype of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
  * @param[in] options NULL: defaults
- * @param[out] loss tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; the same bits on all ranks
- * if their C libraries compute the same logarithms
- * @param[out] state 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the largest logit
+ * @param[out] loss [tokens of sum_dtype] entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; the same bits
+ * on all ranks if their C libraries compute the same logarithms
+ * @param[out] state [2 * tokens] entries for dsc_vocab_cross_entropy_backward(): of token t the largest logit
  * at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole vocabulary; NULL if not needed
  *
  * Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept; the outputs must not
@@ -95,17 +95,17 @@ DSC_API dsc_result_t dsc_vocab_cross_entropy_forward(dsc_comm_t* comm, const voi
  * are kept. With gradient == logits the gradients overwrite the logits.
  *
  * @param[in] comm communicator of the forward call, also after it has failed
- * @param[in] logits as passed to dsc_vocab_cross_entropy_forward(), unchanged
- * @param[in] targets likewise
+ * @param[in] logits [tokens * columns] as passed to dsc_vocab_cross_entropy_forward(), unchanged
+ * @param[in] targets [tokens] likewise
  * @param[in] tokens likewise
  * @param[in] vocab likewise
  * @param[in] dtype likewise
  * @param[in] options likewise
- * @param[in] state 2 * tokens entries, as dsc_vocab_cross_entropy_forward() wrote them
- * @param[in] loss_gradient gradient of each token's loss: tokens entries of the type of the loss; NULL: 1 for
- * all
- * @param[out] gradient gradients of the logits, in their shape and type; may be the logits, otherwise it must
- * not overlap an input
+ * @param[in] state [2 * tokens] entries, as dsc_vocab_cross_entropy_forward() wrote them
+ * @param[in] loss_gradient [tokens of sum_dtype] gradient of each token's loss: tokens entries of the type of
+ * the loss; NULL: 1 for all
+ * @param[out] gradient [tokens * columns] gradients of the logits, in their shape and type; may be the
+ * logits, otherwise it must not overlap an input
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for device memory;

@@ -123,11 +123,11 @@ DSC_API dsc_result_t dsc_moe_plan_options_init(dsc_moe_plan_options_t* options, 
  *
  * @param[in] comm communicator whose ranks hold the experts
  * @param[in] options options, not NULL: the number of experts has no default
- * @param[in] expert_ids tokens x top_k numbers of experts, in host memory; -1 for a slot that is not sent; an
- * expert may occur twice for a token
+ * @param[in] expert_ids [tokens * options.top_k] numbers of experts, in host memory; -1 for a slot that is
+ * not sent; an expert may occur twice for a token
  * @param[in] tokens of this rank, 0 or more; may differ between ranks
- * @param[in] weights tokens x top_k router weights, in host memory, for DSC_MOE_DROP_LIGHTEST; otherwise
- * ignored and may be NULL
+ * @param[in] weights [tokens * options.top_k] router weights, in host memory, for DSC_MOE_DROP_LIGHTEST; may
+ * be NULL with another drop policy, which ignores them
  * @param[out] plan the new plan; NULL after a failure
  *
  * Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases the plan with
@@ -202,11 +202,11 @@ DSC_API dsc_result_t dsc_moe_plan_positions(const dsc_moe_plan_t* plan, int64_t*
 /**
  * @brief Sends each token to its experts.
  * @param[in] plan plan
- * @param[in] tokens the plan's tokens x hidden elements; host memory is read before the call returns
+ * @param[in] tokens [plan.tokens * hidden] elements; host memory is read before the call returns
  * @param[in] hidden elements of a row; the same on all ranks
  * @param[in] dtype DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
  * @param[in] payload format of the rows on the way; DSC_MOE_PAYLOAD_F8E4M3 is not allowed for f64
- * @param[out] rows the plan's rows x hidden elements, in the order that the head of this file describes
+ * @param[out] rows [plan.rows * hidden] elements, in the order that the head of this file describes
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work NULL to block, else the new work object; see the head of this file
  *
@@ -223,11 +223,11 @@ DSC_API dsc_result_t dsc_moe_dispatch(dsc_moe_plan_t* plan, const void* tokens, 
 /**
  * @brief Computes the gradients of dsc_moe_dispatch(): each token gets the sum of the gradients of its rows.
  * @param[in] plan plan of the forward call
- * @param[in] row_gradients the plan's rows x hidden elements; the values of padding do not matter. Must stay
+ * @param[in] row_gradients [plan.rows * hidden] elements; the values of padding do not matter. Must stay
  * untouched until completion
  * @param[in] hidden elements of a row; the same on all ranks
  * @param[in] dtype as in dsc_moe_dispatch()
- * @param[out] token_gradients the plan's tokens x hidden elements; 0 for tokens without a row
+ * @param[out] token_gradients [plan.tokens * hidden] elements; 0 for tokens without a row
  * @param[in] stream as in dsc_moe_dispatch()
  * @param[out] work as in dsc_moe_dispatch()
  *
@@ -243,15 +243,15 @@ DSC_API dsc_result_t dsc_moe_dispatch_backward(dsc_moe_plan_t* plan, const void*
 /**
  * @brief Sends the experts' rows back, and computes the weighted sum of the rows of each token.
  * @param[in] plan plan
- * @param[in] rows the plan's rows x hidden elements in the order of dsc_moe_dispatch(); the values of padding
+ * @param[in] rows [plan.rows * hidden] elements in the order of dsc_moe_dispatch(); the values of padding
  * do not matter. Must stay untouched until completion
- * @param[in] weights tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must stay
- * untouched until completion. NULL: all are 1
+ * @param[in] weights [plan.tokens * plan.top_k of sum_dtype] factors, f64 if dtype is DSC_DTYPE_F64,
+ * otherwise f32; must stay untouched until completion. NULL: all are 1
  * @param[in] hidden elements of a row; the same on all ranks
  * @param[in] dtype as in dsc_moe_dispatch()
- * @param[out] out tokens x hidden elements; 0 for tokens without a row
- * @param[out] returned tokens x top_k x hidden elements: the returned rows, not weighted, 0 for slots without
- * a row; needed for the gradient of the weights. NULL if not needed
+ * @param[out] out [plan.tokens * hidden] elements; 0 for tokens without a row
+ * @param[out] returned [plan.tokens * plan.top_k * hidden] elements: the returned rows, not weighted, 0 for
+ * slots without a row; needed for the gradient of the weights. NULL if not needed
  * @param[in] stream as in dsc_moe_dispatch()
  * @param[out] work as in dsc_moe_dispatch()
  *
@@ -268,16 +268,17 @@ DSC_API dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, con
  * @brief Computes the gradients of dsc_moe_combine(): those of the rows, on the ranks of the experts, and
  * those of the weights, on the ranks of the tokens.
  * @param[in] plan plan of the forward call
- * @param[in] out_gradients tokens x hidden elements; must stay untouched until completion
- * @param[in] weights as in dsc_moe_combine(); host memory is read before the call returns
- * @param[in] returned what dsc_moe_combine() wrote; must stay untouched until completion. Ignored, and may be
- * NULL, if weight_gradients is NULL
+ * @param[in] out_gradients [plan.tokens * hidden] elements; must stay untouched until completion
+ * @param[in] weights [plan.tokens * plan.top_k of sum_dtype] as in dsc_moe_combine(); host memory is read
+ * before the call returns
+ * @param[in] returned [plan.tokens * plan.top_k * hidden] what dsc_moe_combine() wrote; must stay untouched
+ * until completion. May be NULL if weight_gradients is NULL, which makes the call ignore it
  * @param[in] hidden elements of a row; the same on all ranks
  * @param[in] dtype as in dsc_moe_dispatch()
- * @param[out] row_gradients the plan's rows x hidden elements: weight x gradient of out, rounded once
- * @param[out] weight_gradients tokens x top_k numbers of the type of the weights: dot products of the
- * gradient of out and the returned row, summed in f64 and rounded once; 0 for slots without a row. NULL if
- * not needed
+ * @param[out] row_gradients [plan.rows * hidden] elements: weight x gradient of out, rounded once
+ * @param[out] weight_gradients [plan.tokens * plan.top_k of sum_dtype] numbers of the type of the weights:
+ * dot products of the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
+ * without a row. NULL if not needed
  * @param[in] stream as in dsc_moe_dispatch()
  * @param[out] work as in dsc_moe_dispatch()
  *

@@ -23,15 +23,15 @@ typedef struct dsc_bucket {
   size_t struct_size; /**< size of this struct as the library compiled it */
   dsc_comm_t* comm; /**< the reducer's group, for the hook's operations, which run in the order of its calls;
                        valid until the hook is removed */
-  void* buffer; /**< count elements: the gradients one after another, not divided. The hook writes the mean
-                   here */
+  void* buffer; /**< [inout count] elements: the gradients one after another, not divided. The hook writes the
+                   mean here */
   void* stream; /**< on a device: work on this stream runs after the gradients are ready and before the
                    iteration ends; NULL for host memory */
-  const size_t* params;  /**< n_params indices of parameters */
-  const size_t* offsets; /**< first element of each in buffer */
-  const size_t* counts;  /**< number of elements of each */
-  char* error;     /**< a hook that fails may write the reason here, ended by a zero; the errors of all ranks
-                      contain it */
+  const size_t* params;  /**< [n_params] indices of parameters */
+  const size_t* offsets; /**< [n_params] first element of each in buffer */
+  const size_t* counts;  /**< [n_params] number of elements of each */
+  char* error;     /**< [out error_capacity] a hook that fails may write the reason here, ended by a zero; the
+                      errors of all ranks contain it */
   size_t n_params; /**< parameters in the bucket */
   size_t index;    /**< number of the bucket, from 0 in launch order */
   size_t count;    /**< elements of buffer; on a device with the padding between parameters */
@@ -45,13 +45,15 @@ typedef struct dsc_bucket {
 /**
  * @brief Performs one step of reducing a bucket.
  *
- * It may start operations on bucket->comm. If it returns a work object, it is called again with the next step
+ * If it returns a work object, it is called again with the next step
  * when that work is done: before a later bucket is launched, or in dsc_bucket_reducer_finish(). On a device
  * the host does not wait for the operation: the next step's stream is ordered after it. All ranks must make
- * the same calls in the same order.
+ * the same calls in the same order. Threads: the calling thread, which marks a gradient or finishes the
+ * iteration; one at a time per reducer. May call: operations on bucket->comm, and
+ * functions that do not use the reducer.
  *
  * @param[in] context as passed to dsc_bucket_reducer_set_hook()
- * @param[in] bucket the bucket
+ * @param[in] bucket [1] the bucket
  * @param[out] work an operation to wait for; the library destroys it. NULL (the initial value): buffer holds
  * the result
  *

@@ -25,11 +25,12 @@ typedef struct dsc_init_options {
   dsc_store_t* store; /**< multi-host jobs: rank 0 publishes its address in this store. Any store works, also
                          a user-defined one (dsc_store_from_callbacks()). The world keeps a reference to it.
                          NULL (default): none */
-  const dsc_setting_t* settings; /**< of backends; default: none. "nccl.library" and "cuda.library" (files of
-                                    NCCL and of CUDA's driver library) are read when a device is bound; one
-                                    value for all ranks of a process. Without them see docs/gpu.md */
-  size_t n_settings;             /**< entries of settings; default 0 */
-  dsc_backend_t backend;         /**< default DSC_BACKEND_AUTO */
+  const dsc_setting_t*
+      settings;          /**< of backends; NULL (default): none. "nccl.library" and "cuda.library" (files of
+                            NCCL and of CUDA's driver library) are read when a device is bound; one
+                            value for all ranks of a process. Without them see docs/gpu.md */
+  size_t n_settings;     /**< entries of settings; default 0 */
+  dsc_backend_t backend; /**< default DSC_BACKEND_AUTO */
   dsc_sources_t sources; /**< allowed sources of rank and size, bits of ::dsc_source; 0 (default): all */
   int32_t rank; /**< 0 to world_size - 1, set together with world_size; -1 (default): from the environment or
                    the launcher */

@@ -22,13 +22,12 @@ typedef struct dsc_log_record {
 
 /**
  * @brief Receives one log record.
- * @param context the pointer that was passed with the callback
- * @param record valid during the call only
+ * @param[in] context the pointer that was passed with the callback
+ * @param[in] record [1] valid during the call only
  *
- * It is called on the library's log thread, one record after another, never while the library holds a lock
- * that a call needs. It may call functions that only return constants (names, versions,
- * dsc_last_error_message()); any other call returns DSC_ERR_REENTRANT. It must not throw; exceptions are
- * caught and ignored.
+ * It must not throw; exceptions are caught and ignored. Threads: the library's log thread, one record after
+ * another, never while the library holds a lock that a call needs. May call: functions that only return
+ * constants (names, versions, dsc_last_error_message()); any other call returns DSC_ERR_REENTRANT.
  */
 typedef void (*dsc_log_fn)(void* context, const dsc_log_record_t* record);
 

@@ -17,7 +17,7 @@ extern "C" {
  * @param[in] bytes 1 or more; equal on all ranks
  * @param[in] kind DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE for memory of the GPU that comm is bound
  * to, allocated by NCCL and registered with comm if NCCL supports it
- * @param[out] memory this rank's memory, zeroed and page-aligned; NULL on failure
+ * @param[out] memory [bytes of byte] this rank's memory, zeroed and page-aligned; NULL on failure
  *
  * A child made by fork() inherits host memory. Collective: yes. Blocking: until all ranks have called it.
  * Ownership: the caller's, until dsc_mem_free(). Threads: one at a time per communicator.
@@ -31,9 +31,9 @@ DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, dsc_memory_ki
 /**
  * @brief Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient view, beyond
  * the object that it belongs to.
- * @param[in] address an address in memory that was allocated for a communicator: by dsc_mem_alloc(), the
- * buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
- * @param[out] memory start of that memory, for dsc_mem_free(); NULL on failure
+ * @param[in] address [address] an address in memory that was allocated for a communicator: by
+ * dsc_mem_alloc(), the buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
+ * @param[out] memory [address] start of that memory, for dsc_mem_free(); NULL on failure
  *
  * The library keeps using the memory as before: this call only extends its lifetime. Each call needs one
  * dsc_mem_free(). Collective: no. Blocking: no. Ownership: the memory is valid until its object has released
@@ -47,7 +47,7 @@ DSC_API dsc_result_t dsc_mem_retain(const void* address, void** memory);
 /**
  * @brief Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). The memory of other ranks stays
  * valid.
- * @param[in] memory start of the memory; NULL does nothing
+ * @param[in] memory [address] start of the memory; NULL does nothing
  *
  * No operation of this rank may still use it, including those queued on a stream. Collective: no. Blocking:
  * no. Threads: any.

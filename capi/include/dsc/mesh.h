@@ -69,8 +69,8 @@ DSC_API dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t s
  * With an order, the rules of Megatron-LM's rank generator apply: an axis that the order omits must have size
  * 1, and "ep" and "cp" cannot both be above 1, since experts have a separate mesh.
  *
- * @param[in] names of the axes: 1 to 31 letters, digits or '_' each, all different
- * @param[in] sizes 1 or more each; one may be -1: it is computed from the world size
+ * @param[in] names [n_axes] of the axes: 1 to 31 letters, digits or '_' each, all different
+ * @param[in] sizes [n_axes] 1 or more each; one may be -1: it is computed from the world size
  * @param[in] n_axes 1 to 32
  * @param[in] options NULL: defaults
  * @param[out] mesh the new mesh; NULL on failure
@@ -103,7 +103,7 @@ DSC_API dsc_result_t dsc_mesh_create_experts(const dsc_mesh_t* mesh, int32_t ep,
 
 /**
  * @brief Releases a mesh. Communicators made from it stay valid.
- * @param[in] mesh mesh; NULL is allowed
+ * @param[in] mesh mesh; NULL does nothing
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
@@ -288,7 +288,7 @@ DSC_API dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const 
  *
  * @param[in] mesh mesh
  * @param[in] axes such as "cp"
- * @param[in] sizes sizes of the levels, 1 or more each; their product is the size of a group
+ * @param[in] sizes [n_levels] sizes of the levels, 1 or more each; their product is the size of a group
  * @param[in] n_levels 1 or more
  * @param[in] level the level to list, 0 to n_levels - 1
  * @param[out] ranks the ranks, group after group; may be NULL with capacity 0
@@ -351,11 +351,11 @@ DSC_API dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options
  *
  * @param[in] mesh mesh of the dense layers
  * @param[in] options NULL: defaults
- * @param[out] names name of each group, a static text; may be NULL with group_capacity 0
- * @param[out] starts group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity + 1 entries; may
- * be NULL with group_capacity 0
+ * @param[out] names [group_capacity] name of each group, a static text; may be NULL with group_capacity 0
+ * @param[out] starts [group_capacity + 1] group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]:
+ * group_capacity + 1 entries; may be NULL with group_capacity 0
  * @param[in] group_capacity entries of names; starts has one more
- * @param[out] ranks may be NULL with rank_capacity 0
+ * @param[out] ranks [rank_capacity] may be NULL with rank_capacity 0
  * @param[in] rank_capacity entries of ranks
  * @param[out] n_groups number of groups
  * @param[out] n_ranks total number of ranks in them

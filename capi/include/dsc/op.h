@@ -18,11 +18,11 @@ extern "C" {
 /** @brief Elements that a user-defined operation combines. Valid during the call. */
 typedef struct dsc_op_call {
   size_t struct_size; /**< size of this struct as the library compiled it */
-  const void* input;  /**< count elements of the next rank, aligned for their type */
-  void* result;       /**< count elements, the result of all ranks before it, aligned for their type */
-  char* error;        /**< a function that fails may write the reason here, ended by a zero; the errors of all
-                         ranks contain it */
-  size_t count;       /**< 1 or more */
+  const void* input;  /**< [count] elements of the next rank, aligned for their type */
+  void* result; /**< [inout count] elements, the result of all ranks before it, aligned for their type */
+  char* error; /**< [out error_capacity] a function that fails may write the reason here, ended by a zero; the
+                  errors of all ranks contain it */
+  size_t count;          /**< 1 or more */
   size_t error_capacity; /**< bytes at error, the final zero included */
   dsc_dtype_t dtype;     /**< type of the elements */
   int32_t reserved;      /**< 0 */
@@ -31,12 +31,12 @@ typedef struct dsc_op_call {
 /**
  * @brief Combines elements: result[i] = result[i] op input[i].
  * @param[in] context as passed to dsc_op_create_user()
- * @param[in] call the elements
+ * @param[in] call [1] the elements
  *
- * It runs on any rank and any thread that does a part of the work, and on several threads at once. So it must
- * not depend on where it runs, and must compute the same bits from the same inputs everywhere. It must not
- * call this library (DSC_ERR_REENTRANT). It must return: if its thread ends inside it, by pthread_exit() or
- * by cancellation, the process ends.
+ * It runs on any rank that does a part of the work. So it must not depend on where it runs, and must compute
+ * the same bits from the same inputs everywhere. It must return: if its thread ends inside it, by
+ * pthread_exit() or by cancellation, the process ends. Threads: any thread, and several threads at once. May
+ * call: nothing of this library; any call returns DSC_ERR_REENTRANT.
  * @return 0, or any other number on failure. The operation then fails with DSC_ERR_CALLBACK on the rank where
  * it ran, and the communicator is revoked with that cause on all ranks. A rank that already has its result
  * keeps it.

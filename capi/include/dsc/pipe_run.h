@@ -18,69 +18,79 @@ extern "C" {
 typedef struct dsc_pipe_call {
   size_t struct_size;                        /**< size of this struct as the library compiled it */
   const dsc_pipe_instruction_t* instruction; /**< the instruction to run */
-  void* const* inputs;  /**< activations from the previous part of the model; NULL in the first part and
-                           in instructions that compute no pass */
-  void* const* outputs; /**< forward writes activations for the next part of the model; NULL in the last part
-                           and in instructions that compute no pass */
-  void* const* output_grads; /**< backward reads the gradients of outputs; NULL if outputs is NULL. An entry
-                                is NULL for a tensor of an integer type, which has no gradient */
-  void* const* input_grads;  /**< backward writes the gradients of inputs; NULL if inputs is NULL. An entry is
-                                NULL for a tensor of an integer type */
-  double* loss;              /**< forward of the last part writes the loss of the micro-batch here; otherwise
-                                NULL */
-  const dsc_tensor_t* input_tensors;  /**< n_inputs entries, which describe inputs[i] with the shapes of this
-                                         micro-batch. They describe input_grads[i] too. NULL if inputs is
-                                         NULL */
-  const dsc_tensor_t* output_tensors; /**< n_outputs entries, which describe outputs[i] and output_grads[i].
+  void* const* inputs;  /**< [in n_inputs] activations from the previous part of the model; NULL in the first
+                           part and in instructions that compute no pass */
+  void* const* outputs; /**< [out n_outputs] forward writes activations for the next part of the model; NULL
+                           in the last part and in instructions that compute no pass */
+  void* const*
+      output_grads; /**< [in n_outputs] backward reads the gradients of outputs; NULL if outputs is NULL. An
+                       entry is NULL for a tensor of an integer type, which has no gradient */
+  void* const* input_grads; /**< [out n_inputs] backward writes the gradients of inputs; NULL if inputs is
+                               NULL. An entry is NULL for a tensor of an integer type */
+  double* loss; /**< [out 1] forward of the last part writes the loss of the micro-batch here; NULL in other
+                   instructions */
+  const dsc_tensor_t* input_tensors; /**< [n_inputs] entries, which describe inputs[i] with the shapes of this
+                                        micro-batch. They describe input_grads[i] too. NULL if inputs is
+                                        NULL */
+  const dsc_tensor_t* output_tensors; /**< [n_outputs] entries, which describe outputs[i] and output_grads[i].
                                          In forward they have the shapes of the options. NULL if outputs is
                                          NULL */
-  int64_t* const* output_shapes;      /**< with variable shapes, forward may write the sizes of output i to
-                                         output_shapes[i], as many as its shape in the options has. The initial
-                                         values are those of the options. NULL without variable shapes */
-  char* error; /**< a callback that fails may write the reason here, ended by a zero; it becomes part of the
-                  error on every rank */
+  int64_t* const* output_shapes; /**< [inout n_outputs] with variable shapes, forward may write the sizes of
+                                    output i to output_shapes[i], as many as its shape in the options has. The
+                                    initial values are those of the options. NULL without variable shapes */
+  char* error; /**< [out error_capacity] a callback that fails may write the reason here, ended by a zero; it
+                  becomes part of the error on every rank */
   size_t n_inputs;       /**< entries of inputs, input_grads and input_tensors; 0 if inputs is NULL */
   size_t n_outputs;      /**< entries of outputs, output_grads and output_tensors; 0 if outputs is NULL */
   size_t error_capacity; /**< bytes at error, the final zero included */
 } dsc_pipe_call_t;
 
 /**
- * @brief Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then write
- * the reason to call->error.
+ * @brief Runs one instruction.
+ * @param[in] context that of dsc_pipe_callbacks_t
+ * @param[in] call [1] the instruction and its tensors
  *
- * It runs on the thread that called dsc_pipe_run(). The memory that call points to belongs to the library, or
- * is the memory of the options. Inputs, outputs and their gradients are kept from forward to the end of the
- * backward pass of that micro-batch, and no longer. A C++ exception counts as a failure. The callback may
- * call the library, except on the communicator and the schedule of the run.
+ * The memory that call points to belongs to the library, or is the memory of the options. Inputs, outputs and
+ * their gradients are kept from forward to the end of the backward pass of that micro-batch, and no longer. A
+ * C++ exception counts as a failure. Threads: the calling thread of dsc_pipe_run(). May call: any function,
+ * but not on the communicator and the schedule of the run.
+ * @return 0, or another number to end the run on all ranks; the callback may then write the reason to
+ * call->error
  */
 typedef int32_t (*dsc_pipe_fn)(void* context, const dsc_pipe_call_t* call);
 
 /** @brief The callbacks of a run. Set one for every kind of pass in the schedule; any other may be NULL,
  * which means "do nothing". Fill with dsc_pipe_callbacks_init(). */
 typedef struct dsc_pipe_callbacks {
-  size_t struct_size;            /**< size of this struct as the caller compiled it */
-  void* context;                 /**< passed to every callback */
-  dsc_pipe_fn load_micro_batch;  /**< loads inputs on the first stage, labels on the last */
-  dsc_pipe_fn forward;           /**< from inputs to outputs or loss */
-  dsc_pipe_fn backward;          /**< from output_grads to input_grads; adds up gradients of weights */
-  dsc_pipe_fn backward_input;    /**< the first half of a split backward pass */
-  dsc_pipe_fn backward_weight;   /**< its second half */
-  dsc_pipe_fn reduce_tied_grads; /**< for example a sum over the stages that share weights */
-  dsc_pipe_fn reduce_grads;      /**< for example dsc_bucket_reducer_finish() */
-  dsc_pipe_fn optimizer_step;    /**< updates the weights */
+  size_t struct_size;           /**< size of this struct as the caller compiled it */
+  void* context;                /**< passed to every callback */
+  dsc_pipe_fn load_micro_batch; /**< loads inputs on the first stage, labels on the last; NULL: do nothing */
+  dsc_pipe_fn forward;  /**< from inputs to outputs or loss; NULL only if the schedule has no such pass */
+  dsc_pipe_fn backward; /**< from output_grads to input_grads; adds up gradients of weights; NULL only if the
+                           schedule has no such pass */
+  dsc_pipe_fn backward_input;  /**< the first half of a split backward pass; NULL only if the schedule has no
+                                  such pass */
+  dsc_pipe_fn backward_weight; /**< its second half; NULL only if the schedule has no such pass */
+  dsc_pipe_fn
+      reduce_tied_grads;      /**< for example a sum over the stages that share weights; NULL: do nothing */
+  dsc_pipe_fn reduce_grads;   /**< for example dsc_bucket_reducer_finish(); NULL: do nothing */
+  dsc_pipe_fn optimizer_step; /**< updates the weights; NULL: do nothing */
 } dsc_pipe_callbacks_t;
 
 /** @brief Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init(). */
 typedef struct dsc_pipe_run_options {
-  size_t struct_size;          /**< size of this struct as the caller compiled it */
-  const dsc_tensor_t* inputs;  /**< tensors from the previous stage, data unused; NULL on the first stage */
-  const dsc_tensor_t* outputs; /**< tensors for the next stage, data unused; NULL on the last stage */
-  void* stream;     /**< with tensors on a device: the stream on which callbacks queue their work; NULL: the
-                       default stream */
-  void* memory;     /**< memory for activations and gradients, of the same kind as the tensors, with any
-                       alignment. NULL (default): the library allocates it and keeps it with the schedule */
-  size_t n_inputs;  /**< entries of inputs; 0 on the first stage, else 1 or more */
-  size_t n_outputs; /**< entries of outputs; 0 on the last stage, else 1 or more */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  const dsc_tensor_t*
+      inputs; /**< [n_inputs] tensors from the previous stage, data unused; NULL on the first stage */
+  const dsc_tensor_t*
+      outputs;     /**< [n_outputs] tensors for the next stage, data unused; NULL on the last stage */
+  void* stream;    /**< with tensors on a device: the stream on which callbacks queue their work; NULL: the
+                      default stream */
+  void* memory;    /**< [inout memory_bytes of byte] memory for activations and gradients, of the same kind as
+                      the tensors, with any alignment. NULL (default): the library allocates it and keeps it with
+                      the schedule */
+  size_t n_inputs; /**< entries of inputs; 0 on the first stage, else 1 or more */
+  size_t n_outputs;        /**< entries of outputs; 0 on the last stage, else 1 or more */
   size_t memory_bytes;     /**< size of memory in bytes: dsc_pipe_run_bytes() or more */
   int32_t variable_shapes; /**< 1: inputs and outputs give the largest shapes, and every forward pass sets the
                               shapes of its outputs; 0 (default): all micro-batches have the same shapes */

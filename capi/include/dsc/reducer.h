@@ -23,9 +23,9 @@ extern "C" {
 /** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
 typedef struct dsc_bucket_reducer_options {
   size_t struct_size;           /**< size of this struct as the caller compiled it */
-  const size_t* bucket_indices; /**< explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL:
-                                   planned */
-  const size_t* bucket_starts;  /**< n_buckets + 1 entries; NULL: planned */
+  const size_t* bucket_indices; /**< [n_params] explicit buckets in launch order, in the form of
+                                   dsc_bucket_plan(); NULL: planned */
+  const size_t* bucket_starts;  /**< [n_buckets + 1] entries; NULL: planned */
   size_t n_buckets;             /**< number of explicit buckets; 0: planned */
   size_t bucket_bytes;          /**< a bucket with this many bytes is closed; default 26,214,400 (25 MiB) */
   size_t first_bucket_bytes;    /**< the same limit for the bucket of the parameters that are declared first;
@@ -149,8 +149,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_rebuilds(const dsc_bucket_reducer_t* red
  * types on all ranks
  * @param[in] n_buffers number of buffers, 0 or more
  *
- * Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are copied; data must
- * stay valid while buffers are synchronised. Threads: one at a time per reducer.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are copied; the data of
+ * buffers must stay valid until the reducer is destroyed or this function is called again. Threads: one at a
+ * time per reducer.
  * @return DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -232,7 +233,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, voi
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
- * @param[in] gradient as many elements as the parameter has, of its type; not the parameter's own view
+ * @param[in] gradient [param_count of param_dtype] elements; not the parameter's own view
  * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
  * Collective: no. Blocking: no. Ownership: gradient is read during the call only; on a device it is read in
@@ -253,7 +254,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
- * @param[in,out] gradient as many elements as the parameter has, of its type. It is read now, on a device
+ * @param[in,out] gradient [param_count of param_dtype] elements. It is read now, on a device
  * until finish, and dsc_bucket_reducer_finish() writes the result to it. NULL or the parameter's view: the
  * gradient is already in the view, and nothing is copied.
  * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
@@ -291,9 +292,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reduce
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
- * @param[in] indices n_rows row numbers, below the first size of the parameter's shape; may repeat
- * @param[in] values n_rows rows of the parameter's type, contiguous; the number of elements per row is the
- * product of the other sizes of the shape
+ * @param[in] indices [n_rows] row numbers, below the first size of the parameter's shape; may repeat
+ * @param[in] values [n_rows * row_count of param_dtype] contiguous rows; the number of elements per row is
+ * the product of the other sizes of the shape
  * @param[in] n_rows 0 or more
  *
  * Collective: no, but every rank marks every parameter once per iteration. Blocking: as
@@ -310,8 +311,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reduce
  * @brief Returns the result for a sparse gradient.
  * @param[in] reducer reducer, between finish and begin
  * @param[in] index parameter with expect_sparse 1
- * @param[out] indices n_rows row numbers
- * @param[out] values n_rows rows
+ * @param[out] indices [n_rows] row numbers
+ * @param[out] values [n_rows * row_count of param_dtype] rows
  * @param[out] n_rows rows of the result
  *
  * Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid until the next
@@ -326,7 +327,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reduc
  * @brief Returns the address of a parameter's gradient in its bucket.
  * @param[in] reducer reducer
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, of its type, or of grad_dtype if that is set. The
+ * @param[out] view [param_count of view_dtype] elements. The
  * address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()). After any rank has
  * called this, buckets are not rebuilt again, except that a rebuild decided by the last finished iteration
  * still happens at the next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
@@ -344,7 +345,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer,
  * @brief Copies a parameter's gradient out of its bucket, for callers that keep no view.
  * @param[in] reducer reducer, between finish and begin
  * @param[in] index parameter
- * @param[out] gradient as many elements as the parameter has, of the view's type
+ * @param[out] gradient [param_count of view_dtype] elements
  *
  * Unlike dsc_bucket_reducer_grad_view(), it does not prevent rebuilds. Collective: no. Blocking: no.
  * Ownership: gradient is written during the call. Threads: any.
@@ -396,8 +397,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reduce
 /**
  * @brief Writes the buckets in launch order, in the form of dsc_bucket_plan().
  * @param[in] reducer reducer
- * @param[out] indices n_params entries
- * @param[out] starts n_params + 1 entries, of which n_buckets + 1 are written
+ * @param[out] indices [n_params] entries
+ * @param[out] starts [n_params + 1] entries, of which n_buckets + 1 are written
  * @param[out] n_buckets number of buckets
  *
  * A rebuild shows here from the next dsc_bucket_reducer_begin() on. Collective: no. Blocking: no. Threads:

@@ -39,11 +39,11 @@ typedef struct dsc_sharded dsc_sharded_t;
 /** @brief How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init(). */
 typedef struct dsc_shard_plan_options {
   size_t struct_size;        /**< size of this struct as the caller compiled it */
-  const size_t* unit_starts; /**< n_units entries, ascending from 0: the first parameter of each unit; NULL:
+  const size_t* unit_starts; /**< [n_units] entries, ascending from 0: the first parameter of each unit; NULL:
                                 units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON */
-  const uint8_t* alone;   /**< one entry per parameter; 1: it is alone in a planned unit, such as an embedding
-                             that stages share; NULL: none */
-  size_t n_units;         /**< entries of unit_starts; 0: planned */
+  const uint8_t* alone; /**< [n_params] one entry per parameter; 1: it is alone in a planned unit, such as an
+                           embedding that stages share; NULL: none */
+  size_t n_units;       /**< entries of unit_starts; 0: planned */
   size_t bucket_elements; /**< a planned unit, or a bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has
                              this many elements; 0: never; default 40,000,000 */
   size_t alignment; /**< DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16 */
@@ -95,13 +95,13 @@ typedef struct dsc_sharded_options {
 /** @brief This rank's shard of a bucket. */
 typedef struct dsc_sharded_shard {
   size_t struct_size; /**< size of this struct as the caller compiled it */
-  void* params;       /**< parameters; in stages 1 and 2 a part of the full buffer */
-  void* grads;   /**< gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream
-                    order */
-  size_t unit;   /**< unit of the bucket */
-  size_t bucket; /**< number of the bucket */
-  size_t start;  /**< first element, counted in the bucket */
-  size_t count;  /**< number of elements, of params and of grads; padding included */
+  void* params;       /**< [inout count] parameters; in stages 1 and 2 a part of the full buffer */
+  void* grads; /**< [inout count] gradients, valid from dsc_sharded_finish() until the next begin; on a device
+                  in stream order */
+  size_t unit; /**< unit of the bucket */
+  size_t bucket;          /**< number of the bucket */
+  size_t start;           /**< first element, counted in the bucket */
+  size_t count;           /**< number of elements, of params and of grads; padding included */
   dsc_dtype_t dtype;      /**< type of params */
   dsc_dtype_t grad_dtype; /**< type of grads */
 } dsc_sharded_shard_t;
@@ -154,13 +154,13 @@ DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* optio
  * - DSC_SHARD_LAYOUT_PARTITIONED: every parameter is a bucket, cut into parts of ceil(count / shards)
  * elements, the last of which may be short or empty.
  *
- * @param[in] counts elements of each parameter, in forward order
+ * @param[in] counts [n] elements of each parameter, in forward order
  * @param[in] dtypes ::dsc_dtype of each parameter
  * @param[in] n number of parameters, 1 or more
  * @param[in] shards number of shards, 1 or more
  * @param[in] options NULL: defaults
- * @param[out] param_buckets n entries: bucket of each parameter
- * @param[out] param_starts n entries: its first element, counted in the bucket
+ * @param[out] param_buckets [n] entries: bucket of each parameter
+ * @param[out] param_starts [n] entries: its first element, counted in the bucket
  * @param[out] buckets the buckets, at most n; buckets[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of buckets
  * @param[out] needed number of buckets
@@ -181,7 +181,7 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
  * the old shards. The same list is valid for parameters and for everything with the same elements, such as
  * the moments of an optimizer. Padding is not copied.
  *
- * @param[in] counts elements of each parameter
+ * @param[in] counts [n] elements of each parameter
  * @param[in] dtypes ::dsc_dtype of each parameter
  * @param[in] n number of parameters, 1 or more
  * @param[in] from_shards number of shards of the old layout
@@ -264,7 +264,7 @@ DSC_API dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulat
  *
  * @param[in] sharded sharded parameters, between begin and finish
  * @param[in] index parameter
- * @param[in] gradient as many elements as the parameter has; not the parameter's own view
+ * @param[in] gradient [param_count] elements; not the parameter's own view
  * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
  * @param[in] stream as for dsc_sharded_mark_ready()
  *
@@ -284,7 +284,7 @@ DSC_API dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index
  *
  * @param[in] sharded sharded parameters, between begin and finish
  * @param[in] index parameter
- * @param[in] gradient as many elements as the parameter has, in memory of the parameters' kind; it is copied.
+ * @param[in] gradient [param_count] elements, in memory of the parameters' kind; it is copied.
  * NULL or the parameter's view: the gradient is already in the view
  * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
  * @param[in] stream host memory: NULL; a device: the stream that computes the gradient
@@ -439,7 +439,7 @@ DSC_API dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, vo
  * @brief Returns the address of a parameter in its bucket.
  * @param[in] sharded sharded parameters
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, contiguous; the same address on every call, except
+ * @param[out] view [param_count of param_dtype] contiguous elements; the same address on every call, except
  * that in stage 3 on a device it may change with each dsc_sharded_unshard()
  *
  * The values may be read from dsc_sharded_wait() until the next dsc_sharded_step_done(), in stage 3 until
@@ -455,7 +455,7 @@ DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index
  * @brief Returns the address of a parameter's full gradient.
  * @param[in] sharded sharded parameters
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, of the gradient type; the same address on every
+ * @param[out] view [param_count of view_dtype] elements; the same address on every
  * call
  *
  * A gradient that is computed in its view is not copied. In stages 2 and 3 its unit then takes extra pages
@@ -472,9 +472,9 @@ DSC_API dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index,
 /**
  * @brief Writes the location of each parameter, in the form of dsc_shard_plan().
  * @param[in] sharded sharded parameters
- * @param[out] units n_params entries: unit of each parameter
- * @param[out] buckets n_params entries: its bucket
- * @param[out] starts n_params entries: its first element, counted in the bucket
+ * @param[out] units [n_params] entries: unit of each parameter
+ * @param[out] buckets [n_params] entries: its bucket
+ * @param[out] starts [n_params] entries: its first element, counted in the bucket
  * @param[out] n_units number of units
  * @param[out] shard which shard this rank owns
  * @param[out] shards number of shards

@@ -45,23 +45,41 @@ typedef struct dsc_store_options {
 } dsc_store_options_t;
 
 /**
- * @brief Stores a value under a key that was not put before. Returns DSC_OK, or an error.
+ * @brief Stores a value under a key that was not put before.
+ * @param[in] context that of dsc_store_callbacks_t
+ * @param[in] key the key
+ * @param[in] value [bytes] the value; may be NULL when bytes is 0
+ * @param[in] bytes size of the value
+ * @param[in] timeout_ms the function must end within this many milliseconds
  *
- * It runs on the thread that calls the store, and on several threads at once if several call. It must end
- * within timeout_ms and must not call the library. A C++ exception counts as a failure.
+ * A C++ exception counts as a failure. Threads: the calling thread of the store, and several threads at once
+ * if several call. May call: nothing of this library.
+ * @return DSC_OK, or an error
  */
 typedef dsc_result_t (*dsc_store_put_fn)(void* context, const char* key, const void* value, size_t bytes,
                                          int32_t timeout_ms);
 
 /**
- * @brief Waits until a key was put. Writes its value, at most capacity bytes, and the value's length. Returns
- * DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as dsc_store_put_fn.
+ * @brief Waits until a key was put, and writes its value.
+ * @param[in] context that of dsc_store_callbacks_t
+ * @param[in] key the key
+ * @param[in] timeout_ms the function waits for at most this many milliseconds
+ * @param[out] value [capacity] the first capacity bytes of the value; may be NULL when capacity is 0
+ * @param[in] capacity bytes of value
+ * @param[out] needed length of the whole value in bytes
+ *
+ * A C++ exception counts as a failure. Threads: the calling thread of the store, and several threads at once
+ * if several call. May call: nothing of this library.
+ * @return DSC_OK; DSC_ERR_TIMEOUT if the key was not put; or another error
  */
 typedef dsc_result_t (*dsc_store_get_fn)(void* context, const char* key, int32_t timeout_ms, void* value,
                                          size_t capacity, size_t* needed);
 
 /**
- * @brief Called once, on any thread, when the store is no longer used. It must not call the library.
+ * @brief Releases the context of a store that is no longer used. Called once.
+ * @param[in] context that of dsc_store_callbacks_t
+ *
+ * Threads: any thread. May call: nothing of this library.
  */
 typedef void (*dsc_store_destroy_fn)(void* context);
 
@@ -70,7 +88,7 @@ typedef void (*dsc_store_destroy_fn)(void* context);
  */
 typedef struct dsc_store_callbacks {
   size_t struct_size;           /**< size of this struct as the caller compiled it */
-  void* context;                /**< passed to every function */
+  void* context;                /**< passed to every function; must stay valid until destroy is called */
   dsc_store_put_fn put;         /**< keeps a value */
   dsc_store_get_fn get;         /**< waits for a value */
   dsc_store_destroy_fn destroy; /**< releases the context; NULL: do nothing */
@@ -289,7 +307,7 @@ DSC_API dsc_result_t dsc_store_count(const dsc_store_t* store, int64_t* count);
 /**
  * @brief Releases a store. If this process is its server, the server ends, and processes that wait get
  * DSC_ERR_PEER_DEAD.
- * @param[in] store the store; NULL is allowed. Parts of it keep it alive
+ * @param[in] store the store; NULL does nothing. Parts of it keep it alive
  *
  * Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked. Threads: any;
  * running calls of other threads continue.

@@ -15,9 +15,9 @@ extern "C" {
 /** @brief One tensor of a list. Set the struct_size of every element of a list, always to the same value. */
 typedef struct dsc_tensor {
   size_t struct_size; /**< size of this struct as the caller compiled it; needed in every element */
-  void* data; /**< address of the first element; elements are contiguous. May be NULL if only the description
-                 is used */
-  const int64_t* shape; /**< ndim sizes, whose product is count; NULL: only count is known */
+  void* data; /**< [inout count] address of the first element; elements are contiguous. May be NULL if only
+                 the description is used */
+  const int64_t* shape; /**< [ndim] sizes, whose product is count; NULL: only count is known */
   const char* name;     /**< shown in error messages; NULL: "parameter INDEX" */
   size_t count;         /**< number of elements */
   dsc_dtype_t dtype;    /**< element type */

@@ -493,7 +493,7 @@ pub struct dsc_tied_layers_t {
 /// Receives one log record.
 pub type dsc_log_fn = Option<unsafe extern "C" fn(context: *mut c_void, record: *const dsc_log_record_t)>;
 
-/// Stores a value under a key that was not put before. Returns DSC_OK, or an error.
+/// Stores a value under a key that was not put before.
 pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     key: *const c_char,
@@ -502,9 +502,7 @@ pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     timeout_ms: i32,
 ) -> dsc_result_t>;
 
-/// Waits until a key was put. Writes its value, at most capacity bytes, and the value's length.
-/// Returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as
-/// dsc_store_put_fn.
+/// Waits until a key was put, and writes its value.
 pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     key: *const c_char,
@@ -514,7 +512,7 @@ pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     needed: *mut usize,
 ) -> dsc_result_t>;
 
-/// Called once, on any thread, when the store is no longer used. It must not call the library.
+/// Releases the context of a store that is no longer used. Called once.
 pub type dsc_store_destroy_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Combines elements: result[i] = result[i] op input[i].
@@ -527,8 +525,7 @@ pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
     work: *mut *mut dsc_work_t,
 ) -> i32>;
 
-/// Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then
-/// write the reason to call->error.
+/// Runs one instruction.
 pub type dsc_pipe_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
 /// A setting of a backend, as a pair of texts; docs/gpu.md lists the names.
@@ -606,7 +603,7 @@ pub struct dsc_comm_options_t {
     pub struct_size: usize,
     /// shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER"
     pub name: *const c_char,
-    /// settings of backends, such as "nccl.max_ctas"
+    /// `n_settings`: settings of backends, such as "nccl.max_ctas"; NULL (default): none
     pub settings: *const dsc_setting_t,
     /// entries of settings; default 0
     pub n_settings: usize,
@@ -693,7 +690,7 @@ pub struct dsc_store_options_t {
 pub struct dsc_store_callbacks_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// passed to every function
+    /// passed to every function; must stay valid until destroy is called
     pub context: *mut c_void,
     /// keeps a value
     pub put: dsc_store_put_fn,
@@ -722,9 +719,9 @@ pub struct dsc_init_options_t {
     /// defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default):
     /// none
     pub store: *mut dsc_store_t,
-    /// of backends; default: none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's
-    /// driver library) are read when a device is bound; one value for all ranks of a process.
-    /// Without them see docs/gpu.md
+    /// `n_settings`: of backends; NULL (default): none. "nccl.library" and "cuda.library" (files of
+    /// NCCL and of CUDA's driver library) are read when a device is bound; one value for all ranks
+    /// of a process. Without them see docs/gpu.md
     pub settings: *const dsc_setting_t,
     /// entries of settings; default 0
     pub n_settings: usize,
@@ -791,8 +788,8 @@ pub struct dsc_mesh_plan_options_t {
     pub style: *const c_char,
     /// mesh of dsc_mesh_create_experts(); NULL: one with ep 1
     pub experts: *const dsc_mesh_t,
-    /// group size of each level of hierarchical cp groups, the fastest-varying level first; NULL:
-    /// none
+    /// `n_cp_levels`: group size of each level of hierarchical cp groups, the fastest-varying level
+    /// first; NULL: none
     pub cp_levels: *const i32,
     /// entries of cp_levels
     pub n_cp_levels: usize,
@@ -813,10 +810,10 @@ pub struct dsc_mesh_plan_options_t {
 pub struct dsc_tensor_t {
     /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// address of the first element; elements are contiguous. May be NULL if only the description
-    /// is used
+    /// `count`: address of the first element; elements are contiguous. May be NULL if only the
+    /// description is used
     pub data: *mut c_void,
-    /// ndim sizes, whose product is count; NULL: only count is known
+    /// `ndim`: sizes, whose product is count; NULL: only count is known
     pub shape: *const i64,
     /// shown in error messages; NULL: "parameter INDEX"
     pub name: *const c_char,
@@ -840,12 +837,12 @@ pub struct dsc_tensor_t {
 pub struct dsc_op_call_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// count elements of the next rank, aligned for their type
+    /// `count`: elements of the next rank, aligned for their type
     pub input: *const c_void,
-    /// count elements, the result of all ranks before it, aligned for their type
+    /// `count`: elements, the result of all ranks before it, aligned for their type
     pub result: *mut c_void,
-    /// a function that fails may write the reason here, ended by a zero; the errors of all ranks
-    /// contain it
+    /// `error_capacity`: a function that fails may write the reason here, ended by a zero; the
+    /// errors of all ranks contain it
     pub error: *mut c_char,
     /// 1 or more
     pub count: usize,
@@ -863,13 +860,14 @@ pub struct dsc_op_call_t {
 pub struct dsc_bucket_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// device of each tensor, any numbers; NULL (default): all on the same device
+    /// `n`: device of each tensor, any numbers; NULL (default): all on the same device
     pub devices: *const i32,
-    /// 0 or 1, by tensor index (not by position); NULL (default): none
+    /// `n`: 0 or 1, by tensor index (not by position); NULL (default): none
     pub expect_sparse: *const u8,
-    /// the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
+    /// `n`: the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2,
+    /// ...
     pub order: *const usize,
-    /// bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
+    /// `n_limits`: bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
     pub limits: *const usize,
     /// entries of limits; default 0
     pub n_limits: usize,
@@ -884,8 +882,8 @@ pub struct dsc_clip_options_t {
     /// ranks with the other parts of the model (tensor, pipeline parallelism); the norm is over all
     /// of them. NULL (default): this rank has the whole model
     pub shards: *mut dsc_comm_t,
-    /// for each parameter, 0: not in the norm, because another rank of shards counts it (tied
-    /// parameters); it is still scaled. NULL (default): all are counted
+    /// `n_params`: for each parameter, 0: not in the norm, because another rank of shards counts it
+    /// (tied parameters); it is still scaled. NULL (default): all are counted
     pub counted: *const u8,
     /// gradients with a larger norm are scaled down to it; infinity (default): no limit
     pub max_norm: f64,
@@ -903,9 +901,10 @@ pub struct dsc_clip_options_t {
 pub struct dsc_bucket_reducer_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
+    /// `n_params`: explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL:
+    /// planned
     pub bucket_indices: *const usize,
-    /// n_buckets + 1 entries; NULL: planned
+    /// `n_buckets + 1`: entries; NULL: planned
     pub bucket_starts: *const usize,
     /// number of explicit buckets; 0: planned
     pub n_buckets: usize,
@@ -958,19 +957,20 @@ pub struct dsc_bucket_t {
     /// the reducer's group, for the hook's operations, which run in the order of its calls; valid
     /// until the hook is removed
     pub comm: *mut dsc_comm_t,
-    /// count elements: the gradients one after another, not divided. The hook writes the mean here
+    /// `count`: elements: the gradients one after another, not divided. The hook writes the mean
+    /// here
     pub buffer: *mut c_void,
     /// on a device: work on this stream runs after the gradients are ready and before the iteration
     /// ends; NULL for host memory
     pub stream: *mut c_void,
-    /// n_params indices of parameters
+    /// `n_params`: indices of parameters
     pub params: *const usize,
-    /// first element of each in buffer
+    /// `n_params`: first element of each in buffer
     pub offsets: *const usize,
-    /// number of elements of each
+    /// `n_params`: number of elements of each
     pub counts: *const usize,
-    /// a hook that fails may write the reason here, ended by a zero; the errors of all ranks
-    /// contain it
+    /// `error_capacity`: a hook that fails may write the reason here, ended by a zero; the errors
+    /// of all ranks contain it
     pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
@@ -1009,11 +1009,11 @@ pub struct dsc_join_options_t {
 pub struct dsc_shard_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// n_units entries, ascending from 0: the first parameter of each unit; NULL: units are
+    /// `n_units`: entries, ascending from 0: the first parameter of each unit; NULL: units are
     /// planned. Not for DSC_SHARD_LAYOUT_MEGATRON
     pub unit_starts: *const usize,
-    /// one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages
-    /// share; NULL: none
+    /// `n_params`: one entry per parameter; 1: it is alone in a planned unit, such as an embedding
+    /// that stages share; NULL: none
     pub alone: *const u8,
     /// entries of unit_starts; 0: planned
     pub n_units: usize,
@@ -1103,9 +1103,10 @@ pub struct dsc_sharded_options_t {
 pub struct dsc_sharded_shard_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// parameters; in stages 1 and 2 a part of the full buffer
+    /// `count`: parameters; in stages 1 and 2 a part of the full buffer
     pub params: *mut c_void,
-    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
+    /// `count`: gradients, valid from dsc_sharded_finish() until the next begin; on a device in
+    /// stream order
     pub grads: *mut c_void,
     /// unit of the bucket
     pub unit: usize,
@@ -1191,10 +1192,11 @@ pub struct dsc_sequence_causal_range_t {
 pub struct dsc_sequence_heads_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
+    /// `size`: one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal
+    /// parts
     pub sequence_parts: *const usize,
-    /// one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads
-    /// than ranks. NULL (default): equal parts
+    /// `size`: one size per rank, whose sum is heads; a size may be 0, for example with fewer key
+    /// heads than ranks. NULL (default): equal parts
     pub head_parts: *const usize,
     /// number of sequences; default 1
     pub batch: usize,
@@ -1271,13 +1273,13 @@ pub struct dsc_moe_plan_info_t {
 pub struct dsc_tensor_map_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// one size per rank, which divide dim; equal on all ranks, which all give it; a size may be 0.
-    /// For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL
-    /// (default): equal parts
+    /// `size`: one size per rank, which divide dim; equal on all ranks, which all give it; a size
+    /// may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward
+    /// direction. NULL (default): equal parts
     pub parts: *const usize,
-    /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which
-    /// divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank
-    /// receives from each rank in the forward direction. NULL (default) for all others
+    /// `size`: only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank,
+    /// which divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this
+    /// rank receives from each rank in the forward direction. NULL (default) for all others
     pub other_parts: *const usize,
     /// product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
     /// HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the
@@ -1309,9 +1311,9 @@ pub struct dsc_pipe_partition_options_t {
     pub struct_size: usize,
     /// see dsc_pipe_partition(); NULL (default): "bottleneck"
     pub method: *const c_char,
-    /// bytes of memory that each layer needs; NULL (default): no limits
+    /// `n_layers`: bytes of memory that each layer needs; NULL (default): no limits
     pub layer_bytes: *const u64,
-    /// bytes of memory of each part; NULL (default): no limits
+    /// `n_part_limits`: bytes of memory of each part; NULL (default): no limits
     pub part_limits: *const u64,
     /// entries of part_limits: 1 for all parts, or one for each; default 0
     pub n_part_limits: usize,
@@ -1345,7 +1347,7 @@ pub struct dsc_pipe_instruction_t {
 pub struct dsc_pipe_schedule_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// see dsc_pipe_schedule_create()
+    /// see dsc_pipe_schedule_create(); may be NULL in other calls
     pub name: *const c_char,
     /// devices of the pipeline, 1 or more
     pub stages: i32,
@@ -1419,32 +1421,32 @@ pub struct dsc_pipe_call_t {
     pub struct_size: usize,
     /// the instruction to run
     pub instruction: *const dsc_pipe_instruction_t,
-    /// activations from the previous part of the model; NULL in the first part and in instructions
-    /// that compute no pass
-    pub inputs: *const *mut c_void,
-    /// forward writes activations for the next part of the model; NULL in the last part and in
+    /// `n_inputs`: activations from the previous part of the model; NULL in the first part and in
     /// instructions that compute no pass
+    pub inputs: *const *mut c_void,
+    /// `n_outputs`: forward writes activations for the next part of the model; NULL in the last
+    /// part and in instructions that compute no pass
     pub outputs: *const *mut c_void,
-    /// backward reads the gradients of outputs; NULL if outputs is NULL. An entry is NULL for a
-    /// tensor of an integer type, which has no gradient
+    /// `n_outputs`: backward reads the gradients of outputs; NULL if outputs is NULL. An entry is
+    /// NULL for a tensor of an integer type, which has no gradient
     pub output_grads: *const *mut c_void,
-    /// backward writes the gradients of inputs; NULL if inputs is NULL. An entry is NULL for a
-    /// tensor of an integer type
+    /// `n_inputs`: backward writes the gradients of inputs; NULL if inputs is NULL. An entry is
+    /// NULL for a tensor of an integer type
     pub input_grads: *const *mut c_void,
-    /// forward of the last part writes the loss of the micro-batch here; otherwise NULL
+    /// forward of the last part writes the loss of the micro-batch here; NULL in other instructions
     pub loss: *mut f64,
-    /// n_inputs entries, which describe inputs[i] with the shapes of this micro-batch. They
+    /// `n_inputs`: entries, which describe inputs[i] with the shapes of this micro-batch. They
     /// describe input_grads[i] too. NULL if inputs is NULL
     pub input_tensors: *const dsc_tensor_t,
-    /// n_outputs entries, which describe outputs[i] and output_grads[i]. In forward they have the
-    /// shapes of the options. NULL if outputs is NULL
+    /// `n_outputs`: entries, which describe outputs[i] and output_grads[i]. In forward they have
+    /// the shapes of the options. NULL if outputs is NULL
     pub output_tensors: *const dsc_tensor_t,
-    /// with variable shapes, forward may write the sizes of output i to output_shapes[i], as many
-    /// as its shape in the options has. The initial values are those of the options. NULL without
-    /// variable shapes
+    /// `n_outputs`: with variable shapes, forward may write the sizes of output i to
+    /// output_shapes[i], as many as its shape in the options has. The initial values are those of
+    /// the options. NULL without variable shapes
     pub output_shapes: *const *mut i64,
-    /// a callback that fails may write the reason here, ended by a zero; it becomes part of the
-    /// error on every rank
+    /// `error_capacity`: a callback that fails may write the reason here, ended by a zero; it
+    /// becomes part of the error on every rank
     pub error: *mut c_char,
     /// entries of inputs, input_grads and input_tensors; 0 if inputs is NULL
     pub n_inputs: usize,
@@ -1463,21 +1465,22 @@ pub struct dsc_pipe_callbacks_t {
     pub struct_size: usize,
     /// passed to every callback
     pub context: *mut c_void,
-    /// loads inputs on the first stage, labels on the last
+    /// loads inputs on the first stage, labels on the last; NULL: do nothing
     pub load_micro_batch: dsc_pipe_fn,
-    /// from inputs to outputs or loss
+    /// from inputs to outputs or loss; NULL only if the schedule has no such pass
     pub forward: dsc_pipe_fn,
-    /// from output_grads to input_grads; adds up gradients of weights
+    /// from output_grads to input_grads; adds up gradients of weights; NULL only if the schedule
+    /// has no such pass
     pub backward: dsc_pipe_fn,
-    /// the first half of a split backward pass
+    /// the first half of a split backward pass; NULL only if the schedule has no such pass
     pub backward_input: dsc_pipe_fn,
-    /// its second half
+    /// its second half; NULL only if the schedule has no such pass
     pub backward_weight: dsc_pipe_fn,
-    /// for example a sum over the stages that share weights
+    /// for example a sum over the stages that share weights; NULL: do nothing
     pub reduce_tied_grads: dsc_pipe_fn,
-    /// for example dsc_bucket_reducer_finish()
+    /// for example dsc_bucket_reducer_finish(); NULL: do nothing
     pub reduce_grads: dsc_pipe_fn,
-    /// updates the weights
+    /// updates the weights; NULL: do nothing
     pub optimizer_step: dsc_pipe_fn,
 }
 
@@ -1487,15 +1490,15 @@ pub struct dsc_pipe_callbacks_t {
 pub struct dsc_pipe_run_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// tensors from the previous stage, data unused; NULL on the first stage
+    /// `n_inputs`: tensors from the previous stage, data unused; NULL on the first stage
     pub inputs: *const dsc_tensor_t,
-    /// tensors for the next stage, data unused; NULL on the last stage
+    /// `n_outputs`: tensors for the next stage, data unused; NULL on the last stage
     pub outputs: *const dsc_tensor_t,
     /// with tensors on a device: the stream on which callbacks queue their work; NULL: the default
     /// stream
     pub stream: *mut c_void,
-    /// memory for activations and gradients, of the same kind as the tensors, with any alignment.
-    /// NULL (default): the library allocates it and keeps it with the schedule
+    /// `memory_bytes`: memory for activations and gradients, of the same kind as the tensors, with
+    /// any alignment. NULL (default): the library allocates it and keeps it with the schedule
     pub memory: *mut c_void,
     /// entries of inputs; 0 on the first stage, else 1 or more
     pub n_inputs: usize,
@@ -1517,19 +1520,19 @@ pub struct dsc_pipe_run_options_t {
 pub struct dsc_pipe_costs_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// time of a forward pass; NULL: 1
+    /// `n`: time of a forward pass; NULL: 1
     pub forward: *const f64,
-    /// time of the first half of a backward pass; NULL: 1
+    /// `n`: time of the first half of a backward pass; NULL: 1
     pub backward_input: *const f64,
-    /// time of the second half; a whole backward pass takes both; NULL: 1
+    /// `n`: time of the second half; a whole backward pass takes both; NULL: 1
     pub backward_weight: *const f64,
-    /// activations that a part sends, and gradients that it gets back; NULL: 0
+    /// `n`: activations that a part sends, and gradients that it gets back; NULL: 0
     pub message_bytes: *const f64,
-    /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
+    /// `n`: held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     pub activation_bytes: *const f64,
-    /// weights, their gradients and the optimizer's state; NULL: 0
+    /// `n`: weights, their gradients and the optimizer's state; NULL: 0
     pub static_bytes: *const f64,
-    /// reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    /// `n`: reduced over data-parallel ranks at the end; NULL: 0, no reduction
     pub gradient_bytes: *const f64,
     /// entries of every list that is not NULL: 1, or stages x chunks; default 1
     pub n: usize,
@@ -1636,9 +1639,9 @@ pub struct dsc_tied_key_t {
     pub struct_size: usize,
     /// name of the layers, one line; unique in the list
     pub key: *const c_char,
-    /// stages that hold the layers, in any order, each once; see dsc_tied_plan()
+    /// `n_stages`: stages that hold the layers, in any order, each once; see dsc_tied_plan()
     pub stages: *const i32,
-    /// this rank's copy; NULL if its stage holds none
+    /// `n_weights`: this rank's copy; NULL if its stage holds none
     pub weights: *const dsc_tensor_t,
     /// 1 or more
     pub n_stages: usize,
@@ -1653,8 +1656,8 @@ pub struct dsc_tied_key_t {
 pub struct dsc_tied_layers_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL
-    /// (default): one pipeline, and rank s is stage s
+    /// `n_pipelines * n_stages`: rank of stage s of pipeline p at p * n_stages + s, each rank of
+    /// the communicator once; NULL (default): one pipeline, and rank s is stage s
     pub ranks: *const i32,
     /// stages of a pipeline; 0 without ranks
     pub n_stages: usize,
@@ -1749,7 +1752,8 @@ extern "C" {
     /// threads.
     ///
     /// - `level` (in): the least urgent level to record
-    /// - `text` (out): the record's line; empty without a record. Text that does not fit is lost
+    /// - `text` (out, `capacity`): the record's line; empty without a record. Text that does not
+    ///   fit is lost
     /// - `capacity` (in): bytes of text, at least 2. Reading removes the record, so its size cannot
     ///   be asked for first; 1,024 are always enough
     /// - `needed` (out): size of the record's line in bytes, the final zero included; 1 without a
@@ -1788,7 +1792,7 @@ extern "C" {
     /// Writes this rank's trace of all groups of the communicator's world as JSON text.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
-    /// - `text` (out): the trace; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the trace; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included; the next trace may be
     ///   longer
@@ -1846,7 +1850,7 @@ extern "C" {
     /// Lists the engines and optional libraries as JSON: where they are, and why one cannot be
     /// used.
     ///
-    /// - `text` (out): the JSON; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -1969,7 +1973,7 @@ extern "C" {
     /// Writes the name of a communicator; the world's is "world".
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): the name; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text; 32 are always enough
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -1988,8 +1992,8 @@ extern "C" {
     /// MASTER_ADDR.
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): the name or address; 127.0.0.1 for a job on one host; may be NULL with
-    ///   capacity 0
+    /// - `text` (out, `capacity`): the name or address; 127.0.0.1 for a job on one host; may be
+    ///   NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2020,7 +2024,7 @@ extern "C" {
     /// Writes the source of rank and world size, such as "env" or "pmix".
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): may be NULL with capacity 0
+    /// - `text` (out, `capacity`): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2038,7 +2042,7 @@ extern "C" {
     /// Writes a summary for people of what start-up found and what was missing.
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): may be NULL with capacity 0
+    /// - `text` (out, `capacity`): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2057,7 +2061,7 @@ extern "C" {
     /// form of the environment variable DSC_TUNING.
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): may be NULL with capacity 0
+    /// - `text` (out, `capacity`): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2155,7 +2159,8 @@ extern "C" {
     /// Creates a group of the listed ranks. Every rank of the parent calls it with the same list.
     ///
     /// - `comm` (in): the parent
-    /// - `ranks` (in): ranks of comm, each at most once; their order is the order in the group
+    /// - `ranks` (in, `n_ranks`): ranks of comm, each at most once; their order is the order in the
+    ///   group
     /// - `n_ranks` (in): 1 to size
     /// - `options` (in): NULL: defaults; the same on all members
     /// - `group` (out): the new communicator; NULL on a rank that is not listed and on failure
@@ -2304,7 +2309,8 @@ extern "C" {
     /// Writes running totals per operation and size class.
     ///
     /// - `comm` (in): communicator
-    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `stats` (out, `capacity`): the totals; stats[0].struct_size must be set; may be NULL with
+    ///   capacity 0
     /// - `capacity` (in): entries of stats
     /// - `needed` (out): number of totals
     ///
@@ -2410,7 +2416,7 @@ extern "C" {
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
-    /// - `value` (in): bytes of the value; may be NULL when bytes is 0
+    /// - `value` (in, `bytes`): bytes of the value; may be NULL when bytes is 0
     /// - `bytes` (in): length of the value, up to 1,048,576
     ///
     /// Collective: no. Blocking: for the exchange with the store, at most for the time-out.
@@ -2433,7 +2439,7 @@ extern "C" {
     /// - `store` (in): the store
     /// - `key` (in): the key
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
-    /// - `value` (out): the value; may be NULL with capacity 0
+    /// - `value` (out, `capacity`): the value; may be NULL with capacity 0
     /// - `capacity` (in): bytes of value
     /// - `needed` (out): length of the value, which has no final zero; if it is more than capacity,
     ///   call again with a larger buffer
@@ -2473,11 +2479,12 @@ extern "C" {
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
-    /// - `expected` (in): the value that it should have; may be NULL when expected_bytes is 0
+    /// - `expected` (in, `expected_bytes`): the value that it should have; may be NULL when
+    ///   expected_bytes is 0
     /// - `expected_bytes` (in): length of expected
-    /// - `desired` (in): the new value; may be NULL when desired_bytes is 0
+    /// - `desired` (in, `desired_bytes`): the new value; may be NULL when desired_bytes is 0
     /// - `desired_bytes` (in): length of desired, up to 1,048,576
-    /// - `value` (out): the value afterwards; may be NULL with capacity 0
+    /// - `value` (out, `capacity`): the value afterwards; may be NULL with capacity 0
     /// - `capacity` (in): bytes of value
     /// - `needed` (out): length of the value afterwards
     ///
@@ -2501,7 +2508,7 @@ extern "C" {
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
-    /// - `value` (in): bytes to append; may be NULL when bytes is 0
+    /// - `value` (in, `bytes`): bytes to append; may be NULL when bytes is 0
     /// - `bytes` (in): their number; the whole value has at most 1,048,576
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
@@ -2517,7 +2524,7 @@ extern "C" {
     /// Returns whether all the given keys are set.
     ///
     /// - `store` (in): the store
-    /// - `keys` (in): the keys
+    /// - `keys` (in, `n`): the keys
     /// - `n` (in): number of keys
     /// - `present` (out): 1 or 0
     ///
@@ -2534,7 +2541,7 @@ extern "C" {
     /// Waits until all the given keys are set.
     ///
     /// - `store` (in): the store
-    /// - `keys` (in): the keys
+    /// - `keys` (in, `n`): the keys
     /// - `n` (in): number of keys
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
     ///
@@ -2580,7 +2587,7 @@ extern "C" {
     /// Releases a store. If this process is its server, the server ends, and processes that wait
     /// get DSC_ERR_PEER_DEAD.
     ///
-    /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
+    /// - `store` (in): the store; NULL does nothing. Parts of it keep it alive
     ///
     /// Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked.
     /// Threads: any; running calls of other threads continue.
@@ -2626,7 +2633,7 @@ extern "C" {
     /// ranks.
     ///
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
-    /// - `text` (out): the JSON; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2686,8 +2693,8 @@ extern "C" {
 
     /// Creates a mesh.
     ///
-    /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
-    /// - `sizes` (in): 1 or more each; one may be -1: it is computed from the world size
+    /// - `names` (in, `n_axes`): of the axes: 1 to 31 letters, digits or '_' each, all different
+    /// - `sizes` (in, `n_axes`): 1 or more each; one may be -1: it is computed from the world size
     /// - `n_axes` (in): 1 to 32
     /// - `options` (in): NULL: defaults
     /// - `mesh` (out): the new mesh; NULL on failure
@@ -2727,7 +2734,7 @@ extern "C" {
 
     /// Releases a mesh. Communicators made from it stay valid.
     ///
-    /// - `mesh` (in): mesh; NULL is allowed
+    /// - `mesh` (in): mesh; NULL does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2750,7 +2757,7 @@ extern "C" {
     /// Writes the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
     ///
     /// - `mesh` (in): mesh
-    /// - `text` (out): may be NULL with capacity 0
+    /// - `text` (out, `capacity`): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2785,7 +2792,7 @@ extern "C" {
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
-    /// - `coords` (out): one per axis, in the order of dsc_mesh_create()
+    /// - `coords` (out, `n_coords`): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -2801,7 +2808,7 @@ extern "C" {
     /// Returns the rank with these coordinates.
     ///
     /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order of dsc_mesh_create()
+    /// - `coords` (in, `n_coords`): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
     /// - `rank` (out): the rank, rank_offset included
     ///
@@ -2818,9 +2825,9 @@ extern "C" {
     /// Writes all ranks with these coordinates, in ascending order.
     ///
     /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order of dsc_mesh_create(); -1: any
+    /// - `coords` (in, `n_coords`): one per axis, in the order of dsc_mesh_create(); -1: any
     /// - `n_coords` (in): number of axes
-    /// - `ranks` (out): the ranks; may be NULL with capacity 0
+    /// - `ranks` (out, `capacity`): the ranks; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
     /// - `needed` (out): number of these ranks, 1 or more
     ///
@@ -2886,7 +2893,7 @@ extern "C" {
     ///   ignored; NULL: none
     /// - `inner` (in): any text between an axis and its number; NULL: "_"
     /// - `outer` (in): any text between axes; NULL: "-"
-    /// - `text` (out): may be NULL with capacity 0
+    /// - `text` (out, `capacity`): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -2909,7 +2916,7 @@ extern "C" {
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "tp-dp"
-    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `ranks` (out, `capacity`): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
     /// - `group_size` (out): number of ranks of each group
@@ -2932,7 +2939,7 @@ extern "C" {
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
     /// - `axes` (in): such as "tp-dp"
-    /// - `ranks` (out): the group's ranks; may be NULL with capacity 0
+    /// - `ranks` (out, `capacity`): the group's ranks; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
     /// - `needed` (out): number of ranks of the group
     /// - `group` (out): number of the group, as listed by dsc_mesh_groups(); may be NULL
@@ -2958,10 +2965,11 @@ extern "C" {
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "cp"
-    /// - `sizes` (in): sizes of the levels, 1 or more each; their product is the size of a group
+    /// - `sizes` (in, `n_levels`): sizes of the levels, 1 or more each; their product is the size
+    ///   of a group
     /// - `n_levels` (in): 1 or more
     /// - `level` (in): the level to list, 0 to n_levels - 1
-    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `ranks` (out, `capacity`): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
     /// - `group_size` (out): number of ranks of each group
@@ -2986,10 +2994,10 @@ extern "C" {
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "pp"
-    /// - `positions` (in): positions in each group, from 0, or negative from the end; repeated
-    ///   positions are ignored
+    /// - `positions` (in, `n_positions`): positions in each group, from 0, or negative from the
+    ///   end; repeated positions are ignored
     /// - `n_positions` (in): 1 or more
-    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `ranks` (out, `capacity`): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
     /// - `group_size` (out): number of ranks of each group
@@ -3027,11 +3035,12 @@ extern "C" {
     ///
     /// - `mesh` (in): mesh of the dense layers
     /// - `options` (in): NULL: defaults
-    /// - `names` (out): name of each group, a static text; may be NULL with group_capacity 0
-    /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity +
-    ///   1 entries; may be NULL with group_capacity 0
+    /// - `names` (out, `group_capacity`): name of each group, a static text; may be NULL with
+    ///   group_capacity 0
+    /// - `starts` (out, `group_capacity + 1`): group g is ranks[starts[g]] to ranks[starts[g + 1] -
+    ///   1]: group_capacity + 1 entries; may be NULL with group_capacity 0
     /// - `group_capacity` (in): entries of names; starts has one more
-    /// - `ranks` (out): may be NULL with rank_capacity 0
+    /// - `ranks` (out, `rank_capacity`): may be NULL with rank_capacity 0
     /// - `rank_capacity` (in): entries of ranks
     /// - `n_groups` (out): number of groups
     /// - `n_ranks` (out): total number of ranks in them
@@ -3120,7 +3129,7 @@ extern "C" {
     /// Lists the ranks that were missing in the last dsc_comm_agree() or dsc_comm_shrink().
     ///
     /// - `comm` (in): the communicator that was passed to that call
-    /// - `ranks` (out): ranks of comm, in order; may be NULL with capacity 0
+    /// - `ranks` (out, `capacity`): ranks of comm, in order; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
     /// - `needed` (out): number of these ranks; 0 before the first such call
     ///
@@ -3151,7 +3160,7 @@ extern "C" {
     /// Checks that all ranks have the same parameters: number, types, counts and shapes.
     ///
     /// - `comm` (in): communicator
-    /// - `params` (in): parameters; data is not used
+    /// - `params` (in, `n_params`): parameters; data is not used
     /// - `n_params` (in): number of parameters, 0 or more
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept.
@@ -3169,9 +3178,9 @@ extern "C" {
     /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (in): tensors with the same counts and types on all ranks, otherwise
-    ///   DSC_ERR_MISMATCH (for host memory before any is written); data is read on the root and
-    ///   written on the other ranks
+    /// - `tensors` (in, `n_tensors`): tensors with the same counts and types on all ranks,
+    ///   otherwise DSC_ERR_MISMATCH (for host memory before any is written); data is read on the
+    ///   root and written on the other ranks
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `root` (in): rank whose tensors are copied
     /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
@@ -3194,8 +3203,8 @@ extern "C" {
     /// flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout): tensors with the same counts and types in the same order on all ranks;
-    ///   the result replaces data. They must not overlap
+    /// - `tensors` (inout, `n_tensors`): tensors with the same counts and types in the same order
+    ///   on all ranks; the result replaces data. They must not overlap
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `op` (in): reduction, see dsc_all_reduce(); it must support the type of each tensor
     /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
@@ -3219,8 +3228,8 @@ extern "C" {
     /// Combines count elements of all ranks; every rank gets the result.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): count elements; in place: recv == send
+    /// - `send` (in, `count`): elements
+    /// - `recv` (out, `count`): elements; in place: recv == send
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
@@ -3246,8 +3255,8 @@ extern "C" {
     /// Copies the root's elements to all ranks.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): count elements on the root; ignored elsewhere
-    /// - `recv` (out): count elements; in place on the root: recv == send
+    /// - `send` (in, `count`): elements on the root; ignored elsewhere
+    /// - `recv` (out, `count`): elements; in place on the root: recv == send
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are copied
@@ -3275,8 +3284,8 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `dtype` (inout): element type; read on the root, written elsewhere
-    /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
-    ///   on the root, written elsewhere. May be NULL with capacity 0
+    /// - `shape` (inout, `capacity`): *ndim sizes, each 0 or more, whose product fits the address
+    ///   space; read on the root, written elsewhere. May be NULL with capacity 0
     /// - `capacity` (in): entries of shape on the ranks that receive it; ignored on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     /// - `root` (in): rank whose type and shape are copied
@@ -3299,8 +3308,8 @@ extern "C" {
     /// Gathers count elements of every rank, in rank order, on all ranks.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): size x count elements; in place: send == recv + rank x count
+    /// - `send` (in, `count`): elements
+    /// - `recv` (out, `size * count`): elements; in place: send == recv + rank x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
@@ -3324,8 +3333,8 @@ extern "C" {
     /// Combines size x count elements of all ranks; rank r gets part r.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): size x count elements
-    /// - `recv` (out): count elements; in place: recv == send + rank x count
+    /// - `send` (in, `size * count`): elements
+    /// - `recv` (out, `count`): elements; in place: recv == send + rank x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
@@ -3352,9 +3361,9 @@ extern "C" {
     /// Combines count elements of all ranks; the root gets the result.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): count elements on the root; ignored elsewhere. In place on the root: recv ==
-    ///   send
+    /// - `send` (in, `count`): elements
+    /// - `recv` (out, `count`): elements on the root; ignored elsewhere. In place on the root: recv
+    ///   == send
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
@@ -3382,9 +3391,9 @@ extern "C" {
     /// Gathers count elements of every rank, in rank order, on the root.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): size x count elements on the root; ignored elsewhere. In place on the root:
-    ///   send == recv + root x count
+    /// - `send` (in, `count`): elements
+    /// - `recv` (out, `size * count`): elements on the root; ignored elsewhere. In place on the
+    ///   root: send == recv + root x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank that gets them
@@ -3410,8 +3419,8 @@ extern "C" {
     /// Sends part r of the root's size x count elements to rank r.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): size x count elements on the root; ignored elsewhere
-    /// - `recv` (out): count elements. In place on the root: recv == send + root x count
+    /// - `send` (in, `size * count`): elements on the root; ignored elsewhere
+    /// - `recv` (out, `count`): elements. In place on the root: recv == send + root x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are sent
@@ -3437,8 +3446,8 @@ extern "C" {
     /// Sends part r of every rank's elements to rank r, which gets them in rank order.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): size x count elements
-    /// - `recv` (out): size x count elements; in place: recv == send
+    /// - `send` (in, `size * count`): elements
+    /// - `recv` (out, `size * count`): elements; in place: recv == send
     /// - `count` (in): elements per pair of ranks, 0 or more
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
@@ -3463,11 +3472,11 @@ extern "C" {
     /// differ between ranks.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): counts[rank] elements
-    /// - `recv` (out): the elements of all ranks one after another; in place: send is this rank's
-    ///   part of recv
-    /// - `counts` (in): numbers of elements, one per rank, 0 or more each; the same on all ranks.
-    ///   Read before the call returns
+    /// - `send` (in, `counts[rank]`): elements
+    /// - `recv` (out, `sum(counts)`): the elements of all ranks one after another; in place: send
+    ///   is this rank's part of recv
+    /// - `counts` (in, `size`): numbers of elements, one per rank, 0 or more each; the same on all
+    ///   ranks. Read before the call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
@@ -3490,10 +3499,10 @@ extern "C" {
     /// Combines the elements of all ranks; rank r gets part r, which has counts[r] elements.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): the sum of counts elements
-    /// - `recv` (out): counts[rank] elements; in place: recv is this rank's part of send
-    /// - `counts` (in): numbers of elements, one per rank, 0 or more each; the same on all ranks.
-    ///   Read before the call returns
+    /// - `send` (in, `sum(counts)`): elements
+    /// - `recv` (out, `counts[rank]`): elements; in place: recv is this rank's part of send
+    /// - `counts` (in, `size`): numbers of elements, one per rank, 0 or more each; the same on all
+    ///   ranks. Read before the call returns
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
@@ -3519,13 +3528,14 @@ extern "C" {
     /// all differ.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): the blocks for ranks 0, 1, ... one after another
-    /// - `send_counts` (in): numbers of elements, one per rank, 0 or more each. Read before the
-    ///   call returns
-    /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
-    /// - `recv_counts` (in): numbers of elements, one per rank: recv_counts[r] must equal the
-    ///   send_counts entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read
-    ///   before the call returns
+    /// - `send` (in, `sum(send_counts)`): the blocks for ranks 0, 1, ... one after another
+    /// - `send_counts` (in, `size`): numbers of elements, one per rank, 0 or more each. Read before
+    ///   the call returns
+    /// - `recv` (out, `sum(recv_counts)`): the blocks of ranks 0, 1, ... one after another; must
+    ///   not overlap send
+    /// - `recv_counts` (in, `size`): numbers of elements, one per rank: recv_counts[r] must equal
+    ///   the send_counts entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH.
+    ///   Read before the call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
@@ -3583,7 +3593,7 @@ extern "C" {
     /// and send may be written again (rendezvous), whatever the size.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in): count elements
+    /// - `send` (in, `count`): elements
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the receiving rank; not this rank
@@ -3608,7 +3618,7 @@ extern "C" {
     /// Receives count elements from one rank.
     ///
     /// - `comm` (in): communicator
-    /// - `recv` (out): count elements
+    /// - `recv` (out, `count`): elements
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the sending rank; not this rank
@@ -3670,7 +3680,7 @@ extern "C" {
     /// - `bytes` (in): 1 or more; equal on all ranks
     /// - `kind` (in): DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE for memory of the GPU that
     ///   comm is bound to, allocated by NCCL and registered with comm if NCCL supports it
-    /// - `memory` (out): this rank's memory, zeroed and page-aligned; NULL on failure
+    /// - `memory` (out, `bytes`): this rank's memory, zeroed and page-aligned; NULL on failure
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
     /// dsc_mem_free(). Threads: one at a time per communicator.
@@ -3879,15 +3889,15 @@ extern "C" {
 
     /// Groups tensors into buckets of about equal size in bytes; only sizes are computed.
     ///
-    /// - `counts` (in): elements of each tensor
-    /// - `dtypes` (in): dsc_dtype of each tensor
+    /// - `counts` (in, `n`): elements of each tensor
+    /// - `dtypes` (in, `n`): dsc_dtype of each tensor
     /// - `n` (in): number of tensors, 1 or more
     /// - `options` (in): NULL: defaults
-    /// - `indices` (out): n tensor indices, bucket after bucket
-    /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
+    /// - `indices` (out, `n`): tensor indices, bucket after bucket
+    /// - `starts` (out, `n + 1`): entries, of which n_buckets + 1 are written: bucket b is
     ///   indices[starts[b]] to indices[starts[b + 1] - 1]
-    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that applied
-    ///   to each bucket; may be NULL
+    /// - `bucket_limits` (out, `n`): entries, of which n_buckets are written: the limit that
+    ///   applied to each bucket; may be NULL
     /// - `n_buckets` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -3934,8 +3944,8 @@ extern "C" {
     /// 0's parameters to all ranks.
     ///
     /// - `comm` (in): communicator; the reducer creates its own group from it
-    /// - `params` (in): parameters in forward order; if sync is 1, data is read on rank 0 and
-    ///   written on the others; otherwise it is unused
+    /// - `params` (in, `n_params`): parameters in forward order; if sync is 1, data is read on rank
+    ///   0 and written on the others; otherwise it is unused
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `reducer` (out): the new reducer; NULL on failure
@@ -3972,7 +3982,7 @@ extern "C" {
     /// Writes the list of parameters for which no rank had a gradient.
     ///
     /// - `reducer` (in): reducer
-    /// - `indices` (out): parameters in ascending order; may be NULL with capacity 0
+    /// - `indices` (out, `capacity`): parameters in ascending order; may be NULL with capacity 0
     /// - `capacity` (in): entries of indices
     /// - `needed` (out): number of such parameters
     ///
@@ -4004,13 +4014,13 @@ extern "C" {
     /// means.
     ///
     /// - `reducer` (in): reducer
-    /// - `buffers` (in): tensors in host memory, on the communicator's device, or both; with the
-    ///   same sizes and types on all ranks
+    /// - `buffers` (in, `n_buffers`): tensors in host memory, on the communicator's device, or
+    ///   both; with the same sizes and types on all ranks
     /// - `n_buffers` (in): number of buffers, 0 or more
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
-    /// copied; data must stay valid while buffers are synchronised. Threads: one at a time per
-    /// reducer.
+    /// copied; the data of buffers must stay valid until the reducer is destroyed or this function
+    /// is called again. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
@@ -4082,8 +4092,7 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, of its type; not the parameter's
-    ///   own view
+    /// - `gradient` (in, `param_count`): elements; not the parameter's own view
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no. Blocking: no. Ownership: gradient is read during the call only; on a device
@@ -4102,9 +4111,9 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (inout): as many elements as the parameter has, of its type. It is read now, on
-    ///   a device until finish, and dsc_bucket_reducer_finish() writes the result to it. NULL or
-    ///   the parameter's view: the gradient is already in the view, and nothing is copied.
+    /// - `gradient` (inout, `param_count`): elements. It is read now, on a device until finish, and
+    ///   dsc_bucket_reducer_finish() writes the result to it. NULL or the parameter's view: the
+    ///   gradient is already in the view, and nothing is copied.
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no, with
@@ -4140,10 +4149,10 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `indices` (in): n_rows row numbers, below the first size of the parameter's shape; may
+    /// - `indices` (in, `n_rows`): row numbers, below the first size of the parameter's shape; may
     ///   repeat
-    /// - `values` (in): n_rows rows of the parameter's type, contiguous; the number of elements per
-    ///   row is the product of the other sizes of the shape
+    /// - `values` (in, `n_rows * row_count`): contiguous rows; the number of elements per row is
+    ///   the product of the other sizes of the shape
     /// - `n_rows` (in): 0 or more
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: as
@@ -4165,8 +4174,8 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `index` (in): parameter with expect_sparse 1
-    /// - `indices` (out): n_rows row numbers
-    /// - `values` (out): n_rows rows
+    /// - `indices` (out, `n_rows`): row numbers
+    /// - `values` (out, `n_rows * row_count`): rows
     /// - `n_rows` (out): rows of the result
     ///
     /// Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid
@@ -4187,11 +4196,10 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer
     /// - `index` (in): parameter
-    /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
-    ///   is set. The address stays the same unless the buckets are rebuilt
-    ///   (dsc_bucket_reducer_rebuilds()). After any rank has called this, buckets are not rebuilt
-    ///   again, except that a rebuild decided by the last finished iteration still happens at the
-    ///   next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
+    /// - `view` (out, `param_count`): elements. The address stays the same unless the buckets are
+    ///   rebuilt (dsc_bucket_reducer_rebuilds()). After any rank has called this, buckets are not
+    ///   rebuilt again, except that a rebuild decided by the last finished iteration still happens
+    ///   at the next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
     ///   dsc_bucket_reducer_mark_ready() with NULL fails
     ///
     /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
@@ -4207,7 +4215,7 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `index` (in): parameter
-    /// - `gradient` (out): as many elements as the parameter has, of the view's type
+    /// - `gradient` (out, `param_count`): elements
     ///
     /// Collective: no. Blocking: no. Ownership: gradient is written during the call. Threads: any.
     ///
@@ -4259,8 +4267,8 @@ extern "C" {
     /// Writes the buckets in launch order, in the form of dsc_bucket_plan().
     ///
     /// - `reducer` (in): reducer
-    /// - `indices` (out): n_params entries
-    /// - `starts` (out): n_params + 1 entries, of which n_buckets + 1 are written
+    /// - `indices` (out, `n_params`): entries
+    /// - `starts` (out, `n_params + 1`): entries, of which n_buckets + 1 are written
     /// - `n_buckets` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -4276,7 +4284,7 @@ extern "C" {
     /// Describes the reducer and its latest iterations, as a JSON object.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `text` (out): the JSON object, ended by a zero; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the JSON object, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -4295,7 +4303,7 @@ extern "C" {
     /// reduced, and how much of the reduction did not overlap with computation.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the picture, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -4313,7 +4321,8 @@ extern "C" {
     /// Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
     /// - `reducer` (in): reducer
-    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `stats` (out, `capacity`): the totals; stats[0].struct_size must be set; may be NULL with
+    ///   capacity 0
     /// - `capacity` (in): entries of stats
     /// - `needed` (out): number of totals
     ///
@@ -4393,7 +4402,7 @@ extern "C" {
     /// the number of iterations.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `state` (out): the bytes; may be NULL with capacity 0
+    /// - `state` (out, `capacity`): the bytes; may be NULL with capacity 0
     /// - `capacity` (in): bytes of state
     /// - `needed` (out): size of the state; 0: the hook has none
     ///
@@ -4411,7 +4420,7 @@ extern "C" {
     /// Loads a saved state into the built-in hook of a reducer.
     ///
     /// - `reducer` (in): reducer, between finish and begin, with the hook of the saved state
-    /// - `state` (in): the state, from dsc_bucket_reducer_save_hook()
+    /// - `state` (in, `bytes`): the state, from dsc_bucket_reducer_save_hook()
     /// - `bytes` (in): size of the state
     ///
     /// Collective: no, but every rank loads its own state. Blocking: no. Ownership: state is read
@@ -4429,7 +4438,7 @@ extern "C" {
     /// Lists the built-in hooks, one per line: name, options with their defaults, and a
     /// description.
     ///
-    /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the lines, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -4458,8 +4467,8 @@ extern "C" {
     /// Puts reducers under a join.
     ///
     /// - `comm` (in): communicator of the reducers
-    /// - `reducers` (in): n_reducers reducers that were made from it, in the same order on all
-    ///   ranks
+    /// - `reducers` (in, `n_reducers`): n_reducers reducers that were made from it, in the same
+    ///   order on all ranks
     /// - `n_reducers` (in): 1 or more
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `join` (out): the new join; NULL on failure
@@ -4483,8 +4492,8 @@ extern "C" {
     /// no rank has any.
     ///
     /// - `join` (in): join
-    /// - `params` (in): n_params tensors to make equal at the end, usually the parameters; as for
-    ///   dsc_broadcast_coalesced(). NULL with n_params 0: none
+    /// - `params` (in, `n_params`): n_params tensors to make equal at the end, usually the
+    ///   parameters; as for dsc_broadcast_coalesced(). NULL with n_params 0: none
     /// - `n_params` (in): number of tensors, the same on all ranks
     /// - `last_rank` (out): the last rank to finish; may be NULL
     ///
@@ -4521,7 +4530,7 @@ extern "C" {
     /// - `seed` (in): for example run seed plus epoch
     /// - `drop_last` (in): 1: every shard gets count / shards samples, rounded down; 0: rounded up,
     ///   filled from the start
-    /// - `indices` (out): the samples; may be NULL with capacity 0
+    /// - `indices` (out, `capacity`): the samples; may be NULL with capacity 0
     /// - `capacity` (in): entries of indices
     /// - `needed` (out): number of samples of the shard
     ///
@@ -4556,15 +4565,15 @@ extern "C" {
 
     /// Plans buckets for parameters and divides them among shards. Only sizes are computed.
     ///
-    /// - `counts` (in): elements of each parameter, in forward order
-    /// - `dtypes` (in): dsc_dtype of each parameter
+    /// - `counts` (in, `n`): elements of each parameter, in forward order
+    /// - `dtypes` (in, `n`): dsc_dtype of each parameter
     /// - `n` (in): number of parameters, 1 or more
     /// - `shards` (in): number of shards, 1 or more
     /// - `options` (in): NULL: defaults
-    /// - `param_buckets` (out): n entries: bucket of each parameter
-    /// - `param_starts` (out): n entries: its first element, counted in the bucket
-    /// - `buckets` (out): the buckets, at most n; buckets[0].struct_size must be set; may be NULL
-    ///   with capacity 0
+    /// - `param_buckets` (out, `n`): entries: bucket of each parameter
+    /// - `param_starts` (out, `n`): entries: its first element, counted in the bucket
+    /// - `buckets` (out, `capacity`): the buckets, at most n; buckets[0].struct_size must be set;
+    ///   may be NULL with capacity 0
     /// - `capacity` (in): entries of buckets
     /// - `needed` (out): number of buckets
     ///
@@ -4588,16 +4597,16 @@ extern "C" {
     /// Lists what one shard of a layout takes from the shards of another layout of the same
     /// parameters.
     ///
-    /// - `counts` (in): elements of each parameter
-    /// - `dtypes` (in): dsc_dtype of each parameter
+    /// - `counts` (in, `n`): elements of each parameter
+    /// - `dtypes` (in, `n`): dsc_dtype of each parameter
     /// - `n` (in): number of parameters, 1 or more
     /// - `from_shards` (in): number of shards of the old layout
     /// - `from_options` (in): options of the old layout; NULL: defaults
     /// - `to_shards` (in): number of shards of the new layout
     /// - `to_options` (in): options of the new layout; NULL: defaults
     /// - `shard` (in): 0 to to_shards - 1
-    /// - `copies` (out): in the order of the new shard; copies[0].struct_size must be set; may be
-    ///   NULL with capacity 0
+    /// - `copies` (out, `capacity`): in the order of the new shard; copies[0].struct_size must be
+    ///   set; may be NULL with capacity 0
     /// - `capacity` (in): entries of copies
     /// - `needed` (out): number of copies
     ///
@@ -4636,9 +4645,9 @@ extern "C" {
     /// buffers and copies the values into them.
     ///
     /// - `comm` (in): communicator; the object creates its own groups from it
-    /// - `params` (in): parameters in forward order, all in host memory or all on the device of
-    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL means zeros; on a
-    ///   device it is read after the work already queued on the default stream
+    /// - `params` (in, `n_params`): parameters in forward order, all in host memory or all on the
+    ///   device of comm. data is read on rank 0, or with sync 0 on all ranks, where NULL means
+    ///   zeros; on a device it is read after the work already queued on the default stream
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults
     /// - `sharded` (out): the new object; NULL on failure
@@ -4685,7 +4694,7 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has; not the parameter's own view
+    /// - `gradient` (in, `param_count`): elements; not the parameter's own view
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
     /// - `stream` (in): as for dsc_sharded_mark_ready()
@@ -4706,8 +4715,8 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, in memory of the parameters' kind;
-    ///   it is copied. NULL or the parameter's view: the gradient is already in the view
+    /// - `gradient` (in, `param_count`): elements, in memory of the parameters' kind; it is copied.
+    ///   NULL or the parameter's view: the gradient is already in the view
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
     /// - `stream` (in): host memory: NULL; a device: the stream that computes the gradient
@@ -4869,8 +4878,8 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
-    /// - `view` (out): as many elements as the parameter has, contiguous; the same address on every
-    ///   call, except that in stage 3 on a device it may change with each dsc_sharded_unshard()
+    /// - `view` (out, `param_count`): contiguous elements; the same address on every call, except
+    ///   that in stage 3 on a device it may change with each dsc_sharded_unshard()
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
@@ -4886,8 +4895,7 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
-    /// - `view` (out): as many elements as the parameter has, of the gradient type; the same
-    ///   address on every call
+    /// - `view` (out, `param_count`): elements; the same address on every call
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
@@ -4902,9 +4910,9 @@ extern "C" {
     /// Writes the location of each parameter, in the form of dsc_shard_plan().
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `units` (out): n_params entries: unit of each parameter
-    /// - `buckets` (out): n_params entries: its bucket
-    /// - `starts` (out): n_params entries: its first element, counted in the bucket
+    /// - `units` (out, `n_params`): entries: unit of each parameter
+    /// - `buckets` (out, `n_params`): entries: its bucket
+    /// - `starts` (out, `n_params`): entries: its first element, counted in the bucket
     /// - `n_units` (out): number of units
     /// - `shard` (out): which shard this rank owns
     /// - `shards` (out): number of shards
@@ -4926,7 +4934,8 @@ extern "C" {
     /// buckets.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `list` (out): the shards; list[0].struct_size must be set; may be NULL with capacity 0
+    /// - `list` (out, `capacity`): the shards; list[0].struct_size must be set; may be NULL with
+    ///   capacity 0
     /// - `capacity` (in): entries of list
     /// - `needed` (out): number of shards
     ///
@@ -4944,7 +4953,8 @@ extern "C" {
     /// Writes the parts of parameters that this rank's shards hold, in the order of the shards.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `list` (out): the parts; list[0].struct_size must be set; may be NULL with capacity 0
+    /// - `list` (out, `capacity`): the parts; list[0].struct_size must be set; may be NULL with
+    ///   capacity 0
     /// - `capacity` (in): entries of list
     /// - `needed` (out): number of parts
     ///
@@ -4976,7 +4986,8 @@ extern "C" {
     /// dsc_comm_stats().
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `stats` (out, `capacity`): the totals; stats[0].struct_size must be set; may be NULL with
+    ///   capacity 0
     /// - `capacity` (in): entries of stats
     /// - `needed` (out): number of totals
     ///
@@ -5017,15 +5028,15 @@ extern "C" {
     /// LM's broadcast_data (core/tensor_parallel/data.py).
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout): n_tensors descriptions with names. On the root they are complete, with
-    ///   data; dtype 0 means that the root has no tensor of that name, and then the call fails on
-    ///   all ranks; a tensor without shape has one dimension. On other ranks only struct_size and
-    ///   name are read
+    /// - `tensors` (inout, `n_tensors`): n_tensors descriptions with names. On the root they are
+    ///   complete, with data; dtype 0 means that the root has no tensor of that name, and then the
+    ///   call fails on all ranks; a tensor without shape has one dimension. On other ranks only
+    ///   struct_size and name are read
     /// - `n_tensors` (in): number of tensors, 0 or more
     /// - `dtype` (in): element type of all tensors, the same on all ranks
     /// - `root` (in): rank that has the tensors
-    /// - `shapes` (out): room for n_tensors x 16 sizes, to which the call writes the shapes;
-    ///   ignored on the root, where it may be NULL
+    /// - `shapes` (out, `n_tensors * 16`): sizes, to which the call writes the shapes; may be NULL
+    ///   on the root, which ignores it
     ///
     /// Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes
     /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
@@ -5063,9 +5074,9 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the sequence
     /// - `options` (in): the sizes of the whole tensor
-    /// - `send` (in): input, row-major
-    /// - `recv` (out): output, row-major; must not overlap send, except that a group of one rank
-    ///   takes recv == send
+    /// - `send` (in, `input_count`): input, row-major
+    /// - `recv` (out, `output_count`): output, row-major; must not overlap send, except that a
+    ///   group of one rank takes recv == send
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
@@ -5094,8 +5105,8 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the sequence
     /// - `options` (in): the sizes of the whole tensor, as for dsc_sequence_to_heads()
-    /// - `send` (in): input, row-major
-    /// - `recv` (out): output, row-major
+    /// - `send` (in, `input_count`): input, row-major
+    /// - `recv` (out, `output_count`): output, row-major
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
@@ -5139,13 +5150,14 @@ extern "C" {
     /// Begins a pass, in which each rank gets the block of every rank.
     ///
     /// - `ring` (in): ring
-    /// - `block` (in): this rank's block, for example its keys and then its values; not written
+    /// - `block` (in, `count`): this rank's block, for example its keys and then its values; not
+    ///   written
     /// - `count` (in): elements of this rank's block; 0 is valid
-    /// - `counts` (in): elements of each rank's block, one entry per rank, equal on all ranks;
-    ///   counts[rank] must be count. NULL: every block has count elements
+    /// - `counts` (in, `size`): elements of each rank's block, one entry per rank, equal on all
+    ///   ranks; counts[rank] must be count. NULL: every block has count elements
     /// - `dtype` (in): element type of the blocks
-    /// - `grad` (out): count elements of grad_dtype: at the end of the pass, the sum of the
-    ///   gradients of this rank's block; must not overlap block. Ignored if grad_dtype is 0
+    /// - `grad` (out, `count`): elements: at the end of the pass, the sum of the gradients of this
+    ///   rank's block; must not overlap block. Ignored if grad_dtype is 0
     /// - `grad_dtype` (in): element type of gradients and of their sums. Each addition rounds to
     ///   it, so use f32 for blocks of 16-bit floats; 0: a pass without gradients. On a device it
     ///   must be a floating-point type
@@ -5156,9 +5168,9 @@ extern "C" {
     ///   the default stream)
     ///
     /// Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called
-    /// it. Ownership: block and grad must not be memory of the ring. They, and the stream, must
-    /// stay valid and untouched until dsc_ring_next() returns source -1, the next pass begins or
-    /// the ring is destroyed (on a device: in stream order). Threads: one at a time per ring.
+    /// it. Ownership: block, grad and stream must stay valid and untouched until dsc_ring_next()
+    /// returns source -1, the next pass begins or the ring is destroyed (on a device: in stream
+    /// order); block and grad must not be memory of the ring. Threads: one at a time per ring.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's (the
     /// error gives both sizes); DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream if comm is not
@@ -5187,10 +5199,10 @@ extern "C" {
     ///   also has the time-out that the communicator had when the ring was created. On a device the
     ///   host waits only in the first pass, until NCCL has connected the ranks
     /// - `source` (out): rank that the block belongs to; -1: no block is left
-    /// - `block` (out): first element of the block, to read only; NULL if source is -1
+    /// - `block` (out, `count`): first element of the block, to read only; NULL if source is -1
     /// - `count` (out): elements of the block; 0 if source is -1
-    /// - `grad` (out): address for the block's gradients, count elements; NULL in a pass without
-    ///   gradients and if source is -1. The argument itself may be NULL in a pass without gradients
+    /// - `grad` (out, `count`): address for the block's gradients; NULL in a pass without gradients
+    ///   and if source is -1. The argument itself may be NULL in a pass without gradients
     ///
     /// Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on
     /// a device no, the stream waits. Ownership: block and grad belong to the ring and are valid
@@ -5246,9 +5258,9 @@ extern "C" {
     /// - `count` (in): tokens of the sequence
     /// - `ranks` (in): number of ranks, 1 or more
     /// - `rank` (in): rank, 0 to ranks - 1
-    /// - `begins` (out): two entries: first tokens of the rank's two ranges, in the order in which
-    ///   it holds them; with DSC_SEQUENCE_ORDER_CONTIGUOUS the second range is empty
-    /// - `lengths` (out): two entries: numbers of tokens of the two ranges
+    /// - `begins` (out, `2`): first tokens of the rank's two ranges, in the order in which it holds
+    ///   them; with DSC_SEQUENCE_ORDER_CONTIGUOUS the second range is empty
+    /// - `lengths` (out, `2`): numbers of tokens of the two ranges
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
@@ -5299,19 +5311,20 @@ extern "C" {
     /// Computes the loss of each token.
     ///
     /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in rank order
-    /// - `logits` (in): tokens rows of this rank's columns, one row after the other, in host memory
-    /// - `targets` (in): tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all
-    ///   ranks
+    /// - `logits` (in, `tokens * columns`): rows of this rank's columns, one after the other, in
+    ///   host memory
+    /// - `targets` (in, `tokens`): entries, 0 to vocab - 1 or options->ignore_index; the same on
+    ///   all ranks
     /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
     /// - `vocab` (in): columns over all ranks, 1 or more, 2 or more with label smoothing; may be
     ///   less than the number of ranks
     /// - `dtype` (in): of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
     /// - `options` (in): NULL: defaults
-    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; the same bits
-    ///   on all ranks if their C libraries compute the same logarithms
-    /// - `state` (out): 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the
-    ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
-    ///   vocabulary; NULL if not needed
+    /// - `loss` (out, `tokens`): entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; the same
+    ///   bits on all ranks if their C libraries compute the same logarithms
+    /// - `state` (out, `2 * tokens`): entries for dsc_vocab_cross_entropy_backward(): of token t
+    ///   the largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the
+    ///   whole vocabulary; NULL if not needed
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept; the
     /// outputs must not overlap the inputs or each other. Threads: one at a time per communicator.
@@ -5336,17 +5349,18 @@ extern "C" {
     /// Computes the gradients of this rank's logits, without communication.
     ///
     /// - `comm` (in): communicator of the forward call, also after it has failed
-    /// - `logits` (in): as passed to dsc_vocab_cross_entropy_forward(), unchanged
-    /// - `targets` (in): likewise
+    /// - `logits` (in, `tokens * columns`): as passed to dsc_vocab_cross_entropy_forward(),
+    ///   unchanged
+    /// - `targets` (in, `tokens`): likewise
     /// - `tokens` (in): likewise
     /// - `vocab` (in): likewise
     /// - `dtype` (in): likewise
     /// - `options` (in): likewise
-    /// - `state` (in): 2 * tokens entries, as dsc_vocab_cross_entropy_forward() wrote them
-    /// - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the
-    ///   loss; NULL: 1 for all
-    /// - `gradient` (out): gradients of the logits, in their shape and type; may be the logits,
-    ///   otherwise it must not overlap an input
+    /// - `state` (in, `2 * tokens`): entries, as dsc_vocab_cross_entropy_forward() wrote them
+    /// - `loss_gradient` (in, `tokens`): gradient of each token's loss: tokens entries of the type
+    ///   of the loss; NULL: 1 for all
+    /// - `gradient` (out, `tokens * columns`): gradients of the logits, in their shape and type;
+    ///   may be the logits, otherwise it must not overlap an input
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
@@ -5382,11 +5396,11 @@ extern "C" {
     ///
     /// - `comm` (in): communicator whose ranks hold the experts
     /// - `options` (in): options, not NULL: the number of experts has no default
-    /// - `expert_ids` (in): tokens x top_k numbers of experts, in host memory; -1 for a slot that
-    ///   is not sent; an expert may occur twice for a token
+    /// - `expert_ids` (in, `tokens * options.top_k`): numbers of experts, in host memory; -1 for a
+    ///   slot that is not sent; an expert may occur twice for a token
     /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
-    /// - `weights` (in): tokens x top_k router weights, in host memory, for DSC_MOE_DROP_LIGHTEST;
-    ///   otherwise ignored and may be NULL
+    /// - `weights` (in, `tokens * options.top_k`): router weights, in host memory, for
+    ///   DSC_MOE_DROP_LIGHTEST; may be NULL with another drop policy, which ignores them
     /// - `plan` (out): the new plan; NULL after a failure
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases
@@ -5422,7 +5436,7 @@ extern "C" {
     /// Lists how many rows each expert of this rank receives, without padding.
     ///
     /// - `plan` (in): plan
-    /// - `rows` (out): one number per local expert
+    /// - `rows` (out, `capacity`): one number per local expert
     /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
     /// - `needed` (out): number of entries
     ///
@@ -5440,8 +5454,8 @@ extern "C" {
     /// Lists how many rows each expert of this rank receives from each rank, without padding.
     ///
     /// - `plan` (in): plan
-    /// - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry
-    ///   e * n + s
+    /// - `rows` (out, `capacity`): local_experts x n numbers; that of local expert e and source
+    ///   rank s is entry e * n + s
     /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
     /// - `needed` (out): number of entries
     ///
@@ -5458,7 +5472,8 @@ extern "C" {
     /// Lists the permutation: the position of each slot's row among the rows that this rank sends.
     ///
     /// - `plan` (in): plan
-    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that is not sent or was dropped
+    /// - `positions` (out, `capacity`): tokens x top_k numbers; -1 for a slot that is not sent or
+    ///   was dropped
     /// - `capacity` (in): entries of positions; 0: only needed is written, and positions may be
     ///   NULL
     /// - `needed` (out): number of entries
@@ -5476,13 +5491,13 @@ extern "C" {
     /// Sends each token to its experts.
     ///
     /// - `plan` (in): plan
-    /// - `tokens` (in): the plan's tokens x hidden elements; host memory is read before the call
+    /// - `tokens` (in, `plan.tokens * hidden`): elements; host memory is read before the call
     ///   returns
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
     /// - `payload` (in): format of the rows on the way; DSC_MOE_PAYLOAD_F8E4M3 is not allowed for
     ///   f64
-    /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
+    /// - `rows` (out, `plan.rows * hidden`): elements, in the order that the head of this file
     ///   describes
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): NULL to block, else the new work object; see the head of this file
@@ -5508,11 +5523,11 @@ extern "C" {
     /// its rows.
     ///
     /// - `plan` (in): plan of the forward call
-    /// - `row_gradients` (in): the plan's rows x hidden elements; the values of padding do not
-    ///   matter. Must stay untouched until completion
+    /// - `row_gradients` (in, `plan.rows * hidden`): elements; the values of padding do not matter.
+    ///   Must stay untouched until completion
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
-    /// - `token_gradients` (out): the plan's tokens x hidden elements; 0 for tokens without a row
+    /// - `token_gradients` (out, `plan.tokens * hidden`): elements; 0 for tokens without a row
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
@@ -5533,15 +5548,16 @@ extern "C" {
     /// Sends the experts' rows back, and computes the weighted sum of the rows of each token.
     ///
     /// - `plan` (in): plan
-    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); the
-    ///   values of padding do not matter. Must stay untouched until completion
-    /// - `weights` (in): tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must
-    ///   stay untouched until completion. NULL: all are 1
+    /// - `rows` (in, `plan.rows * hidden`): elements in the order of dsc_moe_dispatch(); the values
+    ///   of padding do not matter. Must stay untouched until completion
+    /// - `weights` (in, `plan.tokens * plan.top_k`): factors, f64 if dtype is DSC_DTYPE_F64,
+    ///   otherwise f32; must stay untouched until completion. NULL: all are 1
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
-    /// - `out` (out): tokens x hidden elements; 0 for tokens without a row
-    /// - `returned` (out): tokens x top_k x hidden elements: the returned rows, not weighted, 0 for
-    ///   slots without a row; needed for the gradient of the weights. NULL if not needed
+    /// - `out` (out, `plan.tokens * hidden`): elements; 0 for tokens without a row
+    /// - `returned` (out, `plan.tokens * plan.top_k * hidden`): elements: the returned rows, not
+    ///   weighted, 0 for slots without a row; needed for the gradient of the weights. NULL if not
+    ///   needed
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
@@ -5565,17 +5581,20 @@ extern "C" {
     /// and those of the weights, on the ranks of the tokens.
     ///
     /// - `plan` (in): plan of the forward call
-    /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
-    /// - `weights` (in): as in dsc_moe_combine(); host memory is read before the call returns
-    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion.
-    ///   Ignored, and may be NULL, if weight_gradients is NULL
+    /// - `out_gradients` (in, `plan.tokens * hidden`): elements; must stay untouched until
+    ///   completion
+    /// - `weights` (in, `plan.tokens * plan.top_k`): as in dsc_moe_combine(); host memory is read
+    ///   before the call returns
+    /// - `returned` (in, `plan.tokens * plan.top_k * hidden`): what dsc_moe_combine() wrote; must
+    ///   stay untouched until completion. May be NULL if weight_gradients is NULL, which makes the
+    ///   call ignore it
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
-    /// - `row_gradients` (out): the plan's rows x hidden elements: weight x gradient of out,
-    ///   rounded once
-    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: dot products
-    ///   of the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
-    ///   without a row. NULL if not needed
+    /// - `row_gradients` (out, `plan.rows * hidden`): elements: weight x gradient of out, rounded
+    ///   once
+    /// - `weight_gradients` (out, `plan.tokens * plan.top_k`): numbers of the type of the weights:
+    ///   dot products of the gradient of out and the returned row, summed in f64 and rounded once;
+    ///   0 for slots without a row. NULL if not needed
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
@@ -5609,20 +5628,20 @@ extern "C" {
     /// Sums the inputs of all ranks and a residual, and normalizes each row.
     ///
     /// - `comm` (in): communicator
-    /// - `input` (in): tokens x hidden elements, rows one after the other; all buffers must be in
-    ///   host memory
-    /// - `residual` (in): tokens x hidden elements; must be the same on all ranks, which is not
+    /// - `input` (in, `tokens * hidden`): elements, rows one after the other; all buffers must be
+    ///   in host memory
+    /// - `residual` (in, `tokens * hidden`): elements; must be the same on all ranks, which is not
     ///   checked; NULL: none
-    /// - `weight` (in): hidden elements; must also be the same on all ranks; NULL: all are 1
+    /// - `weight` (in, `hidden`): elements; must also be the same on all ranks; NULL: all are 1
     /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
     /// - `hidden` (in): elements of a row, 1 or more; the same on all ranks
     /// - `dtype` (in): of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
     /// - `epsilon` (in): added to the mean of the squares; a normal positive number of the type of
     ///   the computation: 1.17549e-38 to 3.40282e+38, for DSC_DTYPE_F64 2.22507e-308 to
     ///   1.79769e+308. So the result of a row of zeros is zeros. The same on all ranks
-    /// - `residual_out` (out): tokens x hidden elements: the rows before they are normalized, h';
-    ///   in place: residual_out == residual or residual_out == input; NULL if not needed
-    /// - `output` (out): tokens x hidden elements: the normalized rows, y; in place: output ==
+    /// - `residual_out` (out, `tokens * hidden`): elements: the rows before they are normalized,
+    ///   h'; in place: residual_out == residual or residual_out == input; NULL if not needed
+    /// - `output` (out, `tokens * hidden`): elements: the normalized rows, y; in place: output ==
     ///   input
     ///
     /// Collective: yes. Blocking: until all rows are complete; each block has the communicator's
@@ -5707,12 +5726,12 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the tensor
     /// - `options` (in): the mapping, the shape, the parts and the chunk
-    /// - `send` (in): input, in the shape of the table above; with chunks the whole buffer, of
-    ///   which this call reads its chunk
-    /// - `recv` (out): output; with chunks the whole buffer. In place (recv == send): sums and
-    ///   identities; with outer 1 also an all-gather if send is this rank's part of recv, and a
-    ///   reduce-scatter or slice if recv is this rank's part of send. Otherwise send and recv must
-    ///   not overlap
+    /// - `send` (in, `input_count`): input, in the shape of the table above; with chunks the whole
+    ///   buffer, of which this call reads its chunk
+    /// - `recv` (out, `output_count`): output; with chunks the whole buffer. In place (recv ==
+    ///   send): sums and identities; with outer 1 also an all-gather if send is this rank's part of
+    ///   recv, and a reduce-scatter or slice if recv is this rank's part of send. Otherwise send
+    ///   and recv must not overlap
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
@@ -5740,8 +5759,8 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the tensor
     /// - `options` (in): as in the forward pass
-    /// - `send` (in): input, in the shape of the table above
-    /// - `recv` (out): output
+    /// - `send` (in, `output_count`): input, in the shape of the table above
+    /// - `recv` (out, `input_count`): output
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
@@ -5794,13 +5813,13 @@ extern "C" {
 
     /// Cuts a list of layers into consecutive parts, one per stage.
     ///
-    /// - `weights` (in): weight of each layer, finite and 0 or more, in any unit; may be NULL for
-    ///   the uniform methods
+    /// - `weights` (in, `n_layers`): weight of each layer, finite and 0 or more, in any unit; may
+    ///   be NULL for the uniform methods
     /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
     ///   for the others
     /// - `n_parts` (in): 1 to 2^31 - 1
     /// - `options` (in): NULL: defaults; memory limits are for "bottleneck" only
-    /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
+    /// - `boundaries` (out, `n_parts + 1`): entries: part p holds the layers boundaries[p] to
     ///   boundaries[p + 1] - 1
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -5860,9 +5879,9 @@ extern "C" {
     /// Creates a schedule from the order in which each stage computes.
     ///
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
-    ///   merge_backward, messages; name becomes the schedule's name, NULL for "custom"
-    /// - `operations` (in): those of stage 0, then stage 1, and so on
-    /// - `starts` (in): stages + 1 entries: stage s has operations[starts[s]] to
+    ///   merge_backward, messages; name becomes the schedule's name, by default "custom"
+    /// - `operations` (in, `starts[options.stages]`): those of stage 0, then stage 1, and so on
+    /// - `starts` (in, `options.stages + 1`): entries: stage s has operations[starts[s]] to
     ///   operations[starts[s + 1] - 1]
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
@@ -5911,7 +5930,7 @@ extern "C" {
     /// Writes a schedule's name.
     ///
     /// - `schedule` (in): schedule
-    /// - `text` (out): the name; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -5931,7 +5950,7 @@ extern "C" {
     /// - `schedule` (in): any schedule of the pipeline
     /// - `stage` (in): 0 to stages - 1; it need not be the schedule's stage
     /// - `first` (in): number of the first operation wanted, 0 or more
-    /// - `operations` (out): those from first on; may be NULL with capacity 0
+    /// - `operations` (out, `capacity`): those from first on; may be NULL with capacity 0
     /// - `capacity` (in): entries of operations
     /// - `needed` (out): number of operations of the stage from first on
     ///
@@ -6150,8 +6169,8 @@ extern "C" {
     /// Writes the times and memory of each stage.
     ///
     /// - `report` (in): report
-    /// - `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with
-    ///   capacity 0
+    /// - `stages` (out, `capacity`): one entry per stage; stages[0].struct_size must be set; may be
+    ///   NULL with capacity 0
     /// - `capacity` (in): entries of stages
     /// - `needed` (out): number of stages
     ///
@@ -6169,8 +6188,8 @@ extern "C" {
     /// Writes all operations, stage after stage, in the order of time.
     ///
     /// - `report` (in): report
-    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
-    ///   0
+    /// - `spans` (out, `capacity`): the operations; spans[0].struct_size must be set; may be NULL
+    ///   with capacity 0
     /// - `capacity` (in): entries of spans
     /// - `needed` (out): number of operations
     ///
@@ -6189,8 +6208,8 @@ extern "C" {
     /// lengthening the makespan.
     ///
     /// - `report` (in): report
-    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
-    ///   0
+    /// - `spans` (out, `capacity`): the operations; spans[0].struct_size must be set; may be NULL
+    ///   with capacity 0
     /// - `capacity` (in): entries of spans
     /// - `needed` (out): number of operations
     ///
@@ -6254,7 +6273,7 @@ extern "C" {
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
     /// - `picture` (in): picture format
-    /// - `text` (out): the picture; may be NULL with capacity 0
+    /// - `text` (out, `capacity`): the picture; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -6275,7 +6294,7 @@ extern "C" {
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `format` (in): text format
-    /// - `text` (out): may be NULL with capacity 0
+    /// - `text` (out, `capacity`): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): size of the text in bytes, the final zero included
     ///
@@ -6294,7 +6313,7 @@ extern "C" {
 
     /// Creates a schedule from text.
     ///
-    /// - `text` (in): need not end with a zero byte
+    /// - `text` (in, `bytes`): need not end with a zero byte
     /// - `bytes` (in): of text
     /// - `format` (in): text format
     /// - `options` (in): stage (default 0); for a text without messages also merge_backward and
@@ -6319,9 +6338,9 @@ extern "C" {
     ///
     /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
     ///   the rest are unused
-    /// - `instructions` (in): those of stage 0, then those of stage 1, and so on; the struct_size
-    ///   of the first one applies to all
-    /// - `starts` (in): stages + 1 entries: stage s has instructions[starts[s]] to
+    /// - `instructions` (in, `starts[options.stages]`): those of stage 0, then those of stage 1,
+    ///   and so on; the struct_size of the first one applies to all
+    /// - `starts` (in, `options.stages + 1`): entries: stage s has instructions[starts[s]] to
     ///   instructions[starts[s + 1] - 1]
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -6338,18 +6357,18 @@ extern "C" {
 
     /// Finds which stages hold which key, without communication.
     ///
-    /// - `keys` (in): key of each entry; an entry is a layer that shares weights
-    /// - `layers` (in): layer of each entry, below boundaries[n_parts]; a layer has each key at
-    ///   most once
+    /// - `keys` (in, `n_entries`): key of each entry; an entry is a layer that shares weights
+    /// - `layers` (in, `n_entries`): layer of each entry, below boundaries[n_parts]; a layer has
+    ///   each key at most once
     /// - `n_entries` (in): entries of keys and layers, 0 or more
-    /// - `boundaries` (in): n_parts + 1 entries, as written by dsc_pipe_partition()
+    /// - `boundaries` (in, `n_parts + 1`): entries, as written by dsc_pipe_partition()
     /// - `n_parts` (in): 1 to 2^31 - 1
-    /// - `entries` (out): n_entries entries, of which n_keys are written: the first entry with each
-    ///   key, in the order of the keys' bytes
-    /// - `starts` (out): n_entries + 1 entries, of which n_keys + 1 are written: key k is on
+    /// - `entries` (out, `n_entries`): entries, of which n_keys are written: the first entry with
+    ///   each key, in the order of the keys' bytes
+    /// - `starts` (out, `n_entries + 1`): entries, of which n_keys + 1 are written: key k is on
     ///   stages[starts[k]] to stages[starts[k + 1] - 1]
-    /// - `stages` (out): n_entries entries, ascending for each key. The first stage of a key is the
-    ///   owner, the only stage that counts the weights in a norm
+    /// - `stages` (out, `n_entries`): entries, ascending for each key. The first stage of a key is
+    ///   the owner, the only stage that counts the weights in a norm
     /// - `n_keys` (out): number of different keys
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -6384,7 +6403,7 @@ extern "C" {
     /// weights, and copies each key's weights from its first stage to the others.
     ///
     /// - `comm` (in): communicator; the object creates its own groups from it
-    /// - `keys` (in): all keys
+    /// - `keys` (in, `n_keys`): all keys
     /// - `n_keys` (in): 0 or more
     /// - `options` (in): NULL: defaults
     /// - `tied` (out): the new object; NULL on failure
@@ -6408,9 +6427,9 @@ extern "C" {
     /// division.
     ///
     /// - `tied` (in): tied layers
-    /// - `grads` (in): one for each weight of this rank, in the order of the keys and weights that
-    ///   this rank passed at creation. Counts are those of the weights; types are the same on all
-    ///   stages; all are in one kind of memory and do not overlap
+    /// - `grads` (in, `n_grads`): one for each weight of this rank, in the order of the keys and
+    ///   weights that this rank passed at creation. Counts are those of the weights; types are the
+    ///   same on all stages; all are in one kind of memory and do not overlap
     /// - `n_grads` (in): number of this rank's weights, 0 or more
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///

@@ -37,8 +37,8 @@ extern "C" {
  * @param[in] n_tensors number of tensors, 0 or more
  * @param[in] dtype element type of all tensors, the same on all ranks
  * @param[in] root rank that has the tensors
- * @param[out] shapes room for n_tensors x 16 sizes, to which the call writes the shapes; ignored on the root,
- * where it may be NULL
+ * @param[out] shapes [n_tensors * 16] sizes, to which the call writes the shapes; may be NULL on the root,
+ * which ignores it
  *
  * Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes and to their
  * names as long as the caller uses them. Threads: one at a time per communicator.

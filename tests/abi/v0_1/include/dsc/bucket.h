@@ -13,11 +13,12 @@ extern "C" {
 
 /** @brief Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init(). */
 typedef struct dsc_bucket_plan_options {
-  size_t struct_size;     /**< size of this struct as the caller compiled it */
-  const int32_t* devices; /**< device of each tensor, any numbers; NULL (default): all on the same device */
-  const uint8_t* expect_sparse; /**< 0 or 1, by tensor index (not by position); NULL (default): none */
-  const size_t* order;  /**< the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1,
-                           2, ... */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  const int32_t*
+      devices; /**< [n] device of each tensor, any numbers; NULL (default): all on the same device */
+  const uint8_t* expect_sparse; /**< [n] 0 or 1, by tensor index (not by position); NULL (default): none */
+  const size_t* order; /**< [n] the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0,
+                          1, 2, ... */
   const size_t* limits; /**< bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400 */
   size_t n_limits;      /**< entries of limits; default 0 */
 } dsc_bucket_plan_options_t;
@@ -44,15 +45,15 @@ DSC_API dsc_result_t dsc_bucket_plan_options_init(dsc_bucket_plan_options_t* opt
  * are in the order in which they were closed. Unfilled buckets come last, by the position of their first
  * tensor (PyTorch does not define this order).
  *
- * @param[in] counts elements of each tensor
+ * @param[in] counts [n] elements of each tensor
  * @param[in] dtypes ::dsc_dtype of each tensor
  * @param[in] n number of tensors, 1 or more
  * @param[in] options NULL: defaults
- * @param[out] indices n tensor indices, bucket after bucket
- * @param[out] starts n + 1 entries, of which n_buckets + 1 are written: bucket b is indices[starts[b]] to
+ * @param[out] indices [n] tensor indices, bucket after bucket
+ * @param[out] starts [n + 1] entries, of which n_buckets + 1 are written: bucket b is indices[starts[b]] to
  * indices[starts[b + 1] - 1]
- * @param[out] bucket_limits n entries, of which n_buckets are written: the limit that applied to each bucket;
- * may be NULL
+ * @param[out] bucket_limits [n] entries, of which n_buckets are written: the limit that applied to each
+ * bucket; may be NULL
  * @param[out] n_buckets number of buckets
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.

@@ -16,8 +16,9 @@ typedef struct dsc_clip_options {
   size_t struct_size; /**< size of this struct as the caller compiled it */
   dsc_comm_t* shards; /**< ranks with the other parts of the model (tensor, pipeline parallelism); the norm is
                          over all of them. NULL (default): this rank has the whole model */
-  const uint8_t* counted; /**< for each parameter, 0: not in the norm, because another rank of shards counts
-                             it (tied parameters); it is still scaled. NULL (default): all are counted */
+  const uint8_t*
+      counted; /**< [n_params] for each parameter, 0: not in the norm, because another rank of shards counts
+                  it (tied parameters); it is still scaled. NULL (default): all are counted */
   double max_norm;  /**< gradients with a larger norm are scaled down to it; infinity (default): no limit */
   double scale;     /**< factor for all gradients, applied first, such as 1 / loss scale; default 1 */
   dsc_norm_t norm;  /**< default DSC_NORM_TWO */

@@ -16,7 +16,7 @@ extern "C" {
 typedef struct dsc_comm_options {
   size_t struct_size;            /**< size of this struct as the caller compiled it */
   const char* name;              /**< shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER" */
-  const dsc_setting_t* settings; /**< settings of backends, such as "nccl.max_ctas" */
+  const dsc_setting_t* settings; /**< settings of backends, such as "nccl.max_ctas"; NULL (default): none */
   size_t n_settings;             /**< entries of settings; default 0 */
   int32_t timeout_ms;      /**< deadline of every operation in milliseconds; 0 (default): the parent's */
   int32_t stream_priority; /**< CUDA priority of the streams for operations with a work object: lower is more
@@ -314,7 +314,7 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  *
  * @param[in] comm communicator that is bound to a device
  * @param[in] library library of the communicator: "nccl"
- * @param[in] communicator an ncclComm_t of that library
+ * @param[in] communicator [address] an ncclComm_t of that library
  * @param[in] options NULL: defaults; the same on all ranks; its settings do not change communicator
  * @param[out] group the new communicator; NULL on failure
  *

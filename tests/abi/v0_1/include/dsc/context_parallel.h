@@ -61,11 +61,11 @@ typedef struct dsc_sequence_causal_range_t {
  */
 typedef struct dsc_sequence_heads_options {
   size_t struct_size;           /**< size of this struct as the caller compiled it */
-  const size_t* sequence_parts; /**< one size per rank, whose sum is sequence; a size may be 0. NULL
+  const size_t* sequence_parts; /**< [size] one size per rank, whose sum is sequence; a size may be 0. NULL
                                    (default): equal parts */
-  const size_t* head_parts;     /**< one size per rank, whose sum is heads; a size may be 0, for example with
-                                   fewer key heads than ranks. NULL (default): equal parts */
-  size_t batch;                 /**< number of sequences; default 1 */
+  const size_t* head_parts; /**< [size] one size per rank, whose sum is heads; a size may be 0, for example
+                               with fewer key heads than ranks. NULL (default): equal parts */
+  size_t batch;             /**< number of sequences; default 1 */
   size_t sequence; /**< tokens of each whole sequence; must be set. Without sequence_parts a multiple of the
                       number of ranks */
   size_t heads;    /**< total number of heads; must be set. Without head_parts a multiple of the number of
@@ -105,9 +105,9 @@ DSC_API dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_
  *
  * @param[in] comm the ranks that divide the sequence
  * @param[in] options the sizes of the whole tensor
- * @param[in] send input, row-major
- * @param[out] recv output, row-major; must not overlap send, except that a group of one rank takes recv ==
- * send
+ * @param[in] send [input_count] input, row-major
+ * @param[out] recv [output_count] output, row-major; must not overlap send, except that a group of one rank
+ * takes recv == send
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
@@ -130,8 +130,8 @@ DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_
  * each rank's tokens with all heads.
  * @param[in] comm the ranks that divide the sequence
  * @param[in] options the sizes of the whole tensor, as for dsc_sequence_to_heads()
- * @param[in] send input, row-major
- * @param[out] recv output, row-major
+ * @param[in] send [input_count] input, row-major
+ * @param[out] recv [output_count] output, row-major
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
@@ -183,12 +183,12 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * refused.
  *
  * @param[in] ring ring
- * @param[in] block this rank's block, for example its keys and then its values; not written
+ * @param[in] block [count] this rank's block, for example its keys and then its values; not written
  * @param[in] count elements of this rank's block; 0 is valid
- * @param[in] counts elements of each rank's block, one entry per rank, equal on all ranks; counts[rank] must
- * be count. NULL: every block has count elements
+ * @param[in] counts [size] elements of each rank's block, one entry per rank, equal on all ranks;
+ * counts[rank] must be count. NULL: every block has count elements
  * @param[in] dtype element type of the blocks
- * @param[out] grad count elements of grad_dtype: at the end of the pass, the sum of the gradients of this
+ * @param[out] grad [count of grad_dtype] elements: at the end of the pass, the sum of the gradients of this
  * rank's block; must not overlap block. Ignored if grad_dtype is 0
  * @param[in] grad_dtype element type of gradients and of their sums. Each addition rounds to it, so use f32
  * for blocks of 16-bit floats; 0: a pass without gradients. On a device it must be a floating-point type
@@ -198,9 +198,9 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * NULL (pass cudaStreamLegacy for the default stream)
  *
  * Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called it. Ownership:
- * block and grad must not be memory of the ring. They, and the stream, must stay valid and untouched until
- * dsc_ring_next() returns source -1, the next pass begins or the ring is destroyed (on a device: in stream
- * order). Threads: one at a time per ring.
+ * block, grad and stream must stay valid and untouched until dsc_ring_next() returns source -1, the next pass
+ * begins or the ring is destroyed (on a device: in stream order); block and grad must not be memory of the
+ * ring. Threads: one at a time per ring.
  * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's (the error gives both
  * sizes); DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream if comm is not bound to a device, and for
  * gradients on a device if they are not floats or libdsc was built without kernels; DSC_ERR_STATE if the
@@ -233,10 +233,10 @@ DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t 
  * time-out that the communicator had when the ring was created. On a device the host waits only in the first
  * pass, until NCCL has connected the ranks
  * @param[out] source rank that the block belongs to; -1: no block is left
- * @param[out] block first element of the block, to read only; NULL if source is -1
+ * @param[out] block [count of block_dtype] first element of the block, to read only; NULL if source is -1
  * @param[out] count elements of the block; 0 if source is -1
- * @param[out] grad address for the block's gradients, count elements; NULL in a pass without gradients and if
- * source is -1. The argument itself may be NULL in a pass without gradients
+ * @param[out] grad [count of grad_dtype] address for the block's gradients; NULL in a pass without gradients
+ * and if source is -1. The argument itself may be NULL in a pass without gradients
  *
  * Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on a device no,
  * the stream waits. Ownership: block and grad belong to the ring and are valid until the following call of
@@ -294,9 +294,9 @@ DSC_API dsc_result_t dsc_ring_destroy(dsc_ring_t* ring);
  * @param[in] count tokens of the sequence
  * @param[in] ranks number of ranks, 1 or more
  * @param[in] rank rank, 0 to ranks - 1
- * @param[out] begins two entries: first tokens of the rank's two ranges, in the order in which it holds them;
+ * @param[out] begins [2] first tokens of the rank's two ranges, in the order in which it holds them;
  * with DSC_SEQUENCE_ORDER_CONTIGUOUS the second range is empty
- * @param[out] lengths two entries: numbers of tokens of the two ranges
+ * @param[out] lengths [2] numbers of tokens of the two ranges
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG

@@ -13,9 +13,10 @@ extern "C" {
 
 /** @brief Options of dsc_pipe_partition(). Fill with dsc_pipe_partition_options_init(). */
 typedef struct dsc_pipe_partition_options {
-  size_t struct_size;          /**< size of this struct as the caller compiled it */
-  const char* method;          /**< see dsc_pipe_partition(); NULL (default): "bottleneck" */
-  const uint64_t* layer_bytes; /**< bytes of memory that each layer needs; NULL (default): no limits */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  const char* method; /**< see dsc_pipe_partition(); NULL (default): "bottleneck" */
+  const uint64_t*
+      layer_bytes; /**< [n_layers] bytes of memory that each layer needs; NULL (default): no limits */
   const uint64_t* part_limits; /**< bytes of memory of each part; NULL (default): no limits */
   size_t n_part_limits;        /**< entries of part_limits: 1 for all parts, or one for each; default 0 */
 } dsc_pipe_partition_options_t;
@@ -50,12 +51,13 @@ DSC_API dsc_result_t dsc_pipe_partition_options_init(dsc_pipe_partition_options_
  *
  * If the model has fewer layers than parts, DeepSpeed's methods leave the last parts empty.
  *
- * @param[in] weights weight of each layer, finite and 0 or more, in any unit; may be NULL for the uniform
- * methods
+ * @param[in] weights [n_layers] weight of each layer, finite and 0 or more, in any unit; may be NULL for the
+ * uniform methods
  * @param[in] n_layers number of layers; for "bottleneck" at least as many as parts; may be 0 for the others
  * @param[in] n_parts 1 to 2^31 - 1
  * @param[in] options NULL: defaults; memory limits are for "bottleneck" only
- * @param[out] boundaries n_parts + 1 entries: part p holds the layers boundaries[p] to boundaries[p + 1] - 1
+ * @param[out] boundaries [n_parts + 1] entries: part p holds the layers boundaries[p] to boundaries[p + 1] -
+ * 1
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  *

@@ -78,7 +78,7 @@ typedef struct dsc_pipe_instruction {
 /** @brief Options of a schedule. Fill with dsc_pipe_schedule_options_init(). */
 typedef struct dsc_pipe_schedule_options {
   size_t struct_size; /**< size of this struct as the caller compiled it */
-  const char* name;   /**< see dsc_pipe_schedule_create() */
+  const char* name;   /**< see dsc_pipe_schedule_create(); may be NULL in other calls */
   int32_t stages;     /**< devices of the pipeline, 1 or more */
   int32_t stage; /**< stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no
                     instructions but can be simulated, drawn, exported and split into stages */
@@ -189,9 +189,10 @@ DSC_API dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t*
 /**
  * @brief Creates a schedule from the order in which each stage computes.
  * @param[in] options stages, stage, micro_batches, chunks (0: 1), placement, forward_only, merge_backward,
- * messages; name becomes the schedule's name, NULL for "custom"
- * @param[in] operations those of stage 0, then stage 1, and so on
- * @param[in] starts stages + 1 entries: stage s has operations[starts[s]] to operations[starts[s + 1] - 1]
+ * messages; name becomes the schedule's name, by default "custom"
+ * @param[in] operations [starts[options.stages]] those of stage 0, then stage 1, and so on
+ * @param[in] starts [options.stages + 1] entries: stage s has operations[starts[s]] to operations[starts[s +
+ * 1] - 1]
  * @param[out] schedule the new schedule; NULL on failure
  *
  * Every part of the model needs a forward pass for each micro-batch. Unless forward_only is set, it also
@@ -268,7 +269,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_order(const dsc_pipe_schedule_t* schedule
 /**
  * @brief Returns the next instruction.
  * @param[in] schedule schedule
- * @param[in,out] instruction struct_size must be set; written unless the schedule has ended
+ * @param[in,out] instruction [1] struct_size must be set; written unless the schedule has ended
  *
  * Collective: no. Blocking: no. Threads: one at a time per schedule.
  * @return DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole

@@ -19,15 +19,17 @@ extern "C" {
  * below.
  */
 typedef struct dsc_pipe_costs {
-  size_t struct_size;            /**< size of this struct as the caller compiled it */
-  const double* forward;         /**< time of a forward pass; NULL: 1 */
-  const double* backward_input;  /**< time of the first half of a backward pass; NULL: 1 */
-  const double* backward_weight; /**< time of the second half; a whole backward pass takes both; NULL: 1 */
-  const double* message_bytes; /**< activations that a part sends, and gradients that it gets back; NULL: 0 */
-  const double* activation_bytes; /**< held for a micro-batch from its forward to the end of its backward
+  size_t struct_size;           /**< size of this struct as the caller compiled it */
+  const double* forward;        /**< [n] time of a forward pass; NULL: 1 */
+  const double* backward_input; /**< [n] time of the first half of a backward pass; NULL: 1 */
+  const double*
+      backward_weight; /**< [n] time of the second half; a whole backward pass takes both; NULL: 1 */
+  const double*
+      message_bytes; /**< [n] activations that a part sends, and gradients that it gets back; NULL: 0 */
+  const double* activation_bytes; /**< [n] held for a micro-batch from its forward to the end of its backward
                                      pass; NULL: 0 */
-  const double* static_bytes;     /**< weights, their gradients and the optimizer's state; NULL: 0 */
-  const double* gradient_bytes;   /**< reduced over data-parallel ranks at the end; NULL: 0, no reduction */
+  const double* static_bytes;     /**< [n] weights, their gradients and the optimizer's state; NULL: 0 */
+  const double* gradient_bytes; /**< [n] reduced over data-parallel ranks at the end; NULL: 0, no reduction */
   size_t n;       /**< entries of every list that is not NULL: 1, or stages x chunks; default 1 */
   double overlap; /**< time of a forward and a backward pass that run together, as a fraction of their sum:
                      above 0, at most 1; default 1 */

@@ -81,10 +81,10 @@ DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, ds
  *
  * @param[in] options stages, micro_batches, chunks (0: 1), placement, forward_only; name and the rest are
  * unused
- * @param[in] instructions those of stage 0, then those of stage 1, and so on; the struct_size of the first
- * one applies to all
- * @param[in] starts stages + 1 entries: stage s has instructions[starts[s]] to instructions[starts[s + 1] -
- * 1]
+ * @param[in] instructions [starts[options.stages]] those of stage 0, then those of stage 1, and so on; the
+ * struct_size of the first one applies to all
+ * @param[in] starts [options.stages + 1] entries: stage s has instructions[starts[s]] to
+ * instructions[starts[s + 1] - 1]
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong. It names stage and step of an operation that

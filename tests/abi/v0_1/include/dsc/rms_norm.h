@@ -38,19 +38,19 @@ extern "C" {
  * With a non-finite check all rows are one block. The call allocates no memory of the size of the input.
  *
  * @param[in] comm communicator
- * @param[in] input tokens x hidden elements, rows one after the other; all buffers must be in host memory
- * @param[in] residual tokens x hidden elements; must be the same on all ranks, which is not checked; NULL:
+ * @param[in] input [tokens * hidden] elements, rows one after the other; all buffers must be in host memory
+ * @param[in] residual [tokens * hidden] elements; must be the same on all ranks, which is not checked; NULL:
  * none
- * @param[in] weight hidden elements; must also be the same on all ranks; NULL: all are 1
+ * @param[in] weight [hidden] elements; must also be the same on all ranks; NULL: all are 1
  * @param[in] tokens number of rows, 0 or more; the same on all ranks
  * @param[in] hidden elements of a row, 1 or more; the same on all ranks
  * @param[in] dtype of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
  * @param[in] epsilon added to the mean of the squares; a normal positive number of the type of the
  * computation: 1.17549e-38 to 3.40282e+38, for DSC_DTYPE_F64 2.22507e-308 to 1.79769e+308. So the result of a
  * row of zeros is zeros. The same on all ranks
- * @param[out] residual_out tokens x hidden elements: the rows before they are normalized, h'; in place:
+ * @param[out] residual_out [tokens * hidden] elements: the rows before they are normalized, h'; in place:
  * residual_out == residual or residual_out == input; NULL if not needed
- * @param[out] output tokens x hidden elements: the normalized rows, y; in place: output == input
+ * @param[out] output [tokens * hidden] elements: the normalized rows, y; in place: output == input
  *
  * Except as described by "in place", the outputs must not overlap each other or an input. Only one of them
  * may be the input.

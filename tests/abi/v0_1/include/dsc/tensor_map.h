@@ -54,13 +54,13 @@ extern "C" {
 /** @brief A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init(). */
 typedef struct dsc_tensor_map_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  const size_t* parts; /**< one size per rank, which divide dim; equal on all ranks, which all give it; a size
-                          may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward
-                          direction. NULL (default): equal parts */
-  const size_t* other_parts; /**< only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per
-                                rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL:
-                                the sizes that this rank receives from each rank in the forward direction.
-                                NULL (default) for all others */
+  const size_t* parts; /**< [size] one size per rank, which divide dim; equal on all ranks, which all give it;
+                          a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the
+                          forward direction. NULL (default): equal parts */
+  const size_t* other_parts; /**< [size] only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one
+                                size per rank, which divide the first dimension; equal on all ranks. For
+                                ALL_TO_ALL: the sizes that this rank receives from each rank in the forward
+                                direction. NULL (default) for all others */
   size_t outer;  /**< product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
                     HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of
                     the number of ranks; with parts: the product of the sizes between the two */
@@ -110,11 +110,11 @@ DSC_API dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* optio
  *
  * @param[in] comm the ranks that divide the tensor
  * @param[in] options the mapping, the shape, the parts and the chunk
- * @param[in] send input, in the shape of the table above; with chunks the whole buffer, of which this call
- * reads its chunk
- * @param[out] recv output; with chunks the whole buffer. In place (recv == send): sums and identities; with
- * outer 1 also an all-gather if send is this rank's part of recv, and a reduce-scatter or slice if recv is
- * this rank's part of send. Otherwise send and recv must not overlap
+ * @param[in] send [input_count] input, in the shape of the table above; with chunks the whole buffer, of
+ * which this call reads its chunk
+ * @param[out] recv [output_count] output; with chunks the whole buffer. In place (recv == send): sums and
+ * identities; with outer 1 also an all-gather if send is this rank's part of recv, and a reduce-scatter or
+ * slice if recv is this rank's part of send. Otherwise send and recv must not overlap
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
@@ -139,8 +139,8 @@ DSC_API dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_m
  *
  * @param[in] comm the ranks that divide the tensor
  * @param[in] options as in the forward pass
- * @param[in] send input, in the shape of the table above
- * @param[out] recv output
+ * @param[in] send [output_count] input, in the shape of the table above
+ * @param[out] recv [input_count] output
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h

@@ -24,10 +24,11 @@ typedef struct dsc_tied_layers dsc_tied_layers_t;
 /** @brief Layers that share their weights. Set the struct_size of every element of a list, always to the same
  * value. */
 typedef struct dsc_tied_key {
-  size_t struct_size;    /**< size of this struct as the caller compiled it; needed in every element */
-  const char* key;       /**< name of the layers, one line; unique in the list */
-  const int32_t* stages; /**< stages that hold the layers, in any order, each once; see dsc_tied_plan() */
-  const dsc_tensor_t* weights; /**< this rank's copy; NULL if its stage holds none */
+  size_t struct_size; /**< size of this struct as the caller compiled it; needed in every element */
+  const char* key;    /**< name of the layers, one line; unique in the list */
+  const int32_t*
+      stages; /**< [n_stages] stages that hold the layers, in any order, each once; see dsc_tied_plan() */
+  const dsc_tensor_t* weights; /**< [n_weights] this rank's copy; NULL if its stage holds none */
   size_t n_stages;             /**< 1 or more */
   size_t n_weights; /**< entries of weights; 0 if this rank's stage holds none, otherwise 1 or more */
 } dsc_tied_key_t;
@@ -35,27 +36,29 @@ typedef struct dsc_tied_key {
 /** @brief Options of dsc_tied_layers_create(), the same on all ranks. Fill with
  * dsc_tied_layers_options_init(). */
 typedef struct dsc_tied_layers_options {
-  size_t struct_size;   /**< size of this struct as the caller compiled it */
-  const int32_t* ranks; /**< rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator
-                           once; NULL (default): one pipeline, and rank s is stage s */
-  size_t n_stages;      /**< stages of a pipeline; 0 without ranks */
-  size_t n_pipelines;   /**< number of pipelines, which are independent here; 0 without ranks */
-  int32_t sync;         /**< 1 (default): copy each key's weights from its first stage to the others */
-  int32_t reserved;     /**< 0 */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  const int32_t*
+      ranks; /**< [n_pipelines * n_stages] rank of stage s of pipeline p at p * n_stages + s, each rank of the
+                communicator once; NULL (default): one pipeline, and rank s is stage s */
+  size_t n_stages;    /**< stages of a pipeline; 0 without ranks */
+  size_t n_pipelines; /**< number of pipelines, which are independent here; 0 without ranks */
+  int32_t sync;       /**< 1 (default): copy each key's weights from its first stage to the others */
+  int32_t reserved;   /**< 0 */
 } dsc_tied_layers_options_t;
 
 /**
  * @brief Finds which stages hold which key, without communication.
- * @param[in] keys key of each entry; an entry is a layer that shares weights
- * @param[in] layers layer of each entry, below boundaries[n_parts]; a layer has each key at most once
+ * @param[in] keys [n_entries] key of each entry; an entry is a layer that shares weights
+ * @param[in] layers [n_entries] layer of each entry, below boundaries[n_parts]; a layer has each key at most
+ * once
  * @param[in] n_entries entries of keys and layers, 0 or more
- * @param[in] boundaries n_parts + 1 entries, as written by dsc_pipe_partition()
+ * @param[in] boundaries [n_parts + 1] entries, as written by dsc_pipe_partition()
  * @param[in] n_parts 1 to 2^31 - 1
- * @param[out] entries n_entries entries, of which n_keys are written: the first entry with each key, in the
+ * @param[out] entries [n_entries] entries, of which n_keys are written: the first entry with each key, in the
  * order of the keys' bytes
- * @param[out] starts n_entries + 1 entries, of which n_keys + 1 are written: key k is on stages[starts[k]] to
- * stages[starts[k + 1] - 1]
- * @param[out] stages n_entries entries, ascending for each key. The first stage of a key is the owner, the
+ * @param[out] starts [n_entries + 1] entries, of which n_keys + 1 are written: key k is on stages[starts[k]]
+ * to stages[starts[k + 1] - 1]
+ * @param[out] stages [n_entries] entries, ascending for each key. The first stage of a key is the owner, the
  * only stage that counts the weights in a norm
  * @param[out] n_keys number of different keys
  *

@@ -43,6 +43,10 @@
  * - A callback that fails may write a text to `error`, which has room for error_capacity bytes.
  * - A call has at most 10 arguments, except dsc_shard_copies(), which takes two layouts.
  * - No field or argument is a reserved word of Python, Rust or Julia.
+ * - The comment of a pointer begins with its length in brackets, unless name and type say it: "[n + 1]" is a
+ * list of n + 1 entries, "[1]" one value, "[count of sum_dtype]" elements of a type that bindings/api.json
+ * explains. A capacity, n or n_NAME directly after a pointer is its length. A callback's comment says on
+ * which threads it runs, and what it may call.
  */
 #ifndef DSC_TYPES_H
 #define DSC_TYPES_H

@@ -1,0 +1,224 @@
+"""Says what each argument and field is: its role, length, element type, nullability and lifetime.
+
+A binding needs these facts for every pointer, and C's types do not have them: `size_t*` may be one number or a list.
+They are derived from names and types where a rule of dsc/types.h allows it. Everywhere else the comment must begin
+with a mark such as "[n_parts + 1]", or the check fails.
+"""
+
+import re
+
+from .comment import split_mark
+
+# Outputs with these names are single numbers. Any other output needs a mark or a capacity.
+SINGLE = set(
+    "agreed available backend buffers bytes completed count deleted descriptor device dtype group group_rank group_size global_rank has_progress_thread id "
+    "initialized is_counted is_forward last_rank layer_seed length level local_rank local_size major makespan mean_loss member micro_batch minor "
+    "n_buckets n_groups n_keys n_rows n_ranks n_units ndim needed norm op patch peer port present rank region_seed shard shards size source stage start "
+    "steps sum text_level timeout_ms world_size".split()
+)
+# Structs of these kinds are passed one at a time. Pointers to others may be lists, so they need a mark.
+SINGLE_STRUCT = re.compile(r"_(options|info|callbacks|costs|result|call|record|range|instruction|bucket)_t$")
+# Names in lengths that are neither arguments nor fields.
+TERMS = {
+    "size": "the number of ranks of the communicator",
+    "rank": "this rank in the communicator",
+    "n_params": "the number of parameters with which the object was created",
+    "param_count": "the number of elements of the parameter with this index",
+    "n_axes": "the number of axes of the mesh",
+    "row_count": "the number of elements of a row of the parameter: the product of its sizes but the first",
+    "columns": "the number of this rank's columns, see dsc_tensor_map_part()",
+    "input_count": "the number of elements of the input, which the options describe",
+    "output_count": "the number of elements of the output, which the options describe",
+}
+ELEMENTS = {
+    "dtype": "the type that the argument or field dtype names",
+    "grad_dtype": "the type that the argument grad_dtype of dsc_ring_begin() names",
+    "block_dtype": "the type that the argument dtype of dsc_ring_begin() names",
+    "sum_dtype": "f64 if dtype is DSC_DTYPE_F64, otherwise f32",
+    "param_dtype": "the type of the parameter",
+    "view_dtype": "the type of the parameter, or grad_dtype of the options if it is set",
+    "byte": "bytes",
+}
+UNITS = {"_ms": "milliseconds", "_ns": "nanoseconds", "bytes": "bytes"}
+RANGE = re.compile(r"(?:^|[;,:] )(-?[\d,]+ (?:or more|to [\w-]+(?: - 1)?)|above -?\d+|finite)\b")
+# The rest of the sentence is what NULL means: "NULL: defaults", "may be NULL with capacity 0", "NULL to block".
+SENTENCE = r"(?:[^;.]|\.(?=\S))"
+MAY_BE_NULL = re.compile(rf"\b[Mm]ay be NULL\b({SENTENCE}*)")
+CONDITIONS = "to|if|in|on|for|without|does|removes|with|only"
+NULL = re.compile(rf"{MAY_BE_NULL.pattern}|(?<!not )\bNULL(?: \([^)]*\))?(?: or [^:]+)?(?:: ({SENTENCE}+)| ((?:{CONDITIONS})\b{SENTENCE}*))")
+STAYS = re.compile(r"([\w, ]*?)\bmust (?:also )?stay (?:valid|unchanged|untouched)(?: and [a-z]+)? (?:until|while) ([^;.]+)")
+
+
+def describe(api):
+    """Adds the facts to all arguments and fields. Returns the places where a comment does not say them."""
+    types = Types(api)
+    problems = []
+    for entry in api["functions"] + api["callbacks"]:
+        owner = Owner(entry, entry["arguments"], types)
+        problems += [problem for part in entry["arguments"] for problem in owner.describe(part)]
+    for entry in api["structs"]:
+        owner = Owner(entry, entry["fields"], types)
+        problems += [problem for part in entry["fields"] for problem in owner.describe(part)]
+    return problems
+
+
+class Types:
+    """The kinds of all named types."""
+
+    def __init__(self, api):
+        self.handles = {entry["name"] for entry in api["handles"]}
+        self.structs = {entry["name"]: entry for entry in api["structs"]}
+        self.callbacks = {entry["name"] for entry in api["callbacks"]}
+        self.functions = api["functions"]
+
+    def takers(self, struct):
+        """Returns the functions that take a struct. A length in its fields may name their arguments."""
+        return [f for f in self.functions if any(a["type"] == f"const {struct}*" for a in f["arguments"])]
+
+
+class Owner:
+    """A function, callback or struct, whose parts are described one by one."""
+
+    def __init__(self, entry, parts, types):
+        self.entry, self.parts, self.types = entry, parts, types
+        self.names = [part["name"] for part in parts]
+
+    def describe(self, part):
+        """Adds the facts of one argument or field. Yields what is missing or wrong in its comment."""
+        mark, part["brief"] = split_mark(part["brief"])
+        depth = part["type"].count("*")
+        element = re.sub(r"\bconst\b|[* ]", "", part["type"])
+        part["role"] = self.role(part, element, depth, mark)
+        if "*" in part["type"] or part["role"] == "callback":
+            self.add_direction(part, mark)
+            self.add_length(part, element, mark)
+            self.add_null(part)
+            self.add_lifetime(part)
+        add_number(part)
+        yield from self.problems(part, element, mark)
+
+    def role(self, part, element, depth, mark):
+        """Returns what a part is, or "" if neither its type nor a mark says it."""
+        name, c_type = part["name"], part["type"]
+        if element in self.types.callbacks:
+            return "callback"
+        if depth == 0:
+            return "text" if c_type.startswith("char[") else "numbers" if "[" in c_type else "number"
+        if name in ("context", "stream"):
+            return name
+        if mark.get("length") == "address":
+            return "address"
+        if element in self.types.handles and depth == 1:
+            return "handle"
+        if element in self.types.handles:
+            return "list" if c_type.endswith("* const*") else "new_handle"
+        if depth == 2 and not c_type.endswith("* const*"):
+            return "texts" if element == "char" and mark else "view" if mark else ""
+        return self.list_role(part, element, mark)
+
+    def list_role(self, part, element, mark):
+        """Returns the role of a pointer to values: one of them, or a list whose length is known."""
+        name, c_type = part["name"], part["type"]
+        has_length = bool(mark) or self.capacity(name) is not None
+        if element == "char" and not has_length:
+            return "text" if c_type == "const char*" else ""
+        if element == "char":
+            return "texts" if "**" in c_type or "* const*" in c_type else "text"
+        if element == "void":
+            return ("data" if c_type.count("*") == 1 else "list") if has_length else ""
+        if has_length and mark.get("length") != "1":
+            return "list"
+        if element in self.types.structs:
+            one = mark or SINGLE_STRUCT.search(element) or self.entry["name"].endswith("_init")
+            return "struct" if one else ""
+        return "number" if mark or name in SINGLE and not c_type.startswith("const") else ""
+
+    def capacity(self, name):
+        """Returns the number that follows a pointer as its length: a capacity, its number of entries or its bytes."""
+        after = self.names[self.names.index(name) + 1 :][:1]
+        fitting = ["capacity", "error_capacity", "n", f"n_{name}"]
+        if self.parts[self.names.index(name)]["type"] in ("const void*", "const char*", "void*"):
+            fitting += ["bytes", f"{name}_bytes"]
+        return after[0] if after and after[0] in fitting else None
+
+    def add_direction(self, part, mark):
+        if not part.get("direction"):
+            read_only = part["type"].startswith("const ") or part["role"] in ("handle", "context", "stream", "callback")
+            part["direction"] = mark.get("direction") or ("in" if read_only else "")
+
+    def add_length(self, part, element, mark):
+        if part["role"] not in ("list", "data", "texts", "view", "text"):
+            return
+        length = mark.get("length") or self.capacity(part["name"])
+        if length:
+            part["length"] = length
+        if part["role"] in ("data", "view") and element == "void":
+            has_dtype = "dtype" in self.names or "dtype" in mark.get("element", "")
+            part["element"] = mark.get("element") or ("dtype" if has_dtype else "byte")
+        elif length:
+            part["element"] = element if part["role"] != "texts" else "text"
+
+    def add_null(self, part):
+        """Adds "null", the meaning of NULL, to a pointer that may be NULL."""
+        is_result = part["role"] in ("new_handle", "view", "address") and part["direction"] == "out" and part["name"] != "work"
+        found = (MAY_BE_NULL if is_result else NULL).search(part["brief"])
+        if found:
+            means = next((text for text in found.groups() if text), "")
+            part["null"] = means.strip() or "nothing is written"
+        elif part["role"] in ("context", "stream"):
+            part["null"] = "passed on as it is" if part["role"] == "context" else "the default stream"
+
+    def add_lifetime(self, part):
+        """Adds "valid": until when the memory must stay as it is, if that is longer than the call."""
+        said = STAYS.search(part["brief"])
+        if said:
+            part["valid"] = "until " + said[2]
+            return
+        for names, until in STAYS.findall(self.entry.get("ownership") or ""):
+            is_named = re.search(rf"\b{part['name']}\b", names) or part["role"] == "data" and "buffers" in names
+            if is_named:
+                part["valid"] = "until " + until
+        if "valid" not in part and part["role"] == "data" and "work" in self.names:
+            part["valid"] = "until completion"
+
+    def problems(self, part, element, mark):
+        where = f"  {self.entry['name']}: {part['name']}"
+        if not part["role"]:
+            yield f"{where} is {part['type']}; its comment must begin with its length, such as [n], or with [1] for one value"
+        if "*" in part["type"] and not part["direction"]:
+            yield f"{where} is {part['type']}; its mark must say who writes, such as [out n] or [inout n]"
+        if "length" in part:
+            yield from (f"{where} has the length '{part['length']}', but {problem}" for problem in self.unknown(part["length"]))
+        if mark.get("element") and mark["element"] not in ELEMENTS:
+            yield f"{where} has elements of {mark['element']}; expected one of {', '.join(ELEMENTS)}"
+
+    def unknown(self, length):
+        """Yields the names in a length that nothing defines."""
+        known = set(self.names) | set(TERMS)
+        for taker in self.types.takers(self.entry["name"]):
+            known |= {argument["name"] for argument in taker["arguments"]}
+        for name in re.findall(r"[a-z_]+(?:\.[a-z_]+)?", re.sub(r"\bsum\(", "(", length)):
+            if name not in known and not self.is_field(name):
+                yield f"{name} is neither an argument, a field, nor one of {', '.join(TERMS)}"
+
+    def is_field(self, name):
+        """Whether a name such as options.n or plan.rows is a field of an argument, or of the info of a handle."""
+        owner, _, field = name.partition(".")
+        for part in self.parts:
+            if part["name"] == owner:
+                element = re.sub(r"\bconst\b|[* ]", "", part["type"])
+                struct = self.types.structs.get(element) or self.types.structs.get(element.removesuffix("_t") + "_info_t")
+                return struct is not None and field in [each["name"] for each in struct["fields"]]
+        return False
+
+
+def add_number(part):
+    """Adds the unit and the range of a number, where its name and its comment say them."""
+    if part["role"] not in ("number", "list"):
+        return
+    for ending, unit in UNITS.items():
+        if part["name"].endswith(ending):
+            part["unit"] = unit
+    found = RANGE.search(part["brief"])
+    if found:
+        part["range"] = found[1]
