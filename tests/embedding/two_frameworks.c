@@ -1,6 +1,7 @@
 /* One process with two frameworks that do not know each other and both load libdsc: they share one world.
  *   dscrun -n 4 -- two_frameworks FIRST_PLUGIN SECOND_PLUGIN */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,37 +43,51 @@ static void load(struct framework* framework, const char* file) {
 static void share(struct framework* first, struct framework* second) {
   EXPECT(first->join(&first->ranks) && first->ranks.owns_world);
   EXPECT(second->join(&second->ranks) && !second->ranks.owns_world);
-  EXPECT(first->ranks.world == second->ranks.world);
   EXPECT(first->ranks.dsc.all_reduce == second->ranks.dsc.all_reduce);
   EXPECT(first->ranks.rank == second->ranks.rank && first->ranks.size == second->ranks.size);
-  for (int turn = 0; turn < 4; turn++) {
-    const struct framework* const framework = turn % 2 ? first : second;
-    double value = framework->ranks.rank + turn;
+}
+
+static void* work(void* argument) {
+  const struct framework* const framework = argument;
+  for (int step = 0; step < 100; step++) {
+    double value = framework->ranks.rank + step;
     EXPECT(framework->average(&framework->ranks, &value));
-    EXPECT(value == (framework->ranks.size - 1) / 2.0 + turn);
+    EXPECT(value == (framework->ranks.size - 1) / 2.0 + step);
   }
+  return NULL;
+}
+
+/* Each has its own group, so they may work on two threads at the same time, each rank in its own order. */
+static void work_at_the_same_time(struct framework* first, struct framework* second) {
+  pthread_t thread;
+  EXPECT(pthread_create(&thread, NULL, work, first) == 0);
+  work(second);
+  EXPECT(pthread_join(thread, NULL) == 0);
 }
 
 /* Other options than those of the world are refused, because they would not hold. */
 static void ask_for_another_world(const struct libdsc* dsc) {
+  dsc_result_t (*options_init)(dsc_init_options_t*, size_t);
+  void* const library = dlopen(getenv("DSC_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  EXPECT(library != NULL);
+  resolve(library, "dsc_init_options_init", &options_init);
   dsc_init_options_t options;
   dsc_comm_t* world = NULL;
-  EXPECT(dsc->init_options_init(&options, sizeof options) == DSC_OK);
+  EXPECT(options_init(&options, sizeof options) == DSC_OK);
   options.timeout_ms = 12345;
   EXPECT(dsc->init_distributed(&options, &world) == DSC_ERR_STATE && world == NULL);
   EXPECT(strstr(dsc->last_error_message(), "timeout_ms"));
+  EXPECT(dlclose(library) == 0);
 }
 
-/* The library does not count its users: one dsc_finalize() ends the world of both. Later calls are errors. */
+/* The library does not count its users: one dsc_finalize() ends the world of all. Later calls are errors. */
 static void end(struct framework* first, struct framework* second) {
-  double value = 1;
-  EXPECT(second->leave(&second->ranks));
-  EXPECT(
-      first->average(&first->ranks, &value)); /* the world has not ended, because it belongs to the first */
-  EXPECT(first->leave(&first->ranks));
   const struct libdsc* const dsc = &second->ranks.dsc;
-  EXPECT(dsc->all_reduce(second->ranks.world, &value, &value, 1, DSC_DTYPE_F64, DSC_OP_SUM, NULL, NULL) ==
-         DSC_ERR_BAD_HANDLE);
+  double value = 1;
+  EXPECT(dsc->finalize() == DSC_OK);
+  EXPECT(!first->average(&first->ranks, &value) && !second->average(&second->ranks, &value));
+  EXPECT(dsc->all_reduce(first->ranks.group, &value, &value, 1, DSC_DTYPE_F64, DSC_OP_SUM, NULL, NULL) ==
+         DSC_ERR_STATE);
   EXPECT(dsc->finalize() == DSC_ERR_STATE);
 }
 
@@ -82,14 +97,17 @@ int main(int argc, char** argv) {
   load(&first, argv[1]);
   load(&second, argv[2]);
   share(&first, &second);
+  work_at_the_same_time(&first, &second);
   ask_for_another_world(&second.ranks.dsc);
   end(&first, &second);
 
   /* libdsc stays in the process after both frameworks were unloaded, and a new world can be created. */
   EXPECT(dlclose(first.plugin) == 0 && dlclose(second.plugin) == 0);
-  load(&second, argv[2]);
   load(&first, argv[1]);
+  load(&second, argv[2]);
   share(&second, &first);
+  EXPECT(first.leave(&first.ranks));
+  work(&second); /* the first one has not ended the world, because it has not created it */
   EXPECT(second.leave(&second.ranks));
   puts("two frameworks share one world");
   return EXIT_SUCCESS;

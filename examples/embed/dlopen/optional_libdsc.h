@@ -11,13 +11,15 @@
   X(version)                \
   X(result_name)            \
   X(last_error_message)     \
-  X(init_distributed)       \
   X(is_initialized)         \
-  X(init_options_init)      \
+  X(init_distributed)       \
+  X(finalize)               \
+  X(comm_split)             \
   X(comm_rank)              \
   X(comm_size)              \
-  X(all_reduce)             \
-  X(finalize)
+  X(comm_finalize)          \
+  X(comm_destroy)           \
+  X(all_reduce)
 
 /* One pointer for each function. Their types are those of the headers: __typeof__ (gcc and clang, typeof in
  * C23) does not call or link the function. */

@@ -21,32 +21,37 @@ static int work_alone(const char* reason) {
   return 1;
 }
 
-/* The program or another framework may have created the world already. Then its options hold, and the one
- * that created it will finalize it. */
+/* The program or another framework may have created the world, and will finalize it then. A group of its own
+ * keeps the framework's operations apart from theirs: in order, and on threads. */
 static int join_world(struct ranks* ranks) {
   const struct libdsc* const dsc = &ranks->dsc;
-  dsc_init_options_t options;
   int32_t exists = 0;
+  dsc_comm_t* world = NULL;
   if (!succeeds(ranks, dsc->is_initialized(&exists))) return 0;
-  if (!succeeds(ranks, dsc->init_options_init(&options, sizeof options))) return 0;
-  options.timeout_ms = 60000;
+  if (!succeeds(ranks, dsc->init_distributed(NULL, &world))) return 0;
   ranks->owns_world = !exists;
-  return succeeds(ranks, dsc->init_distributed(exists ? NULL : &options, &ranks->world));
+  return succeeds(ranks, dsc->comm_split(world, 0, 0, NULL, &ranks->group)) &&
+         succeeds(ranks, dsc->comm_rank(ranks->group, &ranks->rank)) &&
+         succeeds(ranks, dsc->comm_size(ranks->group, &ranks->size));
 }
 
 int ranks_join(struct ranks* ranks) {
   char reason[512];
   *ranks = (struct ranks){.size = 1};
-  if (!libdsc_load(&ranks->dsc, reason, sizeof reason)) return work_alone(reason);
-  return join_world(ranks) && succeeds(ranks, ranks->dsc.comm_rank(ranks->world, &ranks->rank)) &&
-         succeeds(ranks, ranks->dsc.comm_size(ranks->world, &ranks->size));
+  return libdsc_load(&ranks->dsc, reason, sizeof reason) ? join_world(ranks) : work_alone(reason);
 }
 
 /* The average over one process is the value of that process. */
 int ranks_average(const struct ranks* ranks, double* value) {
-  if (!ranks->world) return 1;
+  if (!ranks->group) return 1;
   return succeeds(
-      ranks, ranks->dsc.all_reduce(ranks->world, value, value, 1, DSC_DTYPE_F64, DSC_OP_AVG, NULL, NULL));
+      ranks, ranks->dsc.all_reduce(ranks->group, value, value, 1, DSC_DTYPE_F64, DSC_OP_AVG, NULL, NULL));
 }
 
-int ranks_leave(struct ranks* ranks) { return !ranks->owns_world || succeeds(ranks, ranks->dsc.finalize()); }
+int ranks_leave(struct ranks* ranks) {
+  if (!ranks->group) return 1;
+  const struct libdsc* const dsc = &ranks->dsc;
+  const int finalized = succeeds(ranks, dsc->comm_finalize(ranks->group));
+  const int destroyed = succeeds(ranks, dsc->comm_destroy(ranks->group));
+  return (!ranks->owns_world || succeeds(ranks, dsc->finalize())) && finalized && destroyed;
+}

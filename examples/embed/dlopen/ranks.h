@@ -6,7 +6,7 @@
 
 struct ranks {
   struct libdsc dsc;
-  dsc_comm_t* world; /* NULL in a single process without libdsc */
+  dsc_comm_t* group; /* the framework's own communicator of all ranks; NULL without libdsc */
   int32_t rank, size;
   int32_t owns_world; /* 1 if this framework created the world, so that it must finalize it */
 };
