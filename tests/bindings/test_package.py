@@ -107,6 +107,28 @@ def test_import_error_says_how_to_get_the_library(tmp_path):
         assert part in done.stderr, done.stderr
 
 
+def test_uses_the_copy_that_a_framework_has_loaded(tmp_path):
+    for folder in ("system", "package"):
+        shutil.copytree(SOURCE / "libdsc", tmp_path / folder / "libdsc", ignore=shutil.ignore_patterns("*.so*", "bin", "__pycache__"))
+        shutil.copy(os.environ["DSC_LIBRARY"], tmp_path / folder / "libdsc" / "libdsc.so.0")
+    program = f"""
+import ctypes, sys
+sys.path.insert(0, {str(tmp_path / "package")!r})
+framework = ctypes.CDLL({str(tmp_path / "system/libdsc/libdsc.so.0")!r}) if "loaded" in sys.argv else None
+import libdsc as dsc
+dsc.init_distributed(rank=0, world_size=1)
+if framework:
+    found = ctypes.c_int32()
+    assert framework.dsc_is_initialized(ctypes.byref(found)) == 0 and found.value == 1
+dsc.finalize()
+print(*sorted({{line.split()[-1] for line in open("/proc/self/maps") if "libdsc.so" in line}}))
+"""
+    environment = {name: value for name, value in clean_environment().items() if name != "DSC_LIBRARY"}
+    for words, used in {("loaded",): "system", (): "package"}.items():
+        output = run(sys.executable, "-c", program, *words, env=environment)
+        assert output.strip() == str(tmp_path / used / "libdsc/libdsc.so.0")
+
+
 def test_types():
     needs("mypy")
     run(sys.executable, "-m", "mypy", "--cache-dir", os.devnull, cwd=SOURCE)

@@ -54,7 +54,8 @@ case $way in
   subproject) # compiles the program but not the library; ./dev test bare subproject compiles both
     mkdir subprojects
     ln -s "$source" subprojects/libdsc
-    step meson setup build --force-fallback-for=libdsc -Dlibdsc:cuda=disabled
+    # The parent's own libraries may be static; libdsc remains shared.
+    step meson setup build --force-fallback-for=libdsc -Dlibdsc:cuda=disabled --default-library=static
     step ninja -C build consumer.p/main.c.o
     inputs=$(ninja -C build -t query consumer) # read completely: with pipefail, a grep that ends early would make ninja fail by a broken pipe
     [[ $inputs == *libdsc.so* ]] || { echo "the program is not linked to the subproject's library: $inputs"; exit 1; }

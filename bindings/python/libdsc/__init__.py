@@ -34,8 +34,8 @@ Contents. help(libdsc.Communicator) and similar calls say more; the complete doc
 
 Each function here that takes a communicator is also a method of it: world.verify_params(arrays) is the same as
 verify_params(world, arrays). The package is pure Python over the shared library libdsc.so. It searches for the library
-at the path in DSC_LIBRARY, then in the package, then in the system. If none is found, the import fails and lists the
-places that were tried.
+at the path in DSC_LIBRARY, then in this process, then in the package, then in the system. If none is found, the import
+fails and lists the places that were tried.
 """
 
 from typing import TYPE_CHECKING, Any

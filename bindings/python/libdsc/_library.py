@@ -14,11 +14,25 @@ Kind = TypeVar("Kind", bound="Shared")
 ROOM_BYTES = 1 << 14  # the first size of the buffer for a list or text
 
 
+def _is_loaded() -> bool:
+    """Returns whether this process has loaded the library, for example because a framework in C uses it."""
+    try:
+        ctypes.CDLL(SYSTEM_NAME, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
 def _candidates() -> list[tuple[str, str]]:
-    """Returns pairs (where, path) to try: DSC_LIBRARY if it is set, otherwise the packaged and the system's file."""
+    """Returns pairs (where, path) to try: DSC_LIBRARY if it is set, otherwise the packaged and the system's file.
+
+    A library that is already loaded is the only choice, because a second copy would have a world of its own.
+    """
     named = os.environ.get("DSC_LIBRARY")
     if named:
         return [("DSC_LIBRARY", named)]
+    if _is_loaded():
+        return [("in this process", SYSTEM_NAME)]
     packaged = pathlib.Path(__file__).resolve().parent / SYSTEM_NAME
     return [("in the package", str(packaged)), ("in the system", SYSTEM_NAME)]
 
