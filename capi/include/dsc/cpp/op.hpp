@@ -31,7 +31,8 @@ inline void keep_forever(const std::shared_ptr<user_function>& function) {
   functions->push_back(function);
 }
 
-extern "C" inline std::int32_t dsc_cpp_combine(void* context, const dsc_op_call_t* call) {
+// What the library calls. Functions of C++ may be called from C with the compilers that the library supports.
+inline std::int32_t run_combine(void* context, const dsc_op_call_t* call) {
   auto& function = *static_cast<user_function*>(context);
   return function.kept.run(call->error, call->error_capacity, [&] {
     if (call->dtype != value(function.type))
@@ -94,7 +95,7 @@ class user_op {
   }
 
   static detail::op_number create(std::uint64_t id, detail::user_function& function) {
-    return detail::op_number(detail::query<dsc_op_t>(dsc_op_create_user, detail::dsc_cpp_combine,
+    return detail::op_number(detail::query<dsc_op_t>(dsc_op_create_user, detail::run_combine,
                                                      static_cast<void*>(&function), id, 1));
   }
 
