@@ -8,9 +8,9 @@
 namespace dsc {
 inline namespace v0 {
 
-// An array in memory that all ranks of a host can reach, for operations on a communicator and the groups made from it.
-// It frees its memory when it is destroyed; no operation of this rank may then still use it. It may outlive the
-// communicator.
+// An array in memory that all ranks of a host can reach, for operations on a communicator and the groups made
+// from it. It frees its memory when it is destroyed; no operation of this rank may then still use it. It may
+// outlive the communicator.
 template <class T>
 class shared_array {
  public:
@@ -18,7 +18,8 @@ class shared_array {
 
   // Collective: every rank of the communicator allocates the same number of elements, which are zero.
   shared_array(const comm_view& comm, std::size_t size, memory_kind kind = memory_kind::host)
-      : memory_(detail::query<void*>(dsc_mem_alloc, comm.get(), size * sizeof(T), detail::value(kind))), size_(size) {}
+      : memory_(detail::query<void*>(dsc_mem_alloc, comm.get(), size * sizeof(T), detail::value(kind))),
+        size_(size) {}
 
   T* data() const noexcept { return static_cast<T*>(memory_.get()); }
   std::size_t size() const noexcept { return size_; }

@@ -14,8 +14,10 @@ inline namespace v0 {
 // Never changes; any thread may use it. Lists of axes are texts such as "tp-dp".
 class mesh {
  public:
-  // Names and sizes: mesh({{"pp", 2}, {"dp", 4}}). Without an order in the options, the last axis is the fastest.
-  explicit mesh(const std::vector<std::pair<std::string, std::int32_t>>& axes, const mesh_options& options = {})
+  // Names and sizes: mesh({{"pp", 2}, {"dp", 4}}). Without an order in the options, the last axis is the
+  // fastest.
+  explicit mesh(const std::vector<std::pair<std::string, std::int32_t>>& axes,
+                const mesh_options& options = {})
       : n_axes_(axes.size()) {
     std::vector<const char*> names;
     std::vector<std::int32_t> sizes;
@@ -44,7 +46,8 @@ class mesh {
     return detail::query<std::int32_t>(dsc_mesh_rank, get(), coords.data(), coords.size());
   }
 
-  // The rank that is some steps away along an axis, which is a ring, and the rank with another coordinate there.
+  // The rank that is some steps away along an axis, which is a ring, and the rank with another coordinate
+  // there.
   std::int32_t neighbor(std::int32_t rank, const std::string& axis, std::int32_t steps) const {
     return detail::query<std::int32_t>(dsc_mesh_neighbor, get(), rank, axis.c_str(), steps);
   }
@@ -59,8 +62,10 @@ class mesh {
     });
   }
 
-  // The communicator of this rank's group along the axes. Collective over `comm`, which is as large as the mesh.
-  dsc::comm comm(const comm_view& parent, const std::string& axes, const dsc_comm_options_t* options = nullptr) const {
+  // The communicator of this rank's group along the axes. Collective over `comm`, which is as large as the
+  // mesh.
+  dsc::comm comm(const comm_view& parent, const std::string& axes,
+                 const dsc_comm_options_t* options = nullptr) const {
     return dsc::comm(detail::query<dsc_comm_t*>(dsc_mesh_comm, get(), parent.get(), axes.c_str(), options));
   }
 

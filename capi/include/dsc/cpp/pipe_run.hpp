@@ -63,15 +63,16 @@ class pipe_call {
     if (list == nullptr || places == nullptr || index >= n)
       detail::wrong("this call has no " + which + "; it has " + std::to_string(places == nullptr ? 0 : n));
     if (list[index].dtype != detail::value(dtype_of_v<T>))
-      detail::wrong(which + " has elements of " + dsc_dtype_name(list[index].dtype) + ", not of " + name(dtype_of_v<T>));
+      detail::wrong(which + " has elements of " + dsc_dtype_name(list[index].dtype) + ", not of " +
+                    name(dtype_of_v<T>));
     return {static_cast<T*>(places[index]), list[index].count};
   }
 
   const dsc_pipe_call_t& raw_;
 };
 
-// The functions of a run, one for every kind of pass in the schedule; the others may be empty. They run on the thread
-// that calls pipe_run(), and may use other communicators, but not that of the run.
+// The functions of a run, one for every kind of pass in the schedule; the others may be empty. They run on
+// the thread that calls pipe_run(), and may use other communicators, but not that of the run.
 struct pipe_callbacks {
   using function = std::function<void(const pipe_call&)>;
 
@@ -85,7 +86,8 @@ struct pipe_callbacks {
   function optimizer_step;
 };
 
-// The tensors of one micro-batch at the two ends of a stage: empty at the first and the last end of the pipeline.
+// The tensors of one micro-batch at the two ends of a stage: empty at the first and the last end of the
+// pipeline.
 struct pipe_shapes {
   tensors inputs, outputs;
 };
@@ -126,11 +128,12 @@ inline dsc_pipe_callbacks_t pipe_table(pipe_context& context) {
 
 }  // namespace detail
 
-// Runs a schedule from its first to its last instruction. Rank s of the communicator is stage s. Collective. Returns
-// the mean of the losses, on all ranks.
+// Runs a schedule from its first to its last instruction. Rank s of the communicator is stage s. Collective.
+// Returns the mean of the losses, on all ranks.
 //
 // If a function throws, the run ends on all ranks and the communicator is revoked. This rank throws the same
-// exception; the others throw a dsc::error with its text, and with the rank and instruction where it was thrown.
+// exception; the others throw a dsc::error with its text, and with the rank and instruction where it was
+// thrown.
 inline double pipe_run(const comm_view& comm, pipe_schedule& schedule, const pipe_callbacks& callbacks,
                        const pipe_shapes& shapes = {}, pipe_run_options options = {}) {
   detail::pipe_context context{callbacks, {}};

@@ -35,7 +35,8 @@ class bucket_reducer {
     expect(dsc_bucket_reducer_mark_ready(get(), index, nullptr, stream));
   }
 
-  // The gradient is in memory of the program, which must stay valid until finish() has written the result to it.
+  // The gradient is in memory of the program, which must stay valid until finish() has written the result to
+  // it.
   template <class T>
   void mark_ready(std::size_t index, span<T> gradient, void* stream = nullptr) const {
     params_.expect_gradient("mark_ready", index, gradient.size(), dtype_of_v<T>, false);
@@ -64,7 +65,8 @@ class bucket_reducer {
     return params_.grad_view<T>(index, detail::query<void*>(dsc_bucket_reducer_grad_view, get(), index));
   }
 
-  // Whether the following iterations are reduced. Gradients of iterations that are not are summed on this rank.
+  // Whether the following iterations are reduced. Gradients of iterations that are not are summed on this
+  // rank.
   void set_sync(bool sync) { expect(dsc_bucket_reducer_set_sync(get(), sync ? 1 : 0)); }
 
   // Scales the gradients and limits their norm. Returns the norm before it is limited.
@@ -75,12 +77,14 @@ class bucket_reducer {
   }
 
   // Makes tensors that are not parameters, such as running means, equal on all ranks.
-  void set_buffers(const tensors& list) { expect(dsc_bucket_reducer_set_buffers(get(), list.data(), list.size())); }
+  void set_buffers(const tensors& list) {
+    expect(dsc_bucket_reducer_set_buffers(get(), list.data(), list.size()));
+  }
   void sync_buffers(buffer_sync how) { expect(dsc_bucket_reducer_sync_buffers(get(), detail::value(how))); }
 
-  // Sets a function that reduces buckets in place of the all-reduce. It runs on the threads that mark gradients and
-  // finish iterations, one at a time. What it throws is thrown again by the call in which it ran, and ends the reducer
-  // on all ranks.
+  // Sets a function that reduces buckets in place of the all-reduce. It runs on the threads that mark
+  // gradients and finish iterations, one at a time. What it throws is thrown again by the call in which it
+  // ran, and ends the reducer on all ranks.
   void set_hook(const std::string& name, std::function<void(bucket&)> function) {
     auto hook = std::make_unique<detail::bucket_hook>();
     hook->function = std::move(function);
@@ -94,7 +98,8 @@ class bucket_reducer {
     hook_.reset();
   }
 
-  // How often the buckets were rebuilt, the parameters that no rank used, and a description of the latest iterations.
+  // How often the buckets were rebuilt, the parameters that no rank used, and a description of the latest
+  // iterations.
   std::uint64_t rebuilds() const { return detail::query<std::uint64_t>(dsc_bucket_reducer_rebuilds, get()); }
   std::vector<std::size_t> unused() const {
     return read_list<std::size_t>([&](std::size_t* list, std::size_t capacity, std::size_t* needed) {

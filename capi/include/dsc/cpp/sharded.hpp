@@ -14,7 +14,8 @@ class shard : public dsc_sharded_shard_t {
  public:
   explicit shard(const dsc_sharded_shard_t& raw) : dsc_sharded_shard_t(raw) {}
 
-  // The parameters, which the optimizer writes, and the gradients, which it reads, between finish() and step_done().
+  // The parameters, which the optimizer writes, and the gradients, which it reads, between finish() and
+  // step_done().
   template <class T>
   span<T> param_elements() const {
     return typed<T>(params, dtype);
@@ -28,21 +29,22 @@ class shard : public dsc_sharded_shard_t {
   template <class T>
   span<T> typed(void* address, dsc_dtype_t type) const {
     if (detail::value(dtype_of_v<T>) != type)
-      detail::wrong(std::string("the shard has elements of ") + dsc_dtype_name(type) + ", not of " + name(dtype_of_v<T>));
+      detail::wrong(std::string("the shard has elements of ") + dsc_dtype_name(type) + ", not of " +
+                    name(dtype_of_v<T>));
     return {static_cast<T*>(address), count};
   }
 };
 
-// Parameters that are divided among the ranks. An iteration is begin(), mark_ready() or mark_unused() for every
-// parameter, finish(), an optimizer that updates shards(), and step_done(). `stream` is for memory of a GPU. Views and
-// shards are valid until the object is destroyed.
+// Parameters that are divided among the ranks. An iteration is begin(), mark_ready() or mark_unused() for
+// every parameter, finish(), an optimizer that updates shards(), and step_done(). `stream` is for memory of a
+// GPU. Views and shards are valid until the object is destroyed.
 class sharded {
  public:
   // Collective. The values are copied into buffers of the object.
   sharded(const comm_view& comm, const tensors& params, const sharded_options& options = {})
       : params_(params, options.grad_dtype),
-        handle_(detail::query<dsc_sharded_t*>(dsc_sharded_create, comm.get(), params.data(), params.size(), &options)) {
-  }
+        handle_(detail::query<dsc_sharded_t*>(dsc_sharded_create, comm.get(), params.data(), params.size(),
+                                              &options)) {}
 
   dsc_sharded_t* get() const noexcept { return handle_.get(); }
   std::size_t n_params() const noexcept { return params_.size(); }
@@ -90,7 +92,8 @@ class sharded {
   void wait(std::size_t unit, void* stream = nullptr) { check(dsc_sharded_wait(get(), unit, stream)); }
   void reshard(std::size_t unit, void* stream = nullptr) { check(dsc_sharded_reshard(get(), unit, stream)); }
 
-  // A full parameter, between wait() and step_done() or reshard(); a full gradient, between begin() and its mark.
+  // A full parameter, between wait() and step_done() or reshard(); a full gradient, between begin() and its
+  // mark.
   template <class T>
   span<const T> param_view(std::size_t index) const {
     return params_.param_view<T>(index, detail::query<void*>(dsc_sharded_param_view, get(), index));
@@ -133,8 +136,8 @@ class sharded {
   locations place() const {
     const std::vector<std::size_t> room(n_params());
     locations made{room, room, room};
-    check(dsc_sharded_locations(get(), made.units.data(), made.buckets.data(), made.starts.data(), &made.n_units,
-                                &made.shard, &made.shards));
+    check(dsc_sharded_locations(get(), made.units.data(), made.buckets.data(), made.starts.data(),
+                                &made.n_units, &made.shard, &made.shards));
     return made;
   }
 

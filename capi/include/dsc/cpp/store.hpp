@@ -12,8 +12,8 @@
 namespace dsc {
 inline namespace v0 {
 
-// Any thread may use a store, several at once. Parts of a store keep it alive. The object may be moved and destroyed
-// while no other thread uses it.
+// Any thread may use a store, several at once. Parts of a store keep it alive. The object may be moved and
+// destroyed while no other thread uses it.
 class store {
  public:
   // "memory://", "file:///PATH" or "tcp://HOST:PORT"; the options say who serves.
@@ -39,7 +39,9 @@ class store {
 
   // Waits until the key is set, at most for the store's time-out or the given one.
   std::string get(const std::string& key) const { return read(key, -1); }
-  std::string get(const std::string& key, milliseconds timeout) const { return read(key, detail::timeout_ms(timeout)); }
+  std::string get(const std::string& key, milliseconds timeout) const {
+    return read(key, detail::timeout_ms(timeout));
+  }
 
   // Adds to a counter and returns it. A key that is not set counts as 0.
   std::int64_t add(const std::string& key, std::int64_t amount) {
@@ -54,9 +56,9 @@ class store {
   std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) {
     std::string value(expected.size() > desired.size() ? expected.size() : desired.size(), '\0');
     std::size_t needed = 0;
-    const dsc_result_t result = check(dsc_store_compare_set(get(), key.c_str(), expected.data(), expected.size(),
-                                                            desired.data(), desired.size(), &value[0], value.size(),
-                                                            &needed));
+    const dsc_result_t result =
+        check(dsc_store_compare_set(get(), key.c_str(), expected.data(), expected.size(), desired.data(),
+                                    desired.size(), &value[0], value.size(), &needed));
     if (result == DSC_TRUNCATED) return get(key);  // another process has set a longer value
     value.resize(needed);
     return value;
@@ -98,7 +100,8 @@ class store {
   std::string read(const std::string& key, std::int32_t timeout_ms) const {
     std::string value(256, '\0');  // longer than most values, so that one call is usually enough
     std::size_t needed = 0;
-    while (check(dsc_store_get(get(), key.c_str(), timeout_ms, &value[0], value.size(), &needed)) == DSC_TRUNCATED)
+    while (check(dsc_store_get(get(), key.c_str(), timeout_ms, &value[0], value.size(), &needed)) ==
+           DSC_TRUNCATED)
       value.resize(needed);
     value.resize(needed);
     return value;

@@ -11,13 +11,15 @@
 namespace dsc {
 inline namespace v0 {
 
-// The description of a tensor. It refers to the elements, the name and the shape, which must stay valid as long as it
-// is used. Its other fields are those of C: set device for memory of a GPU.
+// The description of a tensor. It refers to the elements, the name and the shape, which must stay valid as
+// long as it is used. Its other fields are those of C: set device for memory of a GPU.
 class tensor : public dsc_tensor_t {
  public:
   // The elements of a buffer in host memory.
-  template <class Buffer, std::enable_if_t<!std::is_base_of_v<dsc_tensor_t, detail::without_reference<Buffer>>, int> = 0>
-  explicit tensor(Buffer&& elements, const char* shown_name = nullptr) : tensor(detail::view(elements), shown_name, 0) {}
+  template <class Buffer,
+            std::enable_if_t<!std::is_base_of_v<dsc_tensor_t, detail::without_reference<Buffer>>, int> = 0>
+  explicit tensor(Buffer&& elements, const char* shown_name = nullptr)
+      : tensor(detail::view(elements), shown_name, 0) {}
 
   // Elements of a type, without memory: for shapes of pipelines and for checks.
   template <class T>
@@ -36,7 +38,8 @@ class tensor : public dsc_tensor_t {
   template <class T>
   tensor(span<T> elements, const char* shown_name, int)
       : dsc_tensor_t(dsc_tensor_on_host(elements.data(), elements.size(), detail::value(dtype_of_v<T>))) {
-    static_assert(!std::is_const_v<T>, "a tensor may be written to, but the elements of this buffer are const");
+    static_assert(!std::is_const_v<T>,
+                  "a tensor may be written to, but the elements of this buffer are const");
     name = shown_name;
   }
 };
@@ -59,7 +62,8 @@ inline void broadcast_coalesced(const comm_view& comm, const tensors& list, std:
 // Reduces tensors over all ranks in place, packed into buffers.
 inline void all_reduce_coalesced(const comm_view& comm, const tensors& list, const reduce_op& op,
                                  std::size_t buffer_bytes = 0) {
-  const dsc_result_t result = dsc_all_reduce_coalesced(comm.get(), list.data(), list.size(), op.number(), buffer_bytes);
+  const dsc_result_t result =
+      dsc_all_reduce_coalesced(comm.get(), list.data(), list.size(), op.number(), buffer_bytes);
   if (result >= 0) return;
   const error failure = last_error(result);
   op.rethrow_cause(failure);
@@ -89,8 +93,10 @@ class param_list {
     return typed<T>(index, address, entries_.at(index).grad_type);
   }
 
-  // Throws unless a gradient of the program has the parameter's number of elements and one of the allowed types.
-  void expect_gradient(const char* call, std::size_t index, std::size_t count, dtype type, bool or_grad_type) const {
+  // Throws unless a gradient of the program has the parameter's number of elements and one of the allowed
+  // types.
+  void expect_gradient(const char* call, std::size_t index, std::size_t count, dtype type,
+                       bool or_grad_type) const {
     if (index >= entries_.size()) return;  // the library says which indices it expects
     const entry& one = entries_[index];
     if (count != one.count)
@@ -112,7 +118,8 @@ class param_list {
   }
 
   [[noreturn]] static void refuse_type(std::size_t index, dtype type, dtype expected) {
-    wrong("parameter " + std::to_string(index) + " has elements of " + dsc::name(expected) + ", not of " + dsc::name(type));
+    wrong("parameter " + std::to_string(index) + " has elements of " + dsc::name(expected) + ", not of " +
+          dsc::name(type));
   }
 
   std::vector<entry> entries_;
