@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-from generator import api_json, c_functions, python_ctypes, rust_ffi
+from generator import api_json, c_functions, cpp_enums, python_ctypes, rust_ffi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = "capi/include/dsc/dsc.h"
@@ -26,6 +26,7 @@ OUTPUTS = {
     "capi/include/dsc/functions.h": c_functions.emit,
     "bindings/python/libdsc/_raw.py": python_ctypes.emit,
     "bindings/rust/dsc-sys/src/ffi.rs": rust_ffi.emit,
+    "capi/include/dsc/cpp/enums.hpp": cpp_enums.emit,
 }
 
 

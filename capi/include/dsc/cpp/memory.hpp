@@ -1,0 +1,38 @@
+// Memory that operations move without copying.
+#ifndef DSC_CPP_MEMORY_HPP
+#define DSC_CPP_MEMORY_HPP
+
+#include <cstddef>
+#include <dsc/cpp/comm.hpp>
+
+namespace dsc {
+inline namespace v0 {
+
+// An array in memory that all ranks of a host can reach, for operations on a communicator and the groups made
+// from it. It frees its memory when it is destroyed; no operation of this rank may then still use it. It may
+// outlive the communicator.
+template <class T>
+class shared_array {
+ public:
+  using element_type = T;
+
+  // Collective: every rank of the communicator allocates the same number of elements, which are zero.
+  shared_array(const comm_view& comm, std::size_t size, memory_kind kind = memory_kind::host)
+      : memory_(detail::query<void*>(dsc_mem_alloc, comm.get(), size * sizeof(T), detail::value(kind))),
+        size_(size) {}
+
+  T* data() const noexcept { return static_cast<T*>(memory_.get()); }
+  std::size_t size() const noexcept { return size_; }
+  T& operator[](std::size_t index) const { return data()[index]; }
+  T* begin() const noexcept { return data(); }
+  T* end() const noexcept { return data() + size_; }
+
+ private:
+  handle<void, dsc_mem_free> memory_;
+  std::size_t size_;
+};
+
+}  // namespace v0
+}  // namespace dsc
+
+#endif  // DSC_CPP_MEMORY_HPP

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Compiles the tests of the C++ layer with gcc and clang, with all warnings as errors, and runs clang's programs:
+#   compilers.sh SOURCE LIBRARY DSCRUN
+set -euo pipefail
+source=$1 library=$2 dscrun=$3
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+clang=$(command -v clang++-14 || command -v clang++) || { echo "clang++ is not installed"; exit 77; }
+command -v g++ >/dev/null || { echo "g++ is not installed"; exit 77; }
+
+warnings=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+includes=(-I "$source/capi/include")
+
+# Every header compiles alone, also without the types of run time.
+for header in "$source"/capi/include/dsc/dsc.hpp "$source"/capi/include/dsc/cpp/*.hpp; do
+  name=${header#"$source/capi/include/"}
+  for compiler in g++ "$clang"; do
+    for standard in c++17 c++20; do
+      echo "#include <$name>" | "$compiler" -x c++ -std=$standard -fno-rtti -fsyntax-only "${warnings[@]}" "${includes[@]}" -
+    done
+  done
+done
+
+# Without exceptions the header refuses to compile, and says what to use instead.
+for compiler in g++ "$clang"; do
+  message=$(echo "#include <dsc/dsc.hpp>" | "$compiler" -x c++ -std=c++17 -fno-exceptions -fsyntax-only "${includes[@]}" - 2>&1) && {
+    echo "$compiler -fno-exceptions: expected an error"
+    exit 1
+  }
+  [[ $message == *"with -fno-exceptions include dsc/dsc.h"* ]] || { echo "$message"; exit 1; }
+done
+
+folder=$(dirname "$library")
+export LD_LIBRARY_PATH=$folder
+for standard in c++17 c++20; do
+  for program in values ranks; do
+    "$clang" -std=$standard -fno-rtti "${warnings[@]}" "${includes[@]}" "$source/tests/cpp/test_$program.cpp" \
+      "$library" -pthread -o "$scratch/$program"
+  done
+  "$scratch/values"
+  "$dscrun" -n 2 --timeout 100 -- "$scratch/ranks"
+done
