@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The library must export exactly the functions that the headers declare and the version map lists.
+"""The library must export exactly the functions that the headers declare, and that the version map and Debian's symbols
+file list.
 
 It checks the most recently built library of all build folders.
 """
@@ -32,10 +33,12 @@ if listing.returncode:
 symbols = [line.split()[1:] for line in listing.stdout.splitlines()]
 exported = {name.split("@")[0] for kind, name in symbols if kind != "A"}  # A: the names of the version nodes
 
-places = {"the library": exported, "the headers": declared, "capi/dsc.map": mapped}
+packaged = set(re.findall(r"^ (dsc_\w+)@", source.read("debian/libdsc0.symbols"), re.MULTILINE))
+
+places = {"the library": exported, "the headers": declared, "capi/dsc.map": mapped, "debian/libdsc0.symbols": packaged}
 found = [
     f"{name}: in {' and '.join(w for w in places if name in places[w])}, but not in {' or '.join(w for w in places if name not in places[w])}"
-    for name in sorted(exported | declared | mapped)
+    for name in sorted(exported | declared | mapped | packaged)
     if not all(name in place for place in places.values())
 ]
 if not declared:

@@ -6,6 +6,9 @@ set -euo pipefail
 wheels=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 limit_bytes=6000000
+# The date of everything in the two files, so that the same commit gives the same bytes.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -26,10 +29,10 @@ python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$
 wheel tags --remove --python-tag py3 --abi-tag none "$scratch"/plain/*.whl >/dev/null
 auditwheel repair --strip --wheel-dir "$scratch/repaired" "$scratch"/plain/*.whl >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 made=$(echo "$scratch"/repaired/*.whl)
+tools/wheel/finish.py "$made" "$wheels"
+made=$wheels/$(basename "$made")
 bytes=$(stat -c %s "$made")
 ((bytes <= limit_bytes)) || { say "$(basename "$made") has $bytes bytes, at most $limit_bytes expected"; exit 1; }
-mv "$made" "$wheels/"
-made=$wheels/$(basename "$made")
 say "$(basename "$made"), $bytes bytes"
 
 # Prints the interpreters, one for each version.

@@ -1,4 +1,5 @@
-# Builds Debian's packages, installs them, uses them in C and Python, and removes them without leaving files behind.
+# Builds Debian's packages, checks them with lintian, installs them, uses them in C and Python, runs debian/tests, and
+# removes the packages without leaving files behind.
 source "$LIBDSC_SOURCE/tests/bare/ways/use.bash"
 
 # ---- build
@@ -8,9 +9,14 @@ start=$SECONDS
 (cd libdsc && apt-get build-dep -qq -y --no-install-recommends ./) >apt.log 2>&1 || { tail -n 20 apt.log; exit 1; }
 say "build dependencies took $((SECONDS - start)) s"
 start=$SECONDS
-(cd libdsc && dpkg-buildpackage -us -uc -b) >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
+(cd libdsc && dpkg-buildpackage -us -uc) >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
 say "dpkg-buildpackage took $((SECONDS - start)) s"
-rm -r libdsc
+[[ -z $(git -C libdsc status --porcelain) ]] || { say "the build left: $(git -C libdsc status --porcelain)"; exit 1; }
+
+# ---- check of the source package and of all others
+get_packages lintian
+lintian --info --display-info --pedantic --fail-on error,warning ./*.changes
+say "lintian is content"
 
 # ---- install
 get_packages gcc libc6-dev man-db pkgconf
@@ -31,14 +37,18 @@ for program in dscrun dscctl; do
   [[ -f /usr/share/zsh/vendor-completions/_$program ]]
 done
 
+[[ -f /usr/share/doc/libdsc-doc/html/index.html ]]
+
+# ---- debian/tests, as autopkgtest runs them, with the packages that were built
+get_packages autopkgtest
+autopkgtest ./*.deb libdsc/ -- null >tests.log 2>&1 || { tail -n 60 tests.log; exit 1; }
+say "debian/tests: $(grep -c ' PASS$' tests.log) tests passed"
+rm -r libdsc
+
 # ---- remove
-packages=(libdsc0 libdsc-dev libdsc-tools python3-libdsc libdsc0-dbgsym libdsc-tools-dbgsym)
+packages=(libdsc0 libdsc-dev libdsc-doc libdsc-tools python3-libdsc libdsc0-dbgsym libdsc-tools-dbgsym)
 dpkg -L "${packages[@]}" | grep -E 'dsc' | sort -u >files
 apt-get purge -qq -y "${packages[@]}" >apt.log 2>&1 || { tail -n 20 apt.log; exit 1; }
 left=$(while read -r file; do [[ ! -e $file ]] || echo "$file"; done <files)
 [[ -s files && -z $left ]] || { say "still there after apt-get purge: $left"; exit 1; }
-
-# ---- check of the packages by lintian
-get_packages lintian
-lintian --fail-on error,warning ./*.changes
 say "good"
