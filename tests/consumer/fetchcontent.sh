@@ -17,7 +17,10 @@ calls() { grep -c "^$1 " calls || true; }
 cat >meson <<SCRIPT
 #!/usr/bin/env bash
 echo "\$*" >>$scratch/calls
-[[ \$1 == compile ]] || { mkdir -p "\${@: -2:1}/capi" && cp -d $build/capi/libdsc*.so* "\${@: -2:1}/capi" 2>/dev/null || true; }
+[[ \$1 == compile ]] && exit
+echo "\$CC" >$scratch/compiler
+mkdir -p "\${@: -2:1}/capi"
+for file in $build/capi/libdsc*.so*; do [[ -d \$file ]] || cp -d "\$file" "\${@: -2:1}/capi"; done
 SCRIPT
 chmod +x meson
 
@@ -28,11 +31,13 @@ configure() {
 
 for generator in Ninja 'Unix Makefiles'; do
   rm -rf project installed && : >calls
-  configure "-DLIBDSC_MESON_OPTIONS=-Dgloo=disabled;--buildtype=release" -DLIBDSC_INSTALL=ON
+  configure "-DLIBDSC_MESON_OPTIONS=-Dgloo=disabled;--buildtype=release" -DLIBDSC_INSTALL=ON \
+    -DCMAKE_C_COMPILER_LAUNCHER=env
   [[ ! -s calls ]] || fail "Meson runs before anything is built"
   step cmake --build project
   [[ $(project/hello_ranks) == "rank 0 of 1: rank summed to 0, "* ]] || fail "hello_ranks does not work"
   grep -q "^setup -Dgloo=disabled --buildtype=release $scratch/project/.*" calls || fail "the options are not passed to Meson"
+  [[ $(<compiler) == "env /"*cc ]] || fail "expected CC with launcher and compiler, got '$(<compiler)'"
   grep -q "^compile -C $scratch/project/.* libraries$" calls || fail "expected a build of the libraries"
 
   step cmake --build project

@@ -3,7 +3,7 @@
 #ifndef OPTIONAL_LIBDSC_H
 #define OPTIONAL_LIBDSC_H
 
-#include <dsc/dsc.h>
+#include <dsc/functions.h>
 #include <stddef.h>
 
 /* The functions of libdsc that this program calls, without their prefix dsc_. */
@@ -21,10 +21,9 @@
   X(comm_destroy)           \
   X(all_reduce)
 
-/* One pointer for each function. Their types are those of the headers: __typeof__ (gcc and clang, typeof in
- * C23) does not call or link the function. */
+/* One pointer for each function. */
 struct libdsc {
-#define LIBDSC_POINTER(name) __typeof__(&dsc_##name) name;
+#define LIBDSC_POINTER(name) PFN_dsc_##name name;
   LIBDSC_FUNCTIONS(LIBDSC_POINTER)
 #undef LIBDSC_POINTER
 };
