@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
-checks=(format layers vendors sizes words names environment pictures scripts headers exports guards bindings rust docs clang)
+checks=(format layers vendors sizes words names environment pictures scripts licenses headers exports guards bindings rust docs clang)
 
 about() {
   case $1 in
@@ -18,6 +18,7 @@ about() {
     environment) echo "docs/environment.md lists the variables that the code reads" ;;
     pictures) echo "pictures of the guides are small, readable and used in a page" ;;
     scripts) echo "shell and Python files parse" ;;
+    licenses) echo "files, licenses and addresses of packages agree" ;;
     headers) echo "every header compiles alone as C99, C11, C++17 and C++20" ;;
     exports) echo "the library, the headers and the version map name the same functions" ;;
     guards) echo "no exception can leave the C boundary" ;;

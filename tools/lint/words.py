@@ -16,7 +16,7 @@ RULES = [
 ]
 DATA = (".csv", ".json", ".jsonl", ".abi")
 
-WORDED = ("docs/*.md", "*README*.md", "CHANGELOG.md", "capi/include/*.h")
+WORDED = ("docs/*.md", "*README*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "capi/include/*.h")
 MOST_CHARACTERS = 120  # in a line of prose
 PHRASES = [  # phrases that are always wrong in this project, and what to write instead
     (r"besides", "also, in addition, or except"),

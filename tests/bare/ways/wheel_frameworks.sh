@@ -21,6 +21,31 @@ found=$(torchrun --standalone --nproc-per-node 2 train.py) # torchrun fails if a
 [[ $found == "dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
 found=$(dscrun -n 2 python train.py)
 [[ $found == "[0] dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
+# torch contains another version of Gloo. The wheel's own must work even if torch's symbols are visible to all libraries.
+# DSC_HOST_ID simulates two hosts on one machine.
+cat >both_gloos.py <<'EOF'
+import ctypes
+import pathlib
+
+import numpy as np
+import torch
+
+import libdsc
+
+ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib/libtorch_cpu.so"), ctypes.RTLD_GLOBAL)
+world = libdsc.init_distributed()
+x = np.full(1 << 18, world.rank + 1, np.float32)
+world.all_reduce(x)
+print(f"rank {world.rank}: {set(x.tolist())}")
+libdsc.finalize()
+EOF
+for node in 0 1; do
+  DSC_ALLOW_UNAUTHENTICATED=1 DSC_HOST_ID=host$node \
+    dscrun --nnodes 2 --node-rank $node --master-addr 127.0.0.1 -n 1 python both_gloos.py >lines$node &
+done
+wait
+[[ $(sort lines0 lines1) == "$(printf '[%s] rank %s: {3.0}\n' 0 0 1 1)" ]]
+
 for framework in torch jax; do # a process for each: ranks are forked from a process without a world and without threads
   python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE/tests/frameworks/test_$framework"*.py --gate
 done
