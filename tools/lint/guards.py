@@ -15,6 +15,9 @@ GUARDED = re.compile(r"^[^{]*\{\s*return (dsc::)?guard(_pure)?\(\s*__func__,")
 # Each library catches exceptions in only one file. The module for Gloo is a separate library.
 GUARDS = {"impl/base/guard.hpp", "impl/base/guard.cpp", "impl/gloo/guard.hpp"}
 
+# Headers of C++ are part of the program that includes them. This one keeps the exceptions of the program's callbacks.
+OF_PROGRAMS = "capi/include/dsc/cpp/callback.hpp"
+
 found = []
 for path in source.files("impl/*.cpp", "impl/*.hpp"):
     code = source.code_only(source.read(path))
@@ -24,7 +27,7 @@ for path in source.files("impl/*.cpp", "impl/*.hpp"):
             found.append(f"{path}:{line}: '{match.group()}': expected exceptions to be caught only in {', '.join(sorted(GUARDS))}")
 for path in source.files("capi/*.cpp", "capi/*.hpp"):
     text = source.read(path)
-    for match in re.finditer(r"\b(try|catch)\b", source.code_only(text)):
+    for match in re.finditer(r"\b(try|catch)\b", source.code_only(text) if path != OF_PROGRAMS else ""):
         line = text.count("\n", 0, match.start()) + 1
         found.append(f"{path}:{line}: '{match.group()}': expected exceptions to be caught only in impl/base/guard.hpp")
     for function in source.functions(text):
