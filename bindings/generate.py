@@ -13,7 +13,7 @@ import difflib
 import pathlib
 import sys
 
-from generator import api_json, python_ctypes, rust_ffi
+from generator import api_json, julia_ffi, python_ctypes, rust_ffi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = "capi/include/dsc/dsc.h"
@@ -23,6 +23,7 @@ OUTPUTS = {
     "bindings/api.json": api_json.emit,
     "bindings/python/libdsc/_raw.py": python_ctypes.emit,
     "bindings/rust/dsc-sys/src/ffi.rs": rust_ffi.emit,
+    "bindings/julia/LibDSC/src/raw.jl": julia_ffi.emit,
 }
 
 
