@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-from generator import api_json, c_functions, cpp_enums, python_ctypes, rust_ffi
+from generator import api_json, c_functions, cpp_enums, julia_ffi, python_ctypes, rust_ffi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = "capi/include/dsc/dsc.h"
@@ -27,6 +27,7 @@ OUTPUTS = {
     "bindings/python/libdsc/_raw.py": python_ctypes.emit,
     "bindings/rust/dsc-sys/src/ffi.rs": rust_ffi.emit,
     "capi/include/dsc/cpp/enums.hpp": cpp_enums.emit,
+    "bindings/julia/LibDSC/src/raw.jl": julia_ffi.emit,
 }
 
 

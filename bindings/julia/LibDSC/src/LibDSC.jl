@@ -1,0 +1,46 @@
+"""
+Communication between the ranks of a job: collectives, messages, asynchronous operations, groups.
+
+    using LibDSC
+    LibDSC.init() do world
+        x = fill(Float32(world.rank), 4)
+        allreduce!(x, +, world)
+        println("rank \$(world.rank) of \$(world.size): \$x")
+    end
+
+Ranks are numbered from 0, as in MPI.jl. Names that end in `!` are exported; use the others with the module's name.
+"""
+module LibDSC
+
+import FileWatching
+import Serialization
+
+include("library.jl")
+include("structs.jl")
+include("errors.jl")
+include("owned.jl")
+include("comm.jl")
+include("groups.jl")
+include("elements.jl")
+include("ops.jl")
+include("buffers.jl")
+include("work.jl")
+include("execute.jl")
+include("collectives.jl")
+include("rooted.jl")
+include("variable.jl")
+include("messages.jl")
+include("functions.jl")
+include("objects.jl")
+include("log.jl")
+include("precompile.jl")
+
+export Comm, Work, IN_PLACE, DscError
+export allreduce!, allgather!, reduce_scatter!, alltoall!, allgatherv!, reduce_scatterv!, alltoallv!
+export bcast!, reduce!, gather!, scatter!, recv!
+export iallreduce!, iallgather!, ireduce_scatter!, ialltoall!, iallgatherv!, ireduce_scatterv!, ialltoallv!
+export ibcast!, ireduce!, igather!, iscatter!, irecv!
+
+__init__() = Raw.load()
+
+end
