@@ -16,8 +16,8 @@ import FileWatching
 import Serialization
 
 include("library.jl")
-include("errors.jl")
 include("structs.jl")
+include("errors.jl")
 include("owned.jl")
 include("comm.jl")
 include("groups.jl")
@@ -33,6 +33,10 @@ include("messages.jl")
 include("functions.jl")
 include("objects.jl")
 include("log.jl")
+include("options.jl")
+include("handles.jl")
+include("store.jl")
+include("mesh.jl")
 
 export Comm, Work, IN_PLACE, DscError
 export allreduce!, allgather!, reduce_scatter!, alltoall!, allgatherv!, reduce_scatterv!, alltoallv!
