@@ -30,3 +30,24 @@ function option_value(::Type{Cstring}, name, value, texts)
     push!(texts, String(value))
     return Base.unsafe_convert(Cstring, last(texts))
 end
+
+# Enumerations are symbols: the end of the library's name.
+const ENUMERATIONS = (average = "DSC_AVERAGE_", rebuild = "DSC_REBUILD_", norm = "DSC_NORM_",
+    messages = "DSC_PIPE_MESSAGES_", placement = "DSC_PIPE_PLACEMENT_")
+
+option_value(type, name, value::Symbol, texts) =
+    haskey(ENUMERATIONS, name) ? enumerator(ENUMERATIONS[name], name, value) : invalid("$name is :$value; expected a number")
+
+function option_value(type, name, value::Type, texts)
+    number = dtype(value)
+    number === nothing && invalid("$name is $value; expected a number type that the library knows")
+    return number
+end
+
+"Returns the value of an enumeration by the end of its name."
+function enumerator(prefix, what, value::Symbol)
+    name = Symbol(prefix, uppercase(string(value)))
+    isdefined(Raw, name) && return getfield(Raw, name)
+    known = [lowercase(text[length(prefix) + 1:end]) for text in string.(names(Raw; all = true)) if startswith(text, prefix)]
+    invalid("$what is :$value; expected one of :$(join(known, ", :"))")
+end
