@@ -54,8 +54,8 @@ unpack() {
     -o -name 'libstdc++.so*' -o -name 'libgcc_s.so*' \) -path '*/lib*' ! -type d -delete
 }
 
-# Writes a program that runs Julia with the unpacked libraries. Programs that Julia starts get them too; this is
-# harmless, because they are older libraries with other names.
+# Writes a program that runs Julia with the unpacked libraries. libgcc_s comes first, because Debian's libunwind, which
+# Julia loads, would replace its functions, and then the first C++ exception of any library ends the process.
 write_wrapper() {
   mkdir -p "$state/bin"
   cat >"$state/bin/julia" <<'WRAPPER'
@@ -65,7 +65,7 @@ for folder in "$root"/lib/*-linux-gnu "$root"/usr/lib/*-linux-gnu "$root"/usr/li
   "$root"/usr/lib/*-linux-gnu/openblas-pthread; do
   LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 done
-export LD_LIBRARY_PATH
+export LD_LIBRARY_PATH LD_PRELOAD="libgcc_s.so.1${LD_PRELOAD:+:$LD_PRELOAD}"
 exec "$root/usr/bin/julia" "$@"
 WRAPPER
   chmod +x "$state/bin/julia"

@@ -41,6 +41,11 @@ include("trees.jl")
 include("tensors.jl")
 include("reducer.jl")
 include("reducer_features.jl")
+include("sampler.jl")
+include("schedule.jl")
+include("pipe_run.jl")
+include("tensor_map.jl")
+include("precompile.jl")
 
 export Comm, Work, IN_PLACE, DscError
 export allreduce!, allgather!, reduce_scatter!, alltoall!, allgatherv!, reduce_scatterv!, alltoallv!

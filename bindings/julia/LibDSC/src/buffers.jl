@@ -49,7 +49,14 @@ end
 
 "Writes the result to the caller's array, if the operation used a copy."
 @inline unpack(::Dense) = nothing
-@inline unpack(buffer::Packed) = (copyto!(buffer.array, buffer.packed); nothing)
+
+# A loop, because copyto! of Julia 1.5 writes out of bounds if a PermutedDimsArray has another shape than the source.
+function unpack(buffer::Packed)
+    for (index, value) in zip(eachindex(buffer.array), buffer.packed)
+        buffer.array[index] = value
+    end
+    return
+end
 
 @inline count_of(array::AbstractArray) = length(array)
 @inline count_of(::Ref) = 1

@@ -133,5 +133,3 @@ plain numbers and pointers to objects that the caller keeps alive, because nothi
     ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
     return code
 end
-
-pointer_to(value::Ref{T}) where {T} = Base.unsafe_convert(Ptr{T}, value)

@@ -69,12 +69,13 @@ function error_of(code, message; rank = nothing, ranks = Int[], group = "", op =
 end
 
 "Makes the exception for an error record of the library."
-function error_of(info::Raw.dsc_error_info_t, message = text(info.text))
-    ranks = [Int(info.ranks[i]) for i in 1:min(info.n_ranks, length(info.ranks))]
-    return get(ERROR_TYPES, info.code, UnknownError)(
-        message, info.code, info.rank < 0 ? nothing : Int(info.rank), ranks, text(info.group), text(info.operation),
-        info.sequence == 0 ? nothing : Int(info.sequence),
-        info.code == Raw.DSC_ERR_NONFINITE ? Int(info.index) + 1 : nothing,
+function error_of(info::Ref{Raw.dsc_error_info_t}, message = text(info, :text))
+    code, rank, sequence = field(info, :code), field(info, :rank), field(info, :sequence)
+    ranks = [Int(field(info, :ranks, i)) for i in 1:min(field(info, :n_ranks), 64)]
+    return get(ERROR_TYPES, code, UnknownError)(
+        message, code, rank < 0 ? nothing : Int(rank), ranks, text(info, :group), text(info, :operation),
+        sequence == 0 ? nothing : Int(sequence),
+        code == Raw.DSC_ERR_NONFINITE ? Int(field(info, :index)) + 1 : nothing,
     )
 end
 
@@ -84,9 +85,9 @@ the library keeps the error per thread.
 """
 @noinline function throw_last(code)
     message = unsafe_string(Raw.dsc_last_error_message())
-    info = Ref(empty_struct(Raw.dsc_error_info_t))
-    known = Raw.dsc_last_error_info(info) == Raw.DSC_OK && info[].code == code
-    throw(known ? error_of(info[], message) : error_of(code, message))
+    info = empty_struct(Raw.dsc_error_info_t)
+    known = Raw.dsc_last_error_info(info) == Raw.DSC_OK && field(info, :code) == code
+    throw(known ? error_of(info, message) : error_of(code, message))
 end
 
 @inline check(code) = code < 0 ? throw_last(code) : code

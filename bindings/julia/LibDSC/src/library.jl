@@ -56,9 +56,22 @@ function load()
         error("libdsc.so could not be loaded from $origin: $file; set DSC_LIBRARY to the path of libdsc.so")
     end
     check_version(handle, file)
+    check_unwinder()
     for (index, name) in enumerate(SYMBOLS)
         ADDRESSES[index] = Libdl.dlsym(handle, name)
     end
+end
+
+"""
+Throws if C++ exceptions of the library would end the process. Debian's Julia loads a libunwind whose functions have the
+names of libgcc_s and are found first.
+"""
+function check_unwinder()
+    find(handle) = ccall(:dlsym, Ptr{Cvoid}, (Ptr{Cvoid}, Cstring), handle, "_Unwind_RaiseException")
+    first, compiler = find(C_NULL), Libdl.dlopen("libgcc_s.so.1"; throw_error = false)
+    (first == C_NULL || compiler === nothing || first == find(compiler)) && return
+    error("this Julia loads another unwinder before libgcc_s, so that C++ exceptions would end the process; " *
+        "start Julia with LD_PRELOAD=libgcc_s.so.1")
 end
 
 function check_version(handle, file)

@@ -12,9 +12,11 @@ ibcast!(x, comm::Comm; root::Integer = 0) = _bcast(Started(), x, comm, root)
 
 function _bcast(mode, x, comm, root)
     expect_rank("root", root, comm)
-    buffer = inout(x)
+    is_root = comm.rank == root
+    source = is_root ? input(x) : output(x)
+    target = is_root ? Dense(x) : source # the root's array is only read, so nothing is copied back
     dtype, width = carrier(eltype(x))
-    return execute(mode, Raw.dsc_broadcast, comm, buffer, buffer, address(buffer), address(buffer),
+    return execute(mode, Raw.dsc_broadcast, comm, source, target, address(source), address(source),
         width * count_of(x), dtype, Int32(root))
 end
 

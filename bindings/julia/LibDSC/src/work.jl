@@ -48,10 +48,10 @@ end
 
 "Stores how the operation ended, and releases its handle and its buffers. The caller holds the lock."
 function complete(work::Work)
-    info = Ref(empty_struct(Raw.dsc_error_info_t))
+    info = empty_struct(Raw.dsc_error_info_t)
     code = Raw.dsc_work_error_info(handle_of(work.owned), info)
-    if code >= 0 && info[].code < 0
-        work.failure = error_of(info[])
+    if code >= 0 && field(info, :code) < 0
+        work.failure = error_of(info)
     elseif work.target !== nothing
         unpack(work.target)
     end
