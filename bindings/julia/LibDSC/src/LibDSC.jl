@@ -33,10 +33,23 @@ include("messages.jl")
 include("functions.jl")
 include("objects.jl")
 include("log.jl")
+include("options.jl")
+include("handles.jl")
+include("store.jl")
+include("mesh.jl")
+include("trees.jl")
+include("tensors.jl")
+include("reducer.jl")
+include("reducer_features.jl")
+include("sampler.jl")
+include("schedule.jl")
+include("pipe_run.jl")
+include("tensor_map.jl")
 include("precompile.jl")
 
 export Comm, Work, IN_PLACE, DscError
 export allreduce!, allgather!, reduce_scatter!, alltoall!, allgatherv!, reduce_scatterv!, alltoallv!
+export Reducer, mark_ready!
 export bcast!, reduce!, gather!, scatter!, recv!
 export iallreduce!, iallgather!, ireduce_scatter!, ialltoall!, iallgatherv!, ireduce_scatterv!, ialltoallv!
 export ibcast!, ireduce!, igather!, iscatter!, irecv!
