@@ -209,7 +209,7 @@ void test_reducer(const dsc::comm& comm) {
 }
 
 void test_hooks(const dsc::comm& comm) {
-  std::vector<float> weights(8), gradient(8, comm.rank() + 1.0f);
+  std::vector<float> weights(8), gradient(8, static_cast<float>(comm.rank() + 1));
   dsc::bucket_reducer made(comm, {dsc::tensor(weights)});
   int calls = 0;
   made.set_hook("mean", [&calls](dsc::bucket& bucket) {
