@@ -30,7 +30,7 @@ function time_marks(mark, reducer)
     return Int(spent)
 end
 
-middle(values) = sort(values)[(length(values) + 1) ÷ 2]
+middle(values) = sort(values[WARM_UP + 1:end])[(length(values) - WARM_UP + 1) ÷ 2]
 
 LibDSC.init() do world
     mark_all = dlsym(dlopen(ARGS[1]), :mark_all)
@@ -42,9 +42,10 @@ LibDSC.init() do world
             addresses = Ptr{Cvoid}[pointer(grad) for grad in grads]
             in_c, in_julia = Int[], Int[]
             GC.@preserve grads for round in 1:WARM_UP + ROUNDS
-                c = time_marks(() -> mark_in_c(mark_all, reducer, addresses), reducer)
-                julia = time_marks(() -> mark_in_julia(reducer, grads), reducer)
-                round > WARM_UP && (push!(in_c, c); push!(in_julia, julia))
+                # An iteration is faster or slower after one of the other kind, so the order is changed every round.
+                isodd(round) && push!(in_c, time_marks(() -> mark_in_c(mark_all, reducer, addresses), reducer))
+                push!(in_julia, time_marks(() -> mark_in_julia(reducer, grads), reducer))
+                iseven(round) && push!(in_c, time_marks(() -> mark_in_c(mark_all, reducer, addresses), reducer))
             end
             world.rank == 0 && @printf("%d gradients of %4d elements, %-8s  C %7.2f us  Julia %7.2f us  ratio %.3f\n", PARAMS,
                 elements, kind, middle(in_c) / 1e3, middle(in_julia) / 1e3, middle(in_julia) / middle(in_c))
