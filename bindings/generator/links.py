@@ -2,6 +2,7 @@
 
 import re
 
+FAILURE = re.compile(r"\b(?:or a failure|the failures? of|operation's failure)\b")
 CODES = re.compile(r"\bDSC_(?:OK|DONE|IN_PROGRESS|TRUNCATED|ERR_[A-Z_]+)\b")
 
 
@@ -45,13 +46,17 @@ def handles(api):
     """A handle has the functions that make it and the one that releases it. Yields handles without one."""
     functions = {entry["name"] for entry in api["functions"]}
     for handle in api["handles"]:
-        makers = [f["name"] for f in api["functions"] if f"{handle['name']}**" in [a["type"] for a in f["arguments"]]]
+        makers = [f["name"] for f in api["functions"] if makes(f, handle["name"])]
         destroy = handle["name"].removesuffix("_t") + "_destroy"
         handle["makers"] = makers
         if destroy in functions:
             handle["destroy"] = destroy
         else:
             yield f"  {handle['name']}: expected a function {destroy}"
+
+
+def makes(function, handle):
+    return any(a["type"] == f"{handle}**" and a["role"] == "new_handle" for a in function["arguments"])
 
 
 def codes(function, by_name, seen=()):
@@ -69,6 +74,6 @@ def referred(function, by_name, seen):
 
 def operation_fails(function, by_name, seen=()):
     """Whether a function also returns the failures of an operation, which dsc/error.h and dsc/comm.h describe."""
-    if re.search(r"\bfailures?\b", function["result"]):
+    if FAILURE.search(function["result"]):
         return True
     return any(operation_fails(by_name[name], by_name, (*seen, function["name"])) for name in referred(function, by_name, seen))

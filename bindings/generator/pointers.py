@@ -22,17 +22,17 @@ SINGLE_STRUCT = re.compile(r"_(options|info|callbacks|costs|result|call|record|r
 TERMS = {
     "size": "the number of ranks of the communicator",
     "rank": "this rank in the communicator",
-    "n_params": "the number of parameters with which the object was created",
+    "n_params": "the number of parameters: those of the call, or those with which the object was created",
     "param_count": "the number of elements of the parameter with this index",
     "n_axes": "the number of axes of the mesh",
     "row_count": "the number of elements of a row of the parameter: the product of its sizes but the first",
     "columns": "the number of this rank's columns, see dsc_tensor_map_part()",
-    "input_count": "the number of elements of the input, which the options describe",
-    "output_count": "the number of elements of the output, which the options describe",
+    "input_count": "the number of elements of the input, which the options describe; of a pass, that of its forward step",
+    "output_count": "the number of elements of the output, likewise",
 }
 ELEMENTS = {
     "dtype": "the type that the argument or field dtype names",
-    "grad_dtype": "the type that the argument grad_dtype of dsc_ring_begin() names",
+    "grad_dtype": "the type that the field grad_dtype, or the argument grad_dtype of dsc_ring_begin(), names",
     "block_dtype": "the type that the argument dtype of dsc_ring_begin() names",
     "sum_dtype": "f64 if dtype is DSC_DTYPE_F64, otherwise f32",
     "param_dtype": "the type of the parameter",
@@ -40,26 +40,29 @@ ELEMENTS = {
     "byte": "bytes",
 }
 UNITS = {"_ms": "milliseconds", "_ns": "nanoseconds", "bytes": "bytes"}
-RANGE = re.compile(r"(?:^|[;,:] )(-?[\d,]+ (?:or more|to [\w-]+(?: - 1)?)|above -?\d+|finite)\b")
+NUMBER = r"-?[\d,]+(?:\^\d+)?"
+RANGE = re.compile(rf"(?:^|[;,:] )({NUMBER} (?:or more|to (?:{NUMBER}|\w+)(?: - 1)?)|above {NUMBER}, at most {NUMBER}|finite(?: and {NUMBER} or more)?)")
 # The rest of the sentence is what NULL means: "NULL: defaults", "may be NULL with capacity 0", "NULL to block".
 SENTENCE = r"(?:[^;.]|\.(?=\S))"
 MAY_BE_NULL = re.compile(rf"\b[Mm]ay be NULL\b({SENTENCE}*)")
 CONDITIONS = "to|if|in|on|for|without|does|removes|with|only"
 NULL = re.compile(rf"{MAY_BE_NULL.pattern}|(?<!not )\bNULL(?: \([^)]*\))?(?: or [^:]+)?(?:: ({SENTENCE}+)| ((?:{CONDITIONS})\b{SENTENCE}*))")
-STAYS = re.compile(r"([\w, ]*?)\bmust (?:also )?stay (?:valid|unchanged|untouched)(?: and [a-z]+)? (?:until|while) ([^;.]+)")
+# "context must stay valid until X", "the memory is valid until X", "view, valid until X".
+STAYS = re.compile(r"([\w, ]*?)(?:\bmust (?:also )?stay (?:valid|unchanged|untouched)|\bvalid)(?: and [a-z]+)? ((?:until|while) [^;.]+)")
 
 
 def describe(api):
     """Adds the facts to all arguments and fields. Returns the places where a comment does not say them."""
     types = Types(api)
     problems = []
-    for entry in api["functions"] + api["callbacks"]:
-        owner = Owner(entry, entry["arguments"], types)
-        problems += [problem for part in entry["arguments"] for problem in owner.describe(part)]
-    for entry in api["structs"]:
-        owner = Owner(entry, entry["fields"], types)
-        problems += [problem for part in entry["fields"] for problem in owner.describe(part)]
+    for entry in api["functions"] + api["callbacks"] + api["structs"]:
+        problems += Owner(entry, entry.get("arguments") or entry.get("fields", []), types).describe()
     return problems
+
+
+def base(c_type):
+    """Returns a type without its pointers and const."""
+    return re.sub(r"\bconst\b|[* ]", "", c_type)
 
 
 class Types:
@@ -77,18 +80,27 @@ class Types:
 
 
 class Owner:
-    """A function, callback or struct, whose parts are described one by one."""
+    """A function, callback or struct, whose parts are described."""
 
     def __init__(self, entry, parts, types):
         self.entry, self.parts, self.types = entry, parts, types
         self.names = [part["name"] for part in parts]
 
-    def describe(self, part):
+    def describe(self):
+        """Adds the facts of all parts. Returns what is missing or wrong in their comments."""
+        problems = [problem for part in self.parts for problem in self.describe_part(part)]
+        # A closure that a binding passes as a callback must live as long as the context that goes with it.
+        valid = next((part["valid"] for part in self.parts if part["role"] == "context" and "valid" in part), None)
+        for part in self.parts:
+            if part["role"] == "callback" and valid:
+                part["valid"] = valid
+        return problems
+
+    def describe_part(self, part):
         """Adds the facts of one argument or field. Yields what is missing or wrong in its comment."""
         mark, part["brief"] = split_mark(part["brief"])
-        depth = part["type"].count("*")
-        element = re.sub(r"\bconst\b|[* ]", "", part["type"])
-        part["role"] = self.role(part, element, depth, mark)
+        element = base(part["type"])
+        part["role"] = self.role(part, element, mark)
         if "*" in part["type"] or part["role"] == "callback":
             self.add_direction(part, mark)
             self.add_length(part, element, mark)
@@ -97,9 +109,10 @@ class Owner:
         add_number(part)
         yield from self.problems(part, element, mark)
 
-    def role(self, part, element, depth, mark):
+    def role(self, part, element, mark):
         """Returns what a part is, or "" if neither its type nor a mark says it."""
         name, c_type = part["name"], part["type"]
+        depth = c_type.count("*")
         if element in self.types.callbacks:
             return "callback"
         if depth == 0:
@@ -108,7 +121,7 @@ class Owner:
             return name
         if mark.get("length") == "address":
             return "address"
-        if element in self.types.handles and depth == 1:
+        if element in self.types.handles and (depth == 1 or mark.get("length") == "existing"):
             return "handle"
         if element in self.types.handles:
             return "list" if c_type.endswith("* const*") else "new_handle"
@@ -155,16 +168,20 @@ class Owner:
         if part["role"] in ("data", "view") and element == "void":
             has_dtype = "dtype" in self.names or "dtype" in mark.get("element", "")
             part["element"] = mark.get("element") or ("dtype" if has_dtype else "byte")
+        elif part["role"] == "texts":
+            part["element"] = "text"
         elif length:
-            part["element"] = element if part["role"] != "texts" else "text"
+            # Entries that are pointers keep their star: "int64_t* const*" is a list of int64_t*.
+            part["element"] = element + "*" * (part["type"].count("*") - 1) if part["role"] == "list" else element
 
     def add_null(self, part):
         """Adds "null", the meaning of NULL, to a pointer that may be NULL."""
-        is_result = part["role"] in ("new_handle", "view", "address") and part["direction"] == "out" and part["name"] != "work"
+        # In the comment of an address that is written, "NULL on failure" is about the value that is written there.
+        is_result = part["role"] in ("new_handle", "view", "address", "handle") and part["direction"] == "out"
         found = (MAY_BE_NULL if is_result else NULL).search(part["brief"])
         if found:
             means = next((text for text in found.groups() if text), "")
-            part["null"] = means.strip() or "nothing is written"
+            part["null"] = means.strip(" :") or "nothing is written"
         elif part["role"] in ("context", "stream"):
             part["null"] = "passed on as it is" if part["role"] == "context" else "the default stream"
 
@@ -172,12 +189,12 @@ class Owner:
         """Adds "valid": until when the memory must stay as it is, if that is longer than the call."""
         said = STAYS.search(part["brief"])
         if said:
-            part["valid"] = "until " + said[2]
+            part["valid"] = said[2]
             return
         for names, until in STAYS.findall(self.entry.get("ownership") or ""):
             is_named = re.search(rf"\b{part['name']}\b", names) or part["role"] == "data" and "buffers" in names
             if is_named:
-                part["valid"] = "until " + until
+                part["valid"] = until
         if "valid" not in part and part["role"] == "data" and "work" in self.names:
             part["valid"] = "until completion"
 
@@ -187,17 +204,28 @@ class Owner:
             yield f"{where} is {part['type']}; its comment must begin with its length, such as [n], or with [1] for one value"
         if "*" in part["type"] and not part["direction"]:
             yield f"{where} is {part['type']}; its mark must say who writes, such as [out n] or [inout n]"
+        if part.get("direction") == "out" and self.reads_size(element):
+            yield f"{where} is {part['type']}, whose struct_size is read; expected @param[in,out]"
+        if part.get("direction") in ("out", "inout") and re.fullmatch(r"const \w+\*", part["type"]):
+            yield f"{where} is {part['type']}, which cannot be written; expected @param[in]"
+        if part["role"] == "view" and "valid" not in part:
+            yield f"{where} is memory of the library; expected a sentence such as '{part['name']} is valid until ...' after 'Ownership:'"
         if "length" in part:
             yield from (f"{where} has the length '{part['length']}', but {problem}" for problem in self.unknown(part["length"]))
         if mark.get("element") and mark["element"] not in ELEMENTS:
             yield f"{where} has elements of {mark['element']}; expected one of {', '.join(ELEMENTS)}"
+
+    def reads_size(self, element):
+        """Whether the library reads the struct_size of an output. Only the _init functions get it as an argument."""
+        struct = self.types.structs.get(element)
+        return struct and struct["fields"][0]["name"] == "struct_size" and not self.entry["name"].endswith("_init")
 
     def unknown(self, length):
         """Yields the names in a length that nothing defines."""
         known = set(self.names) | set(TERMS)
         for taker in self.types.takers(self.entry["name"]):
             known |= {argument["name"] for argument in taker["arguments"]}
-        for name in re.findall(r"[a-z_]+(?:\.[a-z_]+)?", re.sub(r"\bsum\(", "(", length)):
+        for name in re.findall(r"[a-z_]+(?:\.[a-z_]+)?", re.sub(r"\b(?:sum|max)\(", "(", length)):
             if name not in known and not self.is_field(name):
                 yield f"{name} is neither an argument, a field, nor one of {', '.join(TERMS)}"
 
@@ -206,7 +234,7 @@ class Owner:
         owner, _, field = name.partition(".")
         for part in self.parts:
             if part["name"] == owner:
-                element = re.sub(r"\bconst\b|[* ]", "", part["type"])
+                element = base(part["type"])
                 struct = self.types.structs.get(element) or self.types.structs.get(element.removesuffix("_t") + "_info_t")
                 return struct is not None and field in [each["name"] for each in struct["fields"]]
         return False

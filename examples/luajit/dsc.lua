@@ -61,7 +61,8 @@ function Binding:callback(call, part, value)
     error(part.type .. " may run on " .. kind.threads .. "; expected a function of C, because LuaJIT runs callbacks on the calling thread only")
   end
   local pointer = ffi.cast(part.type, value)
-  call.callbacks[#call.callbacks + 1] = pointer
+  -- A callback that the library may call later is never freed.
+  if not part.valid then call.callbacks[#call.callbacks + 1] = pointer end
   return pointer
 end
 
@@ -134,7 +135,7 @@ end
 function Binding:room(call, part, n)
   local element = element_of(part.type)
   if part.role == "number" then return ffi.new(element .. "[1]") end
-  if part.role == "new_handle" then return ffi.new(element .. "*[1]") end
+  if part.role == "new_handle" or part.role == "handle" then return ffi.new(element .. "*[1]") end
   if part.role == "view" or part.role == "address" then return ffi.new("void*[1]") end
   if part.role == "struct" then
     local place = ffi.new(element .. "[1]")
@@ -165,6 +166,11 @@ local function is_buffer(part)
   return part.role == "data" and part.length ~= "capacity"
 end
 
+-- Whether the library tells how many entries or bytes an output needs.
+local function is_sized(names, i, part)
+  return part.length == "capacity" and names[i + 2] == "needed"
+end
+
 -- Whether a part is computed by the binding: what is not passed and not returned.
 local function is_computed(names, i, part)
   local after = names[i + 1]
@@ -177,7 +183,7 @@ function Binding:take(call, given, n_given)
   for i, part in ipairs(call.entry.arguments) do names[i] = part.name end
   call.names = names
   for i, part in ipairs(call.entry.arguments) do
-    local is_input = part.direction ~= "out" or is_buffer(part) or part.null and part.role == "new_handle"
+    local is_input = part.direction ~= "out" and not is_sized(names, i, part) or is_buffer(part) or part.null and part.role == "new_handle"
     local is_counted = counts[part.name] ~= nil
     if is_counted then call.values[part.name] = counts[part.name]
     elseif not is_computed(names, i, part) and is_input and not (part.role == "struct" and part.direction == "inout") then
@@ -202,11 +208,10 @@ end
 -- Makes room for the outputs: all at first, and those with a capacity again when the library has told their size.
 function Binding:prepare(call, capacity)
   for i, part in ipairs(call.entry.arguments) do
-    local is_sized = part.length == "capacity" and call.names[i + 2] == "needed"
     if part.name == "capacity" and call.names[i + 1] == "needed" then call.values.capacity = capacity or 0
     elseif part.name == "needed" then call.values.needed = ffi.new("size_t[1]")
     elseif part.name == "struct_size" then call.values.struct_size = self.structs[element_of(call.entry.arguments[1].type)].size
-    elseif is_sized and part.direction == "out" then call.values[part.name] = self:room(call, part, capacity)
+    elseif is_sized(call.names, i, part) and part.direction ~= "in" then call.values[part.name] = self:room(call, part, capacity)
     elseif part.direction ~= "in" and call.values[part.name] == nil and not (part.role == "new_handle" and part.null) and not is_buffer(part) then
       local n = part.length and lengths.evaluate(part.length, function(name) return self:value(call, name) end)
       call.values[part.name] = self:room(call, part, n)
@@ -220,8 +225,9 @@ function Binding:results(call)
   local list, n = {}, 0
   for i, part in ipairs(call.entry.arguments) do
     local place = call.values[part.name]
+    local is_list = part.direction == "inout" and part.role == "list" and not is_sized(call.names, i, part)
     local is_output = part.direction ~= "in" and not is_buffer(part) and part.name ~= "needed"
-    if is_output and not (part.direction == "inout" and part.role == "list") then
+    if is_output and not is_list then
       local entries = call.lengths[part.name] or part.length == "capacity" and tonumber(call.values.needed and call.values.needed[0] or 0)
       n = n + 1
       if place ~= nil then list[n] = self:output(part, place, entries) end

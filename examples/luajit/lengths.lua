@@ -1,4 +1,4 @@
--- Evaluates the lengths of api.json, such as "size * count", "n_parts + 1" or "sum(counts)".
+-- Evaluates the lengths of api.json, such as "size * count", "n_parts + 1", "sum(counts)" or "max(a, b)".
 
 local M = {}
 
@@ -19,6 +19,7 @@ end
 function M.evaluate(text, values)
   local scope = setmetatable({}, {__index = function(_, name)
     if name == "sum" then return sum end
+    if name == "max" then return math.max end
     local value = values(name)
     if value == nil then error({unknown = name}) end
     return value

@@ -126,6 +126,10 @@ def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said)
         ("expert_parallel.h", "of sum_dtype]", "of big_dtype]", "weights has elements of big_dtype; expected one of dtype"),
         ("collectives.h", "@param[in] send [count] elements\n", "@param[in] send elements\n", "dsc_all_reduce: send is const void*; its comment must begin"),
         ("op.h", "[inout count] elements", "[count] elements", "dsc_op_call_t: result is void*; its mark must say who writes"),
+        # facts that contradict the type, and memory of the library without an end
+        ("comm.h", "@param[in,out] stats", "@param[out] stats", "dsc_comm_stats: stats is dsc_op_stats_t*, whose struct_size is read"),
+        ("coalesced.h", "@param[in] tensors tensors with the same counts and types in the same", "@param[in,out] tensors those of the same", "which cannot be written"),
+        ("memory.h", "memory is valid until dsc_mem_free()", "until dsc_mem_free()", "dsc_mem_alloc: memory is memory of the library; expected a sentence"),
         # a callback that does not say where it runs and what it may call
         ("op.h", "Threads: any thread, and", "On any thread, and", "dsc_op_fn: threads is ''; expected 'the calling thread'"),
         ("op.h", "Threads: any thread, and", "Threads: some thread, and", "dsc_op_fn: threads is 'some thread"),
@@ -208,11 +212,23 @@ def test_the_facts_of_pointers():
     assert facts("dsc_comm_name", "text", "role", "length", "null") == ["text", "capacity", "with capacity 0"]
     assert facts("dsc_all_gather", "recv", "role", "length", "element", "valid") == ["data", "size * count", "dtype", "until completion"]
     assert facts("dsc_all_reduce", "work", "role", "null") == ["new_handle", "none"]
+    assert facts("dsc_bucket_hook_fn", "work", "role", "null") == ["new_handle", None]  # the value may be NULL, the address not
+    assert facts("dsc_world", "world", "role", "direction", "null") == ["handle", "out", None]
+    assert facts("dsc_broadcast", "send", "length", "null") == ["count", "on other ranks"]
+    assert facts("dsc_broadcast_shape", "shape", "direction", "length") == ["inout", "max(capacity, ndim)"]
+    assert facts("dsc_comm_stats", "stats", "role", "direction", "null") == ["list", "inout", "with capacity 0"]
+    assert facts("dsc_sharded_shard_t", "grads", "element") == ["grad_dtype"]
+    assert facts("dsc_pipe_call_t", "output_shapes", "role", "length", "element") == ["list", "n_outputs", "int64_t*"]
+    assert facts("dsc_ring_begin", "grad", "element", "null") == ["grad_dtype", "if grad_dtype is 0"]
+    assert facts("dsc_moe_plan_options_t", "experts", "range") == ["1 to 2^24"]
+    assert facts("dsc_pipe_costs_t", "overlap", "range") == ["above 0, at most 1"]
     assert facts("dsc_comm_split", "options", "role", "null") == ["struct", "defaults"]
     assert facts("dsc_comm_split", "group", "role", "null") == ["new_handle", None]
     assert facts("dsc_store_check", "keys", "role", "length", "element") == ["texts", "n", "text"]
     assert facts("dsc_moe_combine", "weights", "length", "element", "null") == ["plan.tokens * plan.top_k", "sum_dtype", "all are 1"]
     assert facts("dsc_bucket_reducer_grad_view", "view", "role", "length", "element") == ["view", "param_count", "view_dtype"]
+    assert facts("dsc_bucket_reducer_set_hook", "hook", "role", "valid") == ["callback", "until the hook is removed or the reducer is destroyed"]
+    assert facts("dsc_sharded_grad_view", "view", "role", "valid") == ["view", "until the object is destroyed"]
     assert facts("dsc_log_set_callback", "context", "role", "valid") == ["context", "until the callback is removed"]
     assert facts("dsc_store_options_t", "timeout_ms", "unit", "range") == ["milliseconds", "1 or more"]
     assert facts("dsc_op_call_t", "error", "role", "direction", "length") == ["text", "out", "error_capacity"]
@@ -229,6 +245,19 @@ def test_the_links():
     assert named["functions"]["dsc_all_reduce"]["fails_as_operation"] and not named["functions"]["dsc_dtype_bytes"]["fails_as_operation"]
     assert named["callbacks"]["dsc_op_fn"]["threads"].startswith("any thread") and named["callbacks"]["dsc_op_fn"]["may_call"]
     assert API["format"] == 1 and len(API["headers"]) > 30 and all(header["brief"] for header in API["headers"])
+
+
+def test_operations_and_their_outputs():
+    """What starts an operation may fail as one. Every capacity may be 0, with NULL, except that of dsc_log_read()."""
+    for function in API["functions"]:
+        arguments = {argument["name"]: argument for argument in function["arguments"]}
+        if "work" in arguments and arguments["work"]["role"] == "new_handle":
+            assert function["fails_as_operation"] and arguments["work"]["null"], function["name"]
+        for argument in arguments.values():
+            if argument.get("length") == "capacity" and function["name"] != "dsc_log_read":
+                assert argument["null"] == "with capacity 0", (function["name"], argument["name"])
+        assert function["threads"].startswith(("any", "one at a time per ")), function["name"]
+    assert not next(f for f in API["functions"] if f["name"] == "dsc_trace_dump_request")["fails_as_operation"]
 
 
 def test_every_value_has_a_name_in_the_library():

@@ -444,7 +444,7 @@ class StoreCallbacks(ctypes.Structure):
     """A user-defined store, for dsc_store_from_callbacks()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    context: int | None  # passed to every function; must stay valid until destroy is called
+    context: int | None  # passed to every function; must stay valid until destroy has returned
     put: Any  # keeps a value
     get: Any  # waits for a value
     destroy: Any  # releases the context; NULL: do nothing
@@ -845,7 +845,7 @@ class ShardedShard(ctypes.Structure):
     """This rank's shard of a bucket."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    params: int | None  # [count] parameters; in stages 1 and 2 a part of the full buffer
+    params: int | None  # [count] parameters, valid until the object is destroyed; in stages 1 and 2 a part of the full buffer
     grads: int | None  # [count] gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
     unit: int  # unit of the bucket
     bucket: int  # number of the bucket
@@ -965,7 +965,7 @@ class VocabCrossEntropyOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value (PyTorch uses -100); INT64_MIN (default): none
     label_smoothing: float  # probability given to the other words, from 0 (default) to below 1
-    z_loss: float  # factor of the z-loss, 0 (default) or more, finite
+    z_loss: float  # factor of the z-loss, finite and 0 or more; default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1242,7 +1242,7 @@ class PipeRunOptions(ctypes.Structure):
     inputs: Any  # [n_inputs] tensors from the previous stage, data unused; NULL on the first stage
     outputs: Any  # [n_outputs] tensors for the next stage, data unused; NULL on the last stage
     stream: int | None  # with tensors on a device: the stream on which callbacks queue their work; NULL: the default stream
-    memory: int | None  # [memory_bytes] memory for activations and gradients, of the same kind as the tensors, with any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    memory: int | None  # [memory_bytes] memory for activations and gradients, of the same kind as the tensors, with any alignment. On a device it must stay valid until the run has ended there, and after a failed run until the schedule is destroyed. NULL (default): the library allocates it and keeps it with the schedule
     n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
     n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
     memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more

@@ -40,8 +40,8 @@ extern "C" {
  * @param[out] shapes [n_tensors * 16] sizes, to which the call writes the shapes; may be NULL on the root,
  * which ignores it
  *
- * Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes and to their
- * names as long as the caller uses them. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: until the shapes have arrived. Ownership: afterwards tensors refer to shapes and
+ * to their names; shapes must stay valid while tensors are used. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the first difference;
  * DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks if a tensor of the root is
  * missing, has another type or more than 16 dimensions, has no data, is too large, or is on another device;

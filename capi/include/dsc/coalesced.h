@@ -58,7 +58,7 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
  * dsc_comm_verify_params() finds the tensor.
  *
  * @param[in] comm communicator
- * @param[in,out] tensors tensors with the same counts and types in the same order on all ranks; the result
+ * @param[in] tensors tensors with the same counts and types in the same order on all ranks; the result
  * replaces data. They must not overlap
  * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
  * @param[in] op reduction, see dsc_all_reduce(); it must support the type of each tensor

@@ -48,8 +48,8 @@
  * working. DSC_ERR_REVOKED: the communicator was revoked before, or another rank failed for a reason of its
  * own, such as DSC_ERR_NOMEM; the message has the cause.
  *
- * **Threads.** One thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
- * used at the same time.
+ * **Threads.** One at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
+ * at the same time.
  *
  * **Results** in host memory have the same bits on all ranks and in every run, whatever the size, the
  * alignment or the algorithm. Inputs are combined in rank order; 8-bit and 16-bit floats accumulate in f32
@@ -73,7 +73,7 @@ extern "C" {
  * @param[in] dtype element type
  * @param[in] op how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -85,13 +85,13 @@ DSC_API dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* re
 /**
  * @brief Copies the root's elements to all ranks.
  * @param[in] comm communicator
- * @param[in] send [count] elements on the root; ignored elsewhere
+ * @param[in] send [count] elements on the root; may be NULL on other ranks
  * @param[out] recv [count] elements; in place on the root: recv == send
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are copied
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -105,8 +105,9 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * elements with dsc_broadcast().
  * @param[in] comm communicator
  * @param[in,out] dtype element type; read on the root, written elsewhere
- * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; read on the root,
- * written elsewhere. May be NULL with capacity 0
+ * @param[in,out] shape [max(capacity, ndim)] sizes, each 0 or more, whose product fits the address space. On
+ * the root *ndim sizes are read, whatever the capacity; elsewhere at most capacity are written. May be NULL
+ * with capacity 0 except on the root
  * @param[in] capacity entries of shape on the ranks that receive it; ignored on the root
  * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
  * @param[in] root rank whose type and shape are copied
@@ -131,7 +132,7 @@ DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, i
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -149,7 +150,7 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file. In place, the other
  * parts of send are not changed.
@@ -163,13 +164,14 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
  * @brief Combines count elements of all ranks; the root gets the result.
  * @param[in] comm communicator
  * @param[in] send [count] elements
- * @param[out] recv [count] elements on the root; ignored elsewhere. In place on the root: recv == send
+ * @param[out] recv [count] elements on the root; may be NULL on other ranks. In place on the root: recv
+ * == send
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] root rank that gets the result
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -183,13 +185,13 @@ DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, 
  * @brief Gathers count elements of every rank, in rank order, on the root.
  * @param[in] comm communicator
  * @param[in] send [count] elements
- * @param[out] recv [size * count] elements on the root; ignored elsewhere. In place on the root: send == recv
- * + root x count
+ * @param[out] recv [size * count] elements on the root; may be NULL on other ranks. In place on
+ * the root: send == recv + root x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank that gets them
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -201,13 +203,13 @@ DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, 
 /**
  * @brief Sends part r of the root's size x count elements to rank r.
  * @param[in] comm communicator
- * @param[in] send [size * count] elements on the root; ignored elsewhere
+ * @param[in] send [size * count] elements on the root; may be NULL on other ranks
  * @param[out] recv [count] elements. In place on the root: recv == send + root x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are sent
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -224,7 +226,7 @@ DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv,
  * @param[in] count elements per pair of ranks, 0 or more
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -244,7 +246,7 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
  * before the call returns
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -263,7 +265,7 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * In place, the other parts of send are not changed.
  *
@@ -287,7 +289,7 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
  * entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -301,7 +303,7 @@ DSC_API dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const 
  * @brief Waits until all ranks have called it.
  * @param[in] comm communicator
  * @param[in] stream NULL: the host waits; otherwise work queued later on this device stream waits
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * Collective: yes. Blocking, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -332,7 +334,7 @@ DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms)
  * @param[in] dtype element type
  * @param[in] peer the receiving rank; not this rank
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * The n-th send to a rank matches that rank's n-th receive from this one; a different count or type is
  * DSC_ERR_MISMATCH on both ranks. Collective: no. Blocking, ownership, threads, failures: see the head of
@@ -351,7 +353,7 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
  * @param[in] dtype element type
  * @param[in] peer the sending rank; not this rank
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object, see the head of this file; NULL: none
+ * @param[out] work a new work object, see the head of this file; may be NULL: none
  *
  * See dsc_send(). Collective: no. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -381,8 +383,8 @@ DSC_API dsc_result_t dsc_batch_begin(dsc_comm_t* comm);
  * @brief Starts the operations of a batch, in the order of their calls, without waiting in between.
  * @param[in] comm communicator
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work a new work object for all operations; it reports the first failure among them. NULL: none,
- * and the call blocks as each operation would
+ * @param[out] work a new work object for all operations; it reports the first failure among them. May be
+ * NULL: none, and the call blocks as each operation would
  *
  * The batch is closed, except after an argument error. Collective: as its operations. Blocking, ownership,
  * threads, failures: see the head of this file. DSC_ERR_STATE: no batch is open. If memory for starting an

@@ -73,7 +73,7 @@ DSC_API dsc_result_t dsc_comm_size(const dsc_comm_t* comm, int32_t* size);
 /**
  * @brief Returns the calling rank's number among the world's ranks on its host.
  * @param[in] comm communicator
- * @param[out] local_rank 0 to local size - 1
+ * @param[out] local_rank 0 to local_size - 1
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -314,7 +314,8 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  *
  * @param[in] comm communicator that is bound to a device
  * @param[in] library library of the communicator: "nccl"
- * @param[in] communicator [address] an ncclComm_t of that library
+ * @param[in] communicator [address] an ncclComm_t of that library; must stay valid until the group is
+ * destroyed
  * @param[in] options NULL: defaults; the same on all ranks; its settings do not change communicator
  * @param[out] group the new communicator; NULL on failure
  *
@@ -432,7 +433,7 @@ DSC_API dsc_result_t dsc_comm_nonfinite_info(dsc_comm_t* comm, int32_t clear, ds
 /**
  * @brief Writes running totals per operation and size class.
  * @param[in] comm communicator
- * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
  * @param[out] needed number of totals
  *

@@ -123,7 +123,7 @@ DSC_API dsc_result_t dsc_launch_json(const dsc_init_options_t* options, char* te
 
 /**
  * @brief Returns the world of this process, or of this thread if it created one with rank_per_thread.
- * @param[out] world the world; set to NULL on failure
+ * @param[out] world [existing] the world; set to NULL on failure
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_STATE before dsc_init_distributed() and after dsc_finalize(); DSC_ERR_INVALID_ARG;

@@ -148,7 +148,7 @@ DSC_API dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, d
 /**
  * @brief Writes the times and memory of each stage.
  * @param[in] report report
- * @param[out] stages one entry per stage; stages[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] stages one entry per stage; stages[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stages
  * @param[out] needed number of stages
  *
@@ -166,7 +166,7 @@ DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc
  * about the time and memory of dsc_pipe_simulate(), plus 40 bytes per operation. Later calls only copy.
  *
  * @param[in] report report
- * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of spans
  * @param[out] needed number of operations
  *
@@ -186,7 +186,7 @@ DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, d
  * chain in the report. Later calls only copy.
  *
  * @param[in] report report
- * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of spans
  * @param[out] needed number of operations
  *

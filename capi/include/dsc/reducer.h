@@ -261,9 +261,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  *
  * Collective: no, but every rank marks every parameter once per iteration. Blocking: no, with two exceptions.
  * A hook of several steps may wait for slower ranks to complete an earlier bucket; on a device, the first
- * call to NCCL may wait for the other ranks, at most the communicator's time-out. Ownership: gradient must
- * stay valid until finish; on a device it must also stay unchanged, and its stream valid. Threads: any,
- * several at once.
+ * call to NCCL may wait for the other ranks, at most the communicator's time-out. Ownership: gradient and
+ * stream must stay valid until finish, and until dsc_bucket_reducer_clip() if it follows; on a device
+ * gradient must also stay unchanged until finish. Threads: any, several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was replaced);
  * DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this iteration);
  * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
@@ -315,7 +315,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reduce
  * @param[out] values [n_rows * row_count of param_dtype] rows
  * @param[out] n_rows rows of the result
  *
- * Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid until the next
+ * Collective: no. Blocking: no. Ownership: the reducer's; indices and values are valid until the next
  * iteration is finished or the reducer is destroyed. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
@@ -334,8 +334,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reduc
  * dsc_bucket_reducer_mark_ready() with NULL fails
  *
  * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after
- * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's.
- * Threads: any.
+ * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's;
+ * view is valid until the buckets are rebuilt or the reducer is destroyed. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -449,7 +449,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer
 /**
  * @brief Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
  * @param[in] reducer reducer
- * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
  * @param[out] needed number of totals
  *

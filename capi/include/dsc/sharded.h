@@ -95,13 +95,14 @@ typedef struct dsc_sharded_options {
 /** @brief This rank's shard of a bucket. */
 typedef struct dsc_sharded_shard {
   size_t struct_size; /**< size of this struct as the caller compiled it */
-  void* params;       /**< [inout count] parameters; in stages 1 and 2 a part of the full buffer */
-  void* grads; /**< [inout count] gradients, valid from dsc_sharded_finish() until the next begin; on a device
-                  in stream order */
-  size_t unit; /**< unit of the bucket */
-  size_t bucket;          /**< number of the bucket */
-  size_t start;           /**< first element, counted in the bucket */
-  size_t count;           /**< number of elements, of params and of grads; padding included */
+  void* params;  /**< [inout count] parameters, valid until the object is destroyed; in stages 1 and 2 a part
+  of the  full buffer */
+  void* grads;   /**< [inout count of grad_dtype] gradients, valid from dsc_sharded_finish() until the next
+                    begin; on a device   in stream order */
+  size_t unit;   /**< unit of the bucket */
+  size_t bucket; /**< number of the bucket */
+  size_t start;  /**< first element, counted in the bucket */
+  size_t count;  /**< number of elements, of params and of grads; padding included */
   dsc_dtype_t dtype;      /**< type of params */
   dsc_dtype_t grad_dtype; /**< type of grads */
 } dsc_sharded_shard_t;
@@ -161,7 +162,8 @@ DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* optio
  * @param[in] options NULL: defaults
  * @param[out] param_buckets [n] entries: bucket of each parameter
  * @param[out] param_starts [n] entries: its first element, counted in the bucket
- * @param[out] buckets the buckets, at most n; buckets[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] buckets the buckets, at most n; buckets[0].struct_size must be set; may be NULL with
+ * capacity 0
  * @param[in] capacity entries of buckets
  * @param[out] needed number of buckets
  *
@@ -189,7 +191,7 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
  * @param[in] to_shards number of shards of the new layout
  * @param[in] to_options options of the new layout; NULL: defaults
  * @param[in] shard 0 to to_shards - 1
- * @param[out] copies in the order of the new shard; copies[0].struct_size must be set; may be NULL with
+ * @param[in,out] copies in the order of the new shard; copies[0].struct_size must be set; may be NULL with
  * capacity 0
  * @param[in] capacity entries of copies
  * @param[out] needed number of copies
@@ -444,7 +446,8 @@ DSC_API dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, vo
  *
  * The values may be read from dsc_sharded_wait() until the next dsc_sharded_step_done(), in stage 3 until
  * dsc_sharded_reshard(). On a device this means work queued on the streams of these calls between them.
- * Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * Collective: no. Blocking: no. Ownership: the object's; view is valid until the object is destroyed, in
+ * stage 3 until the unit is resharded. Threads: any.
  * @return DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
@@ -462,7 +465,7 @@ DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index
  * instead of the pool's, which costs more than the copy. From begin until it is marked ready, the view
  * belongs to the caller. It holds zeros at first, to which a framework may add, and again once its unit is
  * reduced. On a device, gradients have a permanent address in stage 1 only. Collective: no. Blocking: no.
- * Ownership: the object's. Threads: any.
+ * Ownership: the object's; view is valid until the object is destroyed. Threads: any.
  * @return DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_FORKED
  * @since 0.1
@@ -489,12 +492,13 @@ DSC_API dsc_result_t dsc_sharded_locations(const dsc_sharded_t* sharded, size_t*
 /**
  * @brief Writes this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
  * @param[in] sharded sharded parameters
- * @param[out] list the shards; list[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] list the shards; list[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of list
  * @param[out] needed number of shards
  *
  * The addresses stay the same. The optimizer reads grads and writes params between dsc_sharded_finish() and
- * dsc_sharded_step_done(). Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * dsc_sharded_step_done(). Collective: no. Blocking: no. Ownership: the object's; the shards are valid until
+ * it is destroyed. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -504,7 +508,7 @@ DSC_API dsc_result_t dsc_sharded_shards(dsc_sharded_t* sharded, dsc_sharded_shar
 /**
  * @brief Writes the parts of parameters that this rank's shards hold, in the order of the shards.
  * @param[in] sharded sharded parameters
- * @param[out] list the parts; list[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] list the parts; list[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of list
  * @param[out] needed number of parts
  *
@@ -530,7 +534,7 @@ DSC_API dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_s
  * @brief Writes running totals of the operations of all groups that the object uses, in the form of
  * dsc_comm_stats().
  * @param[in] sharded sharded parameters
- * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in,out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
  * @param[out] needed number of totals
  *

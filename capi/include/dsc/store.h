@@ -88,7 +88,7 @@ typedef void (*dsc_store_destroy_fn)(void* context);
  */
 typedef struct dsc_store_callbacks {
   size_t struct_size;           /**< size of this struct as the caller compiled it */
-  void* context;                /**< passed to every function; must stay valid until destroy is called */
+  void* context;                /**< passed to every function; must stay valid until destroy has returned */
   dsc_store_put_fn put;         /**< keeps a value */
   dsc_store_get_fn get;         /**< waits for a value */
   dsc_store_destroy_fn destroy; /**< releases the context; NULL: do nothing */
@@ -137,7 +137,8 @@ DSC_API dsc_result_t dsc_store_open(const char* uri, const dsc_store_options_t* 
  * @param[in] callbacks copied; put and get are required
  * @param[out] store the store; stays NULL on failure, and then destroy is not called
  *
- * Collective: no. Blocking: no. Ownership: context must stay valid until destroy is called. Threads: any.
+ * Collective: no. Blocking: no. Ownership: context and functions must stay valid until destroy has returned.
+ * Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */

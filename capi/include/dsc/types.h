@@ -16,7 +16,7 @@
  * - *Arrays of structs*: in a list of dsc_tensor_t or dsc_tied_key_t, set the struct_size of every element,
  * always to the same value; otherwise the call returns DSC_ERR_INVALID_ARG and names the element. In all
  * other arrays, which are those that a call fills in and the instructions of dsc_pipe_validate(), the
- * struct_size of the first element is used for all.
+ * struct_size of the first element is used for all. The call reads it, so such an output is [in,out].
  * - *Texts that a call writes* are UTF-8. The call takes a buffer, its `capacity` in bytes, and `needed`, to
  * which it writes the size of the whole text in bytes, the final zero included. It writes as many whole
  * characters as fit and always a final zero. It returns DSC_OK, or DSC_TRUNCATED if the text did not fit. To
@@ -45,8 +45,9 @@
  * - No field or argument is a reserved word of Python, Rust or Julia.
  * - The comment of a pointer begins with its length in brackets, unless name and type say it: "[n + 1]" is a
  * list of n + 1 entries, "[1]" one value, "[count of sum_dtype]" elements of a type that bindings/api.json
- * explains. A capacity, n or n_NAME directly after a pointer is its length. A callback's comment says on
- * which threads it runs, and what it may call.
+ * explains. "[address]" is an address that is not read, "[existing]" an object that the call does not create.
+ * A capacity, n or n_NAME directly after a pointer is its length. A callback's comment says on which threads
+ * it runs, and what it may call.
  */
 #ifndef DSC_TYPES_H
 #define DSC_TYPES_H

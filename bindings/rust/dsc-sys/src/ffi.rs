@@ -690,7 +690,7 @@ pub struct dsc_store_options_t {
 pub struct dsc_store_callbacks_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// passed to every function; must stay valid until destroy is called
+    /// passed to every function; must stay valid until destroy has returned
     pub context: *mut c_void,
     /// keeps a value
     pub put: dsc_store_put_fn,
@@ -1103,7 +1103,8 @@ pub struct dsc_sharded_options_t {
 pub struct dsc_sharded_shard_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// `count`: parameters; in stages 1 and 2 a part of the full buffer
+    /// `count`: parameters, valid until the object is destroyed; in stages 1 and 2 a part of the
+    /// full buffer
     pub params: *mut c_void,
     /// `count`: gradients, valid from dsc_sharded_finish() until the next begin; on a device in
     /// stream order
@@ -1221,7 +1222,7 @@ pub struct dsc_vocab_cross_entropy_options_t {
     pub ignore_index: i64,
     /// probability given to the other words, from 0 (default) to below 1
     pub label_smoothing: f64,
-    /// factor of the z-loss, 0 (default) or more, finite
+    /// factor of the z-loss, finite and 0 or more; default 0
     pub z_loss: f64,
 }
 
@@ -1498,7 +1499,9 @@ pub struct dsc_pipe_run_options_t {
     /// stream
     pub stream: *mut c_void,
     /// `memory_bytes`: memory for activations and gradients, of the same kind as the tensors, with
-    /// any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    /// any alignment. On a device it must stay valid until the run has ended there, and after a
+    /// failed run until the schedule is destroyed. NULL (default): the library allocates it and
+    /// keeps it with the schedule
     pub memory: *mut c_void,
     /// entries of inputs; 0 on the first stage, else 1 or more
     pub n_inputs: usize,
@@ -1894,7 +1897,7 @@ extern "C" {
     /// Returns the calling rank's number among the world's ranks on its host.
     ///
     /// - `comm` (in): communicator
-    /// - `local_rank` (out): 0 to local size - 1
+    /// - `local_rank` (out): 0 to local_size - 1
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2183,7 +2186,8 @@ extern "C" {
     ///
     /// - `comm` (in): communicator that is bound to a device
     /// - `library` (in): library of the communicator: "nccl"
-    /// - `communicator` (in): an ncclComm_t of that library
+    /// - `communicator` (in): an ncclComm_t of that library; must stay valid until the group is
+    ///   destroyed
     /// - `options` (in): NULL: defaults; the same on all ranks; its settings do not change
     ///   communicator
     /// - `group` (out): the new communicator; NULL on failure
@@ -2309,8 +2313,8 @@ extern "C" {
     /// Writes running totals per operation and size class.
     ///
     /// - `comm` (in): communicator
-    /// - `stats` (out, `capacity`): the totals; stats[0].struct_size must be set; may be NULL with
-    ///   capacity 0
+    /// - `stats` (inout, `capacity`): the totals; stats[0].struct_size must be set; may be NULL
+    ///   with capacity 0
     /// - `capacity` (in): entries of stats
     /// - `needed` (out): number of totals
     ///
@@ -2371,8 +2375,8 @@ extern "C" {
     /// - `callbacks` (in): copied; put and get are required
     /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
     ///
-    /// Collective: no. Blocking: no. Ownership: context must stay valid until destroy is called.
-    /// Threads: any.
+    /// Collective: no. Blocking: no. Ownership: context and functions must stay valid until destroy
+    /// has returned. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
     /// 0.1.
@@ -3203,8 +3207,8 @@ extern "C" {
     /// flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout, `n_tensors`): tensors with the same counts and types in the same order
-    ///   on all ranks; the result replaces data. They must not overlap
+    /// - `tensors` (in, `n_tensors`): tensors with the same counts and types in the same order on
+    ///   all ranks; the result replaces data. They must not overlap
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `op` (in): reduction, see dsc_all_reduce(); it must support the type of each tensor
     /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
@@ -3234,11 +3238,11 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_reduce(
@@ -3255,17 +3259,17 @@ extern "C" {
     /// Copies the root's elements to all ranks.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in, `count`): elements on the root; ignored elsewhere
+    /// - `send` (in, `count`): elements on the root; may be NULL on other ranks
     /// - `recv` (out, `count`): elements; in place on the root: recv == send
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are copied
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_broadcast(
@@ -3284,14 +3288,15 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `dtype` (inout): element type; read on the root, written elsewhere
-    /// - `shape` (inout, `capacity`): *ndim sizes, each 0 or more, whose product fits the address
-    ///   space; read on the root, written elsewhere. May be NULL with capacity 0
+    /// - `shape` (inout, `max(capacity, ndim)`): sizes, each 0 or more, whose product fits the
+    ///   address space. On the root *ndim sizes are read, whatever the capacity; elsewhere at most
+    ///   capacity are written. May be NULL with capacity 0 except on the root
     /// - `capacity` (in): entries of shape on the ranks that receive it; ignored on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     /// - `root` (in): rank whose type and shape are copied
     ///
     /// Collective: yes. Blocking: until the shape has arrived; not allowed in a batch
-    /// (DSC_ERR_STATE). Ownership: see the head of this file. Threads: one thread at a time per
+    /// (DSC_ERR_STATE). Ownership: see the head of this file. Threads: one at a time per
     /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure; DSC_TRUNCATED if capacity is less than *ndim, but not 0: the
@@ -3313,11 +3318,11 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_gather(
@@ -3339,11 +3344,11 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
     /// not changed. Ownership: see the head of this file. In place, the other parts of send are not
-    /// changed. Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// changed. Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different
     /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
@@ -3362,18 +3367,18 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `send` (in, `count`): elements
-    /// - `recv` (out, `count`): elements on the root; ignored elsewhere. In place on the root: recv
-    ///   == send
+    /// - `recv` (out, `count`): elements on the root; may be NULL on other ranks. In place on the
+    ///   root: recv == send
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `root` (in): rank that gets the result
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce(
@@ -3392,17 +3397,17 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `send` (in, `count`): elements
-    /// - `recv` (out, `size * count`): elements on the root; ignored elsewhere. In place on the
-    ///   root: send == recv + root x count
+    /// - `recv` (out, `size * count`): elements on the root; may be NULL on other ranks. In place
+    ///   on the root: send == recv + root x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank that gets them
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_gather(
@@ -3419,17 +3424,17 @@ extern "C" {
     /// Sends part r of the root's size x count elements to rank r.
     ///
     /// - `comm` (in): communicator
-    /// - `send` (in, `size * count`): elements on the root; ignored elsewhere
+    /// - `send` (in, `size * count`): elements on the root; may be NULL on other ranks
     /// - `recv` (out, `count`): elements. In place on the root: recv == send + root x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are sent
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_scatter(
@@ -3451,11 +3456,11 @@ extern "C" {
     /// - `count` (in): elements per pair of ranks, 0 or more
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_to_all(
@@ -3479,11 +3484,11 @@ extern "C" {
     ///   ranks. Read before the call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_gather_v(
@@ -3506,11 +3511,11 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce_scatter_v(
@@ -3538,11 +3543,11 @@ extern "C" {
     ///   Read before the call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_to_all_v(
@@ -3561,9 +3566,9 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `stream` (in): NULL: the host waits; otherwise work queued later on this device stream
     ///   waits
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
-    /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
+    /// Collective: yes. Blocking: see the head of this file. Threads: one at a time per
     /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
@@ -3580,8 +3585,8 @@ extern "C" {
     /// - `timeout_ms` (in): milliseconds, 1 or more; use the same value on all ranks
     ///
     /// Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads: one
-    /// thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
-    /// used at the same time.
+    /// at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at
+    /// the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_monitored_barrier(
@@ -3598,11 +3603,11 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `peer` (in): the receiving rank; not this rank
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_send(
@@ -3623,11 +3628,11 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `peer` (in): the sending rank; not this rank
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    /// - `work` (out): a new work object, see the head of this file; may be NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators may be used at the same time.
+    /// Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators
+    /// may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_recv(
@@ -3657,14 +3662,13 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object for all operations; it reports the first failure among
-    ///   them. NULL: none, and the call blocks as each operation would
+    ///   them. May be NULL: none, and the call blocks as each operation would
     ///
     /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
     /// is open. If memory for starting an operation runs out, the communicator is revoked.
     /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If memory for
-    /// starting an operation runs out, the communicator is revoked. Threads: one thread at a time
-    /// per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same
-    /// time.
+    /// starting an operation runs out, the communicator is revoked. Threads: one at a time per
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_batch_end(
@@ -3682,8 +3686,8 @@ extern "C" {
     ///   comm is bound to, allocated by NCCL and registered with comm if NCCL supports it
     /// - `memory` (out, `bytes`): this rank's memory, zeroed and page-aligned; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
-    /// dsc_mem_free(). Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's; memory
+    /// is valid until dsc_mem_free(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
     /// available); DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
@@ -4119,8 +4123,9 @@ extern "C" {
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no, with
     /// two exceptions. A hook of several steps may wait for slower ranks to complete an earlier
     /// bucket; on a device, the first call to NCCL may wait for the other ranks, at most the
-    /// communicator's time-out. Ownership: gradient must stay valid until finish; on a device it
-    /// must also stay unchanged, and its stream valid. Threads: any, several at once.
+    /// communicator's time-out. Ownership: gradient and stream must stay valid until finish, and
+    /// until dsc_bucket_reducer_clip() if it follows; on a device gradient must also stay unchanged
+    /// until finish. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was
     /// replaced); DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this
@@ -4178,8 +4183,8 @@ extern "C" {
     /// - `values` (out, `n_rows * row_count`): rows
     /// - `n_rows` (out): rows of the result
     ///
-    /// Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid
-    /// until the next iteration is finished or the reducer is destroyed. Threads: one at a time per
+    /// Collective: no. Blocking: no. Ownership: the reducer's; indices and values are valid until
+    /// the next iteration is finished or the reducer is destroyed. Threads: one at a time per
     /// reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
@@ -4202,7 +4207,8 @@ extern "C" {
     ///   at the next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
     ///   dsc_bucket_reducer_mark_ready() with NULL fails
     ///
-    /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the reducer's; view is valid until the buckets are
+    /// rebuilt or the reducer is destroyed. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_grad_view(
@@ -4321,8 +4327,8 @@ extern "C" {
     /// Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
     /// - `reducer` (in): reducer
-    /// - `stats` (out, `capacity`): the totals; stats[0].struct_size must be set; may be NULL with
-    ///   capacity 0
+    /// - `stats` (inout, `capacity`): the totals; stats[0].struct_size must be set; may be NULL
+    ///   with capacity 0
     /// - `capacity` (in): entries of stats
     /// - `needed` (out): number of totals
     ///
@@ -4572,7 +4578,7 @@ extern "C" {
     /// - `options` (in): NULL: defaults
     /// - `param_buckets` (out, `n`): entries: bucket of each parameter
     /// - `param_starts` (out, `n`): entries: its first element, counted in the bucket
-    /// - `buckets` (out, `capacity`): the buckets, at most n; buckets[0].struct_size must be set;
+    /// - `buckets` (inout, `capacity`): the buckets, at most n; buckets[0].struct_size must be set;
     ///   may be NULL with capacity 0
     /// - `capacity` (in): entries of buckets
     /// - `needed` (out): number of buckets
@@ -4605,7 +4611,7 @@ extern "C" {
     /// - `to_shards` (in): number of shards of the new layout
     /// - `to_options` (in): options of the new layout; NULL: defaults
     /// - `shard` (in): 0 to to_shards - 1
-    /// - `copies` (out, `capacity`): in the order of the new shard; copies[0].struct_size must be
+    /// - `copies` (inout, `capacity`): in the order of the new shard; copies[0].struct_size must be
     ///   set; may be NULL with capacity 0
     /// - `capacity` (in): entries of copies
     /// - `needed` (out): number of copies
@@ -4881,7 +4887,8 @@ extern "C" {
     /// - `view` (out, `param_count`): contiguous elements; the same address on every call, except
     ///   that in stage 3 on a device it may change with each dsc_sharded_unshard()
     ///
-    /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the object's; view is valid until the object is
+    /// destroyed, in stage 3 until the unit is resharded. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
@@ -4897,7 +4904,8 @@ extern "C" {
     /// - `index` (in): parameter
     /// - `view` (out, `param_count`): elements; the same address on every call
     ///
-    /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the object's; view is valid until the object is
+    /// destroyed. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
@@ -4934,12 +4942,13 @@ extern "C" {
     /// buckets.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `list` (out, `capacity`): the shards; list[0].struct_size must be set; may be NULL with
+    /// - `list` (inout, `capacity`): the shards; list[0].struct_size must be set; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): entries of list
     /// - `needed` (out): number of shards
     ///
-    /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the object's; the shards are valid until it is
+    /// destroyed. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
     /// Since 0.1.
@@ -4953,7 +4962,7 @@ extern "C" {
     /// Writes the parts of parameters that this rank's shards hold, in the order of the shards.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `list` (out, `capacity`): the parts; list[0].struct_size must be set; may be NULL with
+    /// - `list` (inout, `capacity`): the parts; list[0].struct_size must be set; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): entries of list
     /// - `needed` (out): number of parts
@@ -4986,8 +4995,8 @@ extern "C" {
     /// dsc_comm_stats().
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `stats` (out, `capacity`): the totals; stats[0].struct_size must be set; may be NULL with
-    ///   capacity 0
+    /// - `stats` (inout, `capacity`): the totals; stats[0].struct_size must be set; may be NULL
+    ///   with capacity 0
     /// - `capacity` (in): entries of stats
     /// - `needed` (out): number of totals
     ///
@@ -5038,8 +5047,9 @@ extern "C" {
     /// - `shapes` (out, `n_tensors * 16`): sizes, to which the call writes the shapes; may be NULL
     ///   on the root, which ignores it
     ///
-    /// Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes
-    /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until the shapes have arrived. Ownership: afterwards tensors
+    /// refer to shapes and to their names; shapes must stay valid while tensors are used. Threads:
+    /// one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
     /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
@@ -5079,17 +5089,17 @@ extern "C" {
     ///   group of one rank takes recv == send
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    /// - `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
     ///
     /// Collective: yes, all ranks make the same call with the same sizes and parts
     /// (DSC_ERR_MISMATCH naming them, before anything is written). Blocking: see the head of
     /// collectives.h. Ownership: see the head of collectives.h. Threads: one at a time per
     /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts is not a
-    /// multiple of the number of ranks, or if the sum of its parts is not the size;
-    /// DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the
-    /// kernels would have to be loaded during a stream capture. Since 0.1.
+    /// Returns DSC_OK or a failure, as collectives.h says; DSC_ERR_INVALID_ARG also if a size
+    /// without parts is not a multiple of the number of ranks, or if the sum of its parts is not
+    /// the size; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE
+    /// if the kernels would have to be loaded during a stream capture. Since 0.1.
     pub fn dsc_sequence_to_heads(
         comm: *mut dsc_comm_t,
         options: *const dsc_sequence_heads_options_t,
@@ -5109,7 +5119,7 @@ extern "C" {
     /// - `recv` (out, `output_count`): output, row-major
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    /// - `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
     ///
     /// Collective: yes. Blocking: as dsc_sequence_to_heads(). Ownership: as
     /// dsc_sequence_to_heads(). Threads: one at a time per communicator.
@@ -5157,7 +5167,7 @@ extern "C" {
     ///   ranks; counts[rank] must be count. NULL: every block has count elements
     /// - `dtype` (in): element type of the blocks
     /// - `grad` (out, `count`): elements: at the end of the pass, the sum of the gradients of this
-    ///   rank's block; must not overlap block. Ignored if grad_dtype is 0
+    ///   rank's block; must not overlap block. May be NULL if grad_dtype is 0
     /// - `grad_dtype` (in): element type of gradients and of their sums. Each addition rounds to
     ///   it, so use f32 for blocks of 16-bit floats; 0: a pass without gradients. On a device it
     ///   must be a floating-point type
@@ -5205,9 +5215,9 @@ extern "C" {
     ///   and if source is -1. The argument itself may be NULL in a pass without gradients
     ///
     /// Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on
-    /// a device no, the stream waits. Ownership: block and grad belong to the ring and are valid
-    /// until the following call of this function, dsc_ring_begin() or dsc_ring_destroy(). Threads:
-    /// one at a time per ring.
+    /// a device no, the stream waits. Ownership: the ring's; block and grad are valid until the
+    /// following call of this function, dsc_ring_begin() or dsc_ring_destroy(). Threads: one at a
+    /// time per ring.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
     /// may be repeated; DSC_ERR_STATE if no pass is open or its stream is being captured;
@@ -5355,7 +5365,7 @@ extern "C" {
     /// - `tokens` (in): likewise
     /// - `vocab` (in): likewise
     /// - `dtype` (in): likewise
-    /// - `options` (in): likewise
+    /// - `options` (in): likewise; NULL: defaults
     /// - `state` (in, `2 * tokens`): entries, as dsc_vocab_cross_entropy_forward() wrote them
     /// - `loss_gradient` (in, `tokens`): gradient of each token's loss: tokens entries of the type
     ///   of the loss; NULL: 1 for all
@@ -5436,8 +5446,8 @@ extern "C" {
     /// Lists how many rows each expert of this rank receives, without padding.
     ///
     /// - `plan` (in): plan
-    /// - `rows` (out, `capacity`): one number per local expert
-    /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+    /// - `rows` (out, `capacity`): one number per local expert; may be NULL with capacity 0
+    /// - `capacity` (in): entries of rows; 0: only needed is written
     /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -5455,8 +5465,8 @@ extern "C" {
     ///
     /// - `plan` (in): plan
     /// - `rows` (out, `capacity`): local_experts x n numbers; that of local expert e and source
-    ///   rank s is entry e * n + s
-    /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+    ///   rank s is entry e * n + s; may be NULL with capacity 0
+    /// - `capacity` (in): entries of rows; 0: only needed is written
     /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -5473,9 +5483,8 @@ extern "C" {
     ///
     /// - `plan` (in): plan
     /// - `positions` (out, `capacity`): tokens x top_k numbers; -1 for a slot that is not sent or
-    ///   was dropped
-    /// - `capacity` (in): entries of positions; 0: only needed is written, and positions may be
-    ///   NULL
+    ///   was dropped; may be NULL with capacity 0
+    /// - `capacity` (in): entries of positions; 0: only needed is written
     /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -5500,14 +5509,14 @@ extern "C" {
     /// - `rows` (out, `plan.rows * hidden`): elements, in the order that the head of this file
     ///   describes
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): NULL to block, else the new work object; see the head of this file
+    /// - `work` (out): the new work object, see the head of this file; may be NULL: the call blocks
     ///
     /// Collective: yes. Blocking: with work NULL until this rank's rows are complete; for device
     /// memory until the operation is queued on the stream. Ownership: rows, and for device memory
     /// also tokens, must stay valid until completion. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
-    /// destroyed. Since 0.1.
+    /// Returns DSC_OK or a failure, see the head of this file; DSC_ERR_BAD_HANDLE also if the
+    /// communicator was destroyed. Since 0.1.
     pub fn dsc_moe_dispatch(
         plan: *mut dsc_moe_plan_t,
         tokens: *const c_void,
@@ -5529,7 +5538,7 @@ extern "C" {
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `token_gradients` (out, `plan.tokens * hidden`): elements; 0 for tokens without a row
     /// - `stream` (in): as in dsc_moe_dispatch()
-    /// - `work` (out): as in dsc_moe_dispatch()
+    /// - `work` (out): the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
     ///
     /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid
     /// until completion. Threads: one at a time per communicator.
@@ -5559,7 +5568,7 @@ extern "C" {
     ///   weighted, 0 for slots without a row; needed for the gradient of the weights. NULL if not
     ///   needed
     /// - `stream` (in): as in dsc_moe_dispatch()
-    /// - `work` (out): as in dsc_moe_dispatch()
+    /// - `work` (out): the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
     ///
     /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid
     /// until completion. Threads: one at a time per communicator.
@@ -5583,8 +5592,8 @@ extern "C" {
     /// - `plan` (in): plan of the forward call
     /// - `out_gradients` (in, `plan.tokens * hidden`): elements; must stay untouched until
     ///   completion
-    /// - `weights` (in, `plan.tokens * plan.top_k`): as in dsc_moe_combine(); host memory is read
-    ///   before the call returns
+    /// - `weights` (in, `plan.tokens * plan.top_k`): as in dsc_moe_combine(). NULL: all are 1. Host
+    ///   memory is read before the call returns
     /// - `returned` (in, `plan.tokens * plan.top_k * hidden`): what dsc_moe_combine() wrote; must
     ///   stay untouched until completion. May be NULL if weight_gradients is NULL, which makes the
     ///   call ignore it
@@ -5596,7 +5605,7 @@ extern "C" {
     ///   dot products of the gradient of out and the returned row, summed in f64 and rounded once;
     ///   0 for slots without a row. NULL if not needed
     /// - `stream` (in): as in dsc_moe_dispatch()
-    /// - `work` (out): as in dsc_moe_dispatch()
+    /// - `work` (out): the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
     ///
     /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid
     /// until completion. Threads: one at a time per communicator.
@@ -5734,7 +5743,7 @@ extern "C" {
     ///   and recv must not overlap
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    /// - `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
     ///
     /// Collective: yes, all ranks pass the same step of a mapping and the same sizes
     /// (DSC_ERR_MISMATCH naming the shapes, before anything is written); identities and slices are
@@ -5742,9 +5751,10 @@ extern "C" {
     /// during the call only; buffers as collectives.h says. Threads: one at a time per
     /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of
-    /// the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels;
-    /// DSC_ERR_STATE if the kernels would have to be loaded during a stream capture. Since 0.1.
+    /// Returns DSC_OK or a failure, as collectives.h says; DSC_ERR_INVALID_ARG also for a size that
+    /// is not a multiple of the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was
+    /// built without kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream
+    /// capture. Since 0.1.
     pub fn dsc_tensor_map_forward(
         comm: *mut dsc_comm_t,
         options: *const dsc_tensor_map_options_t,
@@ -5763,7 +5773,7 @@ extern "C" {
     /// - `recv` (out, `input_count`): output
     /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    /// - `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
     ///
     /// Collective: yes. Blocking: as dsc_tensor_map_forward(). Ownership: as
     /// dsc_tensor_map_forward(). Threads: one at a time per communicator.
@@ -6169,8 +6179,8 @@ extern "C" {
     /// Writes the times and memory of each stage.
     ///
     /// - `report` (in): report
-    /// - `stages` (out, `capacity`): one entry per stage; stages[0].struct_size must be set; may be
-    ///   NULL with capacity 0
+    /// - `stages` (inout, `capacity`): one entry per stage; stages[0].struct_size must be set; may
+    ///   be NULL with capacity 0
     /// - `capacity` (in): entries of stages
     /// - `needed` (out): number of stages
     ///
@@ -6188,7 +6198,7 @@ extern "C" {
     /// Writes all operations, stage after stage, in the order of time.
     ///
     /// - `report` (in): report
-    /// - `spans` (out, `capacity`): the operations; spans[0].struct_size must be set; may be NULL
+    /// - `spans` (inout, `capacity`): the operations; spans[0].struct_size must be set; may be NULL
     ///   with capacity 0
     /// - `capacity` (in): entries of spans
     /// - `needed` (out): number of operations
@@ -6208,7 +6218,7 @@ extern "C" {
     /// lengthening the makespan.
     ///
     /// - `report` (in): report
-    /// - `spans` (out, `capacity`): the operations; spans[0].struct_size must be set; may be NULL
+    /// - `spans` (inout, `capacity`): the operations; spans[0].struct_size must be set; may be NULL
     ///   with capacity 0
     /// - `capacity` (in): entries of spans
     /// - `needed` (out): number of operations
@@ -6435,8 +6445,8 @@ extern "C" {
     ///
     /// Collective: yes, over the ranks of a pipeline that share weights. Blocking: until the sums
     /// are complete; on a device: no, and the next call reports a later failure. Ownership: nothing
-    /// is kept; on a device the gradients must stay valid until the stream has completed the call's
-    /// work. Threads: one at a time per tied layers.
+    /// is kept; on a device the data of grads must stay valid until the stream has completed the
+    /// call's work. Threads: one at a time per tied layers.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after

@@ -110,15 +110,15 @@ DSC_API dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_
  * takes recv == send
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
- * @param[out] work NULL to block, else the new work object; see collectives.h
+ * @param[out] work the new work object, see collectives.h; may be NULL: the call blocks
  *
  * Collective: yes, all ranks make the same call with the same sizes and parts (DSC_ERR_MISMATCH naming them,
  * before anything is written). Blocking, ownership, failures: see the head of collectives.h. Threads: one at
  * a time per communicator.
- * @return as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts is not a multiple of the
- * number of ranks, or if the sum of its parts is not the size; DSC_ERR_UNSUPPORTED on a device if
- * libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream
- * capture
+ * @return DSC_OK or a failure, as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts is not
+ * a multiple of the number of ranks, or if the sum of its parts is not the size; DSC_ERR_UNSUPPORTED on a
+ * device if libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded during a
+ * stream capture
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
@@ -134,7 +134,7 @@ DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_
  * @param[out] recv [output_count] output, row-major
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
- * @param[out] work NULL to block, else the new work object; see collectives.h
+ * @param[out] work the new work object, see collectives.h; may be NULL: the call blocks
  *
  * Collective: yes. Blocking, ownership: as dsc_sequence_to_heads(). Threads: one at a time per communicator.
  * @return as dsc_sequence_to_heads()
@@ -189,7 +189,7 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * counts[rank] must be count. NULL: every block has count elements
  * @param[in] dtype element type of the blocks
  * @param[out] grad [count of grad_dtype] elements: at the end of the pass, the sum of the gradients of this
- * rank's block; must not overlap block. Ignored if grad_dtype is 0
+ * rank's block; must not overlap block. May be NULL if grad_dtype is 0
  * @param[in] grad_dtype element type of gradients and of their sums. Each addition rounds to it, so use f32
  * for blocks of 16-bit floats; 0: a pass without gradients. On a device it must be a floating-point type
  * @param[in] stream for a pass on a device: its stream. block and grad must then be in memory of the device.
@@ -239,8 +239,8 @@ DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t 
  * and if source is -1. The argument itself may be NULL in a pass without gradients
  *
  * Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on a device no,
- * the stream waits. Ownership: block and grad belong to the ring and are valid until the following call of
- * this function, dsc_ring_begin() or dsc_ring_destroy(). Threads: one at a time per ring.
+ * the stream waits. Ownership: the ring's; block and grad are valid until the following call of this
+ * function, dsc_ring_begin() or dsc_ring_destroy(). Threads: one at a time per ring.
  * @return DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call may be
  * repeated; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation, after which the ring

@@ -39,7 +39,7 @@ typedef struct dsc_vocab_cross_entropy_options {
   int64_t ignore_index;   /**< tokens with this target have loss 0 and gradient 0, and their logits are not
                              read; any value (PyTorch uses -100); INT64_MIN (default): none */
   double label_smoothing; /**< probability given to the other words, from 0 (default) to below 1 */
-  double z_loss;          /**< factor of the z-loss, 0 (default) or more, finite */
+  double z_loss;          /**< factor of the z-loss, finite and 0 or more; default 0 */
 } dsc_vocab_cross_entropy_options_t;
 
 /**
@@ -100,7 +100,7 @@ DSC_API dsc_result_t dsc_vocab_cross_entropy_forward(dsc_comm_t* comm, const voi
  * @param[in] tokens likewise
  * @param[in] vocab likewise
  * @param[in] dtype likewise
- * @param[in] options likewise
+ * @param[in] options likewise; NULL: defaults
  * @param[in] state [2 * tokens] entries, as dsc_vocab_cross_entropy_forward() wrote them
  * @param[in] loss_gradient [tokens of sum_dtype] gradient of each token's loss: tokens entries of the type of
  * the loss; NULL: 1 for all

@@ -155,8 +155,8 @@ DSC_API dsc_result_t dsc_moe_plan_info(const dsc_moe_plan_t* plan, dsc_moe_plan_
 /**
  * @brief Lists how many rows each expert of this rank receives, without padding.
  * @param[in] plan plan
- * @param[out] rows one number per local expert
- * @param[in] capacity entries of rows; 0: only needed is written, and rows may be NULL
+ * @param[out] rows one number per local expert; may be NULL with capacity 0
+ * @param[in] capacity entries of rows; 0: only needed is written
  * @param[out] needed number of entries
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -170,8 +170,9 @@ DSC_API dsc_result_t dsc_moe_plan_expert_rows(const dsc_moe_plan_t* plan, size_t
 /**
  * @brief Lists how many rows each expert of this rank receives from each rank, without padding.
  * @param[in] plan plan
- * @param[out] rows local_experts x n numbers; that of local expert e and source rank s is entry e * n + s
- * @param[in] capacity entries of rows; 0: only needed is written, and rows may be NULL
+ * @param[out] rows local_experts x n numbers; that of local expert e and source rank s is entry e * n + s;
+ * may be NULL with capacity 0
+ * @param[in] capacity entries of rows; 0: only needed is written
  * @param[out] needed number of entries
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -188,8 +189,9 @@ DSC_API dsc_result_t dsc_moe_plan_source_rows(const dsc_moe_plan_t* plan, size_t
  * n) + e - first expert of r) * capacity, where r is the rank that holds e.
  *
  * @param[in] plan plan
- * @param[out] positions tokens x top_k numbers; -1 for a slot that is not sent or was dropped
- * @param[in] capacity entries of positions; 0: only needed is written, and positions may be NULL
+ * @param[out] positions tokens x top_k numbers; -1 for a slot that is not sent or was dropped;
+ * may be NULL with capacity 0
+ * @param[in] capacity entries of positions; 0: only needed is written
  * @param[out] needed number of entries
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -208,12 +210,13 @@ DSC_API dsc_result_t dsc_moe_plan_positions(const dsc_moe_plan_t* plan, int64_t*
  * @param[in] payload format of the rows on the way; DSC_MOE_PAYLOAD_F8E4M3 is not allowed for f64
  * @param[out] rows [plan.rows * hidden] elements, in the order that the head of this file describes
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
- * @param[out] work NULL to block, else the new work object; see the head of this file
+ * @param[out] work the new work object, see the head of this file; may be NULL: the call blocks
  *
  * Collective: yes. Blocking: with work NULL until this rank's rows are complete; for device memory until the
  * operation is queued on the stream. Ownership: rows, and for device memory also tokens, must stay valid
  * until completion. Threads: one at a time per communicator.
- * @return DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was destroyed
+ * @return DSC_OK or a failure, see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
+ * destroyed
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_moe_dispatch(dsc_moe_plan_t* plan, const void* tokens, size_t hidden,
@@ -229,7 +232,7 @@ DSC_API dsc_result_t dsc_moe_dispatch(dsc_moe_plan_t* plan, const void* tokens, 
  * @param[in] dtype as in dsc_moe_dispatch()
  * @param[out] token_gradients [plan.tokens * hidden] elements; 0 for tokens without a row
  * @param[in] stream as in dsc_moe_dispatch()
- * @param[out] work as in dsc_moe_dispatch()
+ * @param[out] work the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
  *
  * Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid until completion.
  * Threads: one at a time per communicator.
@@ -253,7 +256,7 @@ DSC_API dsc_result_t dsc_moe_dispatch_backward(dsc_moe_plan_t* plan, const void*
  * @param[out] returned [plan.tokens * plan.top_k * hidden] elements: the returned rows, not weighted, 0 for
  * slots without a row; needed for the gradient of the weights. NULL if not needed
  * @param[in] stream as in dsc_moe_dispatch()
- * @param[out] work as in dsc_moe_dispatch()
+ * @param[out] work the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
  *
  * Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid until completion.
  * Threads: one at a time per communicator.
@@ -269,8 +272,8 @@ DSC_API dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, con
  * those of the weights, on the ranks of the tokens.
  * @param[in] plan plan of the forward call
  * @param[in] out_gradients [plan.tokens * hidden] elements; must stay untouched until completion
- * @param[in] weights [plan.tokens * plan.top_k of sum_dtype] as in dsc_moe_combine(); host memory is read
- * before the call returns
+ * @param[in] weights [plan.tokens * plan.top_k of sum_dtype] as in dsc_moe_combine(). NULL: all are 1. Host
+ * memory is read before the call returns
  * @param[in] returned [plan.tokens * plan.top_k * hidden] what dsc_moe_combine() wrote; must stay untouched
  * until completion. May be NULL if weight_gradients is NULL, which makes the call ignore it
  * @param[in] hidden elements of a row; the same on all ranks
@@ -280,7 +283,7 @@ DSC_API dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, con
  * dot products of the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
  * without a row. NULL if not needed
  * @param[in] stream as in dsc_moe_dispatch()
- * @param[out] work as in dsc_moe_dispatch()
+ * @param[out] work the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
  *
  * Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid until completion.
  * Threads: one at a time per communicator.

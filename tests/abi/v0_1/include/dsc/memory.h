@@ -20,7 +20,7 @@ extern "C" {
  * @param[out] memory [bytes of byte] this rank's memory, zeroed and page-aligned; NULL on failure
  *
  * A child made by fork() inherits host memory. Collective: yes. Blocking: until all ranks have called it.
- * Ownership: the caller's, until dsc_mem_free(). Threads: one at a time per communicator.
+ * Ownership: the caller's; memory is valid until dsc_mem_free(). Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and available);
  * DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND;
  * DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation

@@ -117,15 +117,15 @@ DSC_API dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* optio
  * slice if recv is this rank's part of send. Otherwise send and recv must not overlap
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
- * @param[out] work NULL to block, else the new work object; see collectives.h
+ * @param[out] work the new work object, see collectives.h; may be NULL: the call blocks
  *
  * Collective: yes, all ranks pass the same step of a mapping and the same sizes (DSC_ERR_MISMATCH naming the
  * shapes, before anything is written); identities and slices are local. Blocking, failures: see the head of
  * collectives.h. Ownership: options and their lists are used during the call only; buffers as collectives.h
  * says. Threads: one at a time per communicator.
- * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of the number of
- * ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels
- * would have to be loaded during a stream capture
+ * @return DSC_OK or a failure, as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a
+ * multiple of the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels;
+ * DSC_ERR_STATE if the kernels would have to be loaded during a stream capture
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
@@ -143,7 +143,7 @@ DSC_API dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_m
  * @param[out] recv [input_count] output
  * @param[in] dtype element type, a ::dsc_dtype
  * @param[in] stream see collectives.h
- * @param[out] work NULL to block, else the new work object; see collectives.h
+ * @param[out] work the new work object, see collectives.h; may be NULL: the call blocks
  *
  * Collective: yes. Blocking, ownership: as dsc_tensor_map_forward(). Threads: one at a time per communicator.
  * @return as dsc_tensor_map_forward()

@@ -122,8 +122,8 @@ DSC_API dsc_result_t dsc_tied_layers_create(dsc_comm_t* comm, const dsc_tied_key
  *
  * Collective: yes, over the ranks of a pipeline that share weights. Blocking: until the sums are complete; on
  * a device: no, and the next call reports a later failure. Ownership: nothing is kept; on a device the
- * gradients must stay valid until the stream has completed the call's work. Threads: one at a time per tied
- * layers.
+ * data of grads must stay valid until the stream has completed the call's work. Threads: one at a time per
+ * tied layers.
  * @return DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone; DSC_ERR_BUSY;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after which other ranks get the cause
  * or DSC_ERR_REVOKED, and the object can only be destroyed
