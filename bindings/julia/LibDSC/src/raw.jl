@@ -552,7 +552,7 @@ check_layout(dsc_store_options_t, 48, (0, 8, 16, 24, 32, 36, 40, 44,))
 A user-defined store, for dsc_store_from_callbacks().
 
 - `struct_size`: size of this struct as the caller compiled it
-- `context`: passed to every function; must stay valid until destroy is called
+- `context`: passed to every function; must stay valid until destroy has returned
 - `put`: keeps a value
 - `get`: waits for a value
 - `destroy`: releases the context; NULL: do nothing
@@ -994,7 +994,8 @@ check_layout(dsc_sharded_options_t, 48, (0, 8, 16, 24, 28, 32, 36, 40, 44,))
 This rank's shard of a bucket.
 
 - `struct_size`: size of this struct as the caller compiled it
-- `params`: parameters; in stages 1 and 2 a part of the full buffer
+- `params`: parameters, valid until the object is destroyed; in stages 1 and 2 a part of the full
+buffer
 - `grads`: gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream
 order
 - `unit`: unit of the bucket
@@ -1120,7 +1121,7 @@ dsc_vocab_cross_entropy_options_init().
 - `ignore_index`: tokens with this target have loss 0 and gradient 0, and their logits are not read;
 any value (PyTorch uses -100); INT64_MIN (default): none
 - `label_smoothing`: probability given to the other words, from 0 (default) to below 1
-- `z_loss`: factor of the z-loss, 0 (default) or more, finite
+- `z_loss`: factor of the z-loss, finite and 0 or more; default 0
 """
 struct dsc_vocab_cross_entropy_options_t
     struct_size::Csize_t
@@ -1420,7 +1421,9 @@ Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_opt
 - `stream`: with tensors on a device: the stream on which callbacks queue their work; NULL: the
 default stream
 - `memory`: memory for activations and gradients, of the same kind as the tensors, with any
-alignment. NULL (default): the library allocates it and keeps it with the schedule
+alignment. On a device it must stay valid until the run has ended there, and after a failed run
+until the schedule is destroyed. NULL (default): the library allocates it and keeps it with the
+schedule
 - `n_inputs`: entries of inputs; 0 on the first stage, else 1 or more
 - `n_outputs`: entries of outputs; 0 on the last stage, else 1 or more
 - `memory_bytes`: size of memory in bytes: dsc_pipe_run_bytes() or more
@@ -2104,7 +2107,7 @@ Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0
 Returns the calling rank's number among the world's ranks on its host.
 
 - `comm` (in): communicator
-- `local_rank` (out): 0 to local size - 1
+- `local_rank` (out): 0 to local_size - 1
 
 Collective: no. Blocking: no. Threads: any.
 
@@ -2369,7 +2372,7 @@ group has the ranks of comm, in the order of the NCCL communicator.
 
 - `comm` (in): communicator that is bound to a device
 - `library` (in): library of the communicator: \"nccl\"
-- `communicator` (in): an ncclComm_t of that library
+- `communicator` (in): an ncclComm_t of that library; must stay valid until the group is destroyed
 - `options` (in): NULL: defaults; the same on all ranks; its settings do not change communicator
 - `group` (out): the new communicator; NULL on failure
 
@@ -2498,7 +2501,7 @@ Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0
 Writes running totals per operation and size class.
 
 - `comm` (in): communicator
-- `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+- `stats` (inout): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of stats
 - `needed` (out): number of totals
 
@@ -2554,8 +2557,8 @@ DSC_ERR_UNSUPPORTED.
 - `callbacks` (in): copied; put and get are required
 - `store` (out): the store; stays NULL on failure, and then destroy is not called
 
-Collective: no. Blocking: no. Ownership: context must stay valid until destroy is called. Threads:
-any.
+Collective: no. Blocking: no. Ownership: context and functions must stay valid until destroy has
+returned. Threads: any.
 
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
 """
@@ -3289,8 +3292,8 @@ operation. Since 0.1.
 Reduces tensors over all ranks in place, packed into buffers per type, two of them in flight.
 
 - `comm` (in): communicator
-- `tensors` (inout): tensors with the same counts and types in the same order on all ranks; the
-result replaces data. They must not overlap
+- `tensors` (in): tensors with the same counts and types in the same order on all ranks; the result
+replaces data. They must not overlap
 - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
 - `op` (in): reduction, see dsc_all_reduce(); it must support the type of each tensor
 - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250 MiB), as
@@ -3317,11 +3320,11 @@ Combines count elements of all ranks; every rank gets the result.
 - `dtype` (in): element type
 - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3332,17 +3335,17 @@ Returns DSC_OK or a failure. Since 0.1.
 Copies the root's elements to all ranks.
 
 - `comm` (in): communicator
-- `send` (in): elements on the root; ignored elsewhere
+- `send` (in): elements on the root; may be NULL on other ranks
 - `recv` (out): elements; in place on the root: recv == send
 - `count` (in): elements, 0 or more
 - `dtype` (in): element type
 - `root` (in): rank whose elements are copied
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3355,14 +3358,15 @@ elements with dsc_broadcast().
 
 - `comm` (in): communicator
 - `dtype` (inout): element type; read on the root, written elsewhere
-- `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read on the
-root, written elsewhere. May be NULL with capacity 0
+- `shape` (inout): sizes, each 0 or more, whose product fits the address space. On the root *ndim
+sizes are read, whatever the capacity; elsewhere at most capacity are written. May be NULL with
+capacity 0 except on the root
 - `capacity` (in): entries of shape on the ranks that receive it; ignored on the root
 - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
 - `root` (in): rank whose type and shape are copied
 
 Collective: yes. Blocking: until the shape has arrived; not allowed in a batch (DSC_ERR_STATE).
-Ownership: see the head of this file. Threads: one thread at a time per communicator (DSC_ERR_BUSY
+Ownership: see the head of this file. Threads: one at a time per communicator (DSC_ERR_BUSY
 otherwise); different communicators may be used at the same time.
 
 Returns DSC_OK or a failure; DSC_TRUNCATED if capacity is less than *ndim, but not 0: the operation
@@ -3380,11 +3384,11 @@ Gathers count elements of every rank, in rank order, on all ranks.
 - `count` (in): elements per rank, 0 or more
 - `dtype` (in): element type
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3401,12 +3405,12 @@ Combines size x count elements of all ranks; rank r gets part r.
 - `dtype` (in): element type
 - `op` (in): how to combine, as in dsc_all_reduce()
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. In place, the other parts of send are not
 changed. Ownership: see the head of this file. In place, the other parts of send are not changed.
-Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may
-be used at the same time.
+Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
+used at the same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3418,17 +3422,17 @@ Combines count elements of all ranks; the root gets the result.
 
 - `comm` (in): communicator
 - `send` (in): elements
-- `recv` (out): elements on the root; ignored elsewhere. In place on the root: recv == send
+- `recv` (out): elements on the root; may be NULL on other ranks. In place on the root: recv == send
 - `count` (in): elements, 0 or more
 - `dtype` (in): element type
 - `op` (in): how to combine, as in dsc_all_reduce()
 - `root` (in): rank that gets the result
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3440,17 +3444,17 @@ Gathers count elements of every rank, in rank order, on the root.
 
 - `comm` (in): communicator
 - `send` (in): elements
-- `recv` (out): elements on the root; ignored elsewhere. In place on the root: send == recv + root x
-count
+- `recv` (out): elements on the root; may be NULL on other ranks. In place on the root: send == recv
++ root x count
 - `count` (in): elements per rank, 0 or more
 - `dtype` (in): element type
 - `root` (in): rank that gets them
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3461,17 +3465,17 @@ Returns DSC_OK or a failure. Since 0.1.
 Sends part r of the root's size x count elements to rank r.
 
 - `comm` (in): communicator
-- `send` (in): elements on the root; ignored elsewhere
+- `send` (in): elements on the root; may be NULL on other ranks
 - `recv` (out): elements. In place on the root: recv == send + root x count
 - `count` (in): elements per rank, 0 or more
 - `dtype` (in): element type
 - `root` (in): rank whose elements are sent
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3487,11 +3491,11 @@ Sends part r of every rank's elements to rank r, which gets them in rank order.
 - `count` (in): elements per pair of ranks, 0 or more
 - `dtype` (in): element type
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3510,11 +3514,11 @@ recv
 before the call returns
 - `dtype` (in): element type
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3532,11 +3536,11 @@ before the call returns
 - `dtype` (in): element type
 - `op` (in): how to combine, as in dsc_all_reduce()
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3557,11 +3561,11 @@ entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read be
 returns
 - `dtype` (in): element type
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3573,9 +3577,9 @@ Waits until all ranks have called it.
 
 - `comm` (in): communicator
 - `stream` (in): NULL: the host waits; otherwise work queued later on this device stream waits
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
-Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per communicator
+Collective: yes. Blocking: see the head of this file. Threads: one at a time per communicator
 (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
 
 Returns DSC_OK or a failure. Since 0.1.
@@ -3589,8 +3593,8 @@ Waits until all ranks have called it, with its own time-out; the error names eve
 - `comm` (in): communicator
 - `timeout_ms` (in): milliseconds, 1 or more; use the same value on all ranks
 
-Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads: one thread
-at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same
+Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads: one at a
+time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same
 time.
 
 Returns DSC_OK or a failure. Since 0.1.
@@ -3608,11 +3612,11 @@ may be written again (rendezvous), whatever the size.
 - `dtype` (in): element type
 - `peer` (in): the receiving rank; not this rank
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: no. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3628,11 +3632,11 @@ Receives count elements from one rank.
 - `dtype` (in): element type
 - `peer` (in): the sending rank; not this rank
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object, see the head of this file; NULL: none
+- `work` (out): a new work object, see the head of this file; may be NULL: none
 
 Collective: no. Blocking: see the head of this file. Ownership: see the head of this file. Threads:
-one thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used
-at the same time.
+one at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the
+same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3659,14 +3663,14 @@ Starts the operations of a batch, in the order of their calls, without waiting i
 
 - `comm` (in): communicator
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): a new work object for all operations; it reports the first failure among them. NULL:
-none, and the call blocks as each operation would
+- `work` (out): a new work object for all operations; it reports the first failure among them. May
+be NULL: none, and the call blocks as each operation would
 
 Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch is open.
 If memory for starting an operation runs out, the communicator is revoked. Ownership: see the head
 of this file. DSC_ERR_STATE: no batch is open. If memory for starting an operation runs out, the
-communicator is revoked. Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise);
-different communicators may be used at the same time.
+communicator is revoked. Threads: one at a time per communicator (DSC_ERR_BUSY otherwise); different
+communicators may be used at the same time.
 
 Returns DSC_OK or a failure. Since 0.1.
 """
@@ -3682,8 +3686,8 @@ Allocates memory that operations on comm, and on all groups made from it, move w
 bound to, allocated by NCCL and registered with comm if NCCL supports it
 - `memory` (out): this rank's memory, zeroed and page-aligned; NULL on failure
 
-Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
-dsc_mem_free(). Threads: one at a time per communicator.
+Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's; memory is valid
+until dsc_mem_free(). Threads: one at a time per communicator.
 
 Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
 available); DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
@@ -4099,8 +4103,9 @@ already in the view, and nothing is copied.
 Collective: no, but every rank marks every parameter once per iteration. Blocking: no, with two
 exceptions. A hook of several steps may wait for slower ranks to complete an earlier bucket; on a
 device, the first call to NCCL may wait for the other ranks, at most the communicator's time-out.
-Ownership: gradient must stay valid until finish; on a device it must also stay unchanged, and its
-stream valid. Threads: any, several at once.
+Ownership: gradient and stream must stay valid until finish, and until dsc_bucket_reducer_clip() if
+it follows; on a device gradient must also stay unchanged until finish. Threads: any, several at
+once.
 
 Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was replaced);
 DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this iteration);
@@ -4151,8 +4156,8 @@ Returns the result for a sparse gradient.
 - `values` (out): rows
 - `n_rows` (out): rows of the result
 
-Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid until the
-next iteration is finished or the reducer is destroyed. Threads: one at a time per reducer.
+Collective: no. Blocking: no. Ownership: the reducer's; indices and values are valid until the next
+iteration is finished or the reducer is destroyed. Threads: one at a time per reducer.
 
 Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
 DSC_ERR_FORKED. Since 0.1.
@@ -4171,7 +4176,8 @@ except that a rebuild decided by the last finished iteration still happens at th
 dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
 dsc_bucket_reducer_mark_ready() with NULL fails
 
-Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
+Collective: no. Blocking: no. Ownership: the reducer's; view is valid until the buckets are rebuilt
+or the reducer is destroyed. Threads: any.
 
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
@@ -4280,7 +4286,7 @@ DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
 
 - `reducer` (in): reducer
-- `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+- `stats` (inout): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of stats
 - `needed` (out): number of totals
 
@@ -4509,7 +4515,7 @@ Plans buckets for parameters and divides them among shards. Only sizes are compu
 - `options` (in): NULL: defaults
 - `param_buckets` (out): entries: bucket of each parameter
 - `param_starts` (out): entries: its first element, counted in the bucket
-- `buckets` (out): the buckets, at most n; buckets[0].struct_size must be set; may be NULL with
+- `buckets` (inout): the buckets, at most n; buckets[0].struct_size must be set; may be NULL with
 capacity 0
 - `capacity` (in): entries of buckets
 - `needed` (out): number of buckets
@@ -4532,8 +4538,8 @@ Lists what one shard of a layout takes from the shards of another layout of the 
 - `to_shards` (in): number of shards of the new layout
 - `to_options` (in): options of the new layout; NULL: defaults
 - `shard` (in): 0 to to_shards - 1
-- `copies` (out): in the order of the new shard; copies[0].struct_size must be set; may be NULL with
-capacity 0
+- `copies` (inout): in the order of the new shard; copies[0].struct_size must be set; may be NULL
+with capacity 0
 - `capacity` (in): entries of copies
 - `needed` (out): number of copies
 
@@ -4776,7 +4782,8 @@ Returns the address of a parameter in its bucket.
 - `view` (out): contiguous elements; the same address on every call, except that in stage 3 on a
 device it may change with each dsc_sharded_unshard()
 
-Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+Collective: no. Blocking: no. Ownership: the object's; view is valid until the object is destroyed,
+in stage 3 until the unit is resharded. Threads: any.
 
 Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered; DSC_ERR_INVALID_ARG;
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
@@ -4791,7 +4798,8 @@ Returns the address of a parameter's full gradient.
 - `index` (in): parameter
 - `view` (out): elements; the same address on every call
 
-Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+Collective: no. Blocking: no. Ownership: the object's; view is valid until the object is destroyed.
+Threads: any.
 
 Returns DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG;
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
@@ -4821,11 +4829,12 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0
 Writes this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
 
 - `sharded` (in): sharded parameters
-- `list` (out): the shards; list[0].struct_size must be set; may be NULL with capacity 0
+- `list` (inout): the shards; list[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of list
 - `needed` (out): number of shards
 
-Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+Collective: no. Blocking: no. Ownership: the object's; the shards are valid until it is destroyed.
+Threads: any.
 
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
@@ -4836,7 +4845,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_
 Writes the parts of parameters that this rank's shards hold, in the order of the shards.
 
 - `sharded` (in): sharded parameters
-- `list` (out): the parts; list[0].struct_size must be set; may be NULL with capacity 0
+- `list` (inout): the parts; list[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of list
 - `needed` (out): number of parts
 
@@ -4865,7 +4874,7 @@ Writes running totals of the operations of all groups that the object uses, in t
 dsc_comm_stats().
 
 - `sharded` (in): sharded parameters
-- `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+- `stats` (inout): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of stats
 - `needed` (out): number of totals
 
@@ -4918,8 +4927,9 @@ tensor without shape has one dimension. On other ranks only struct_size and name
 - `shapes` (out): sizes, to which the call writes the shapes; may be NULL on the root, which ignores
 it
 
-Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes and to
-their names as long as the caller uses them. Threads: one at a time per communicator.
+Collective: yes. Blocking: until the shapes have arrived. Ownership: afterwards tensors refer to
+shapes and to their names; shapes must stay valid while tensors are used. Threads: one at a time per
+communicator.
 
 Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the first
 difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks if a tensor of
@@ -4954,16 +4964,16 @@ heads become all tokens with each rank's heads.
 == send
 - `dtype` (in): element type, a dsc_dtype
 - `stream` (in): see collectives.h
-- `work` (out): NULL to block, else the new work object; see collectives.h
+- `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
 
 Collective: yes, all ranks make the same call with the same sizes and parts (DSC_ERR_MISMATCH naming
 them, before anything is written). Blocking: see the head of collectives.h. Ownership: see the head
 of collectives.h. Threads: one at a time per communicator.
 
-Returns as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts is not a multiple of
-the number of ranks, or if the sum of its parts is not the size; DSC_ERR_UNSUPPORTED on a device if
-libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded during a
-stream capture. Since 0.1.
+Returns DSC_OK or a failure, as collectives.h says; DSC_ERR_INVALID_ARG also if a size without parts
+is not a multiple of the number of ranks, or if the sum of its parts is not the size;
+DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels
+would have to be loaded during a stream capture. Since 0.1.
 """
 @inline dsc_sequence_to_heads(comm, options, send, recv, dtype, stream, work) =
     ccall(address(187), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_sequence_heads_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
@@ -4978,7 +4988,7 @@ each rank's tokens with all heads.
 - `recv` (out): output, row-major
 - `dtype` (in): element type, a dsc_dtype
 - `stream` (in): see collectives.h
-- `work` (out): NULL to block, else the new work object; see collectives.h
+- `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
 
 Collective: yes. Blocking: as dsc_sequence_to_heads(). Ownership: as dsc_sequence_to_heads().
 Threads: one at a time per communicator.
@@ -5018,7 +5028,7 @@ Begins a pass, in which each rank gets the block of every rank.
 must be count. NULL: every block has count elements
 - `dtype` (in): element type of the blocks
 - `grad` (out): elements: at the end of the pass, the sum of the gradients of this rank's block;
-must not overlap block. Ignored if grad_dtype is 0
+must not overlap block. May be NULL if grad_dtype is 0
 - `grad_dtype` (in): element type of gradients and of their sums. Each addition rounds to it, so use
 f32 for blocks of 16-bit floats; 0: a pass without gradients. On a device it must be a floating-
 point type
@@ -5058,8 +5068,8 @@ only in the first pass, until NCCL has connected the ranks
 -1. The argument itself may be NULL in a pass without gradients
 
 Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on a device
-no, the stream waits. Ownership: block and grad belong to the ring and are valid until the following
-call of this function, dsc_ring_begin() or dsc_ring_destroy(). Threads: one at a time per ring.
+no, the stream waits. Ownership: the ring's; block and grad are valid until the following call of
+this function, dsc_ring_begin() or dsc_ring_destroy(). Threads: one at a time per ring.
 
 Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call may be
 repeated; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG;
@@ -5187,7 +5197,7 @@ Computes the gradients of this rank's logits, without communication.
 - `tokens` (in): likewise
 - `vocab` (in): likewise
 - `dtype` (in): likewise
-- `options` (in): likewise
+- `options` (in): likewise; NULL: defaults
 - `state` (in): entries, as dsc_vocab_cross_entropy_forward() wrote them
 - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the loss; NULL:
 1 for all
@@ -5255,8 +5265,8 @@ Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0
 Lists how many rows each expert of this rank receives, without padding.
 
 - `plan` (in): plan
-- `rows` (out): one number per local expert
-- `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+- `rows` (out): one number per local expert; may be NULL with capacity 0
+- `capacity` (in): entries of rows; 0: only needed is written
 - `needed` (out): number of entries
 
 Collective: no. Blocking: no. Threads: any.
@@ -5272,8 +5282,8 @@ Lists how many rows each expert of this rank receives from each rank, without pa
 
 - `plan` (in): plan
 - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry e * n +
-s
-- `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+s; may be NULL with capacity 0
+- `capacity` (in): entries of rows; 0: only needed is written
 - `needed` (out): number of entries
 
 Collective: no. Blocking: no. Threads: any.
@@ -5287,8 +5297,9 @@ Returns as dsc_moe_plan_expert_rows(). Since 0.1.
 Lists the permutation: the position of each slot's row among the rows that this rank sends.
 
 - `plan` (in): plan
-- `positions` (out): tokens x top_k numbers; -1 for a slot that is not sent or was dropped
-- `capacity` (in): entries of positions; 0: only needed is written, and positions may be NULL
+- `positions` (out): tokens x top_k numbers; -1 for a slot that is not sent or was dropped; may be
+NULL with capacity 0
+- `capacity` (in): entries of positions; 0: only needed is written
 - `needed` (out): number of entries
 
 Collective: no. Blocking: no. Threads: any.
@@ -5308,14 +5319,14 @@ Sends each token to its experts.
 - `payload` (in): format of the rows on the way; DSC_MOE_PAYLOAD_F8E4M3 is not allowed for f64
 - `rows` (out): elements, in the order that the head of this file describes
 - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-- `work` (out): NULL to block, else the new work object; see the head of this file
+- `work` (out): the new work object, see the head of this file; may be NULL: the call blocks
 
 Collective: yes. Blocking: with work NULL until this rank's rows are complete; for device memory
 until the operation is queued on the stream. Ownership: rows, and for device memory also tokens,
 must stay valid until completion. Threads: one at a time per communicator.
 
-Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
-destroyed. Since 0.1.
+Returns DSC_OK or a failure, see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator
+was destroyed. Since 0.1.
 """
 @inline dsc_moe_dispatch(plan, tokens, hidden, dtype, payload, rows, stream, work) =
     ccall(address(205), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, dsc_moe_payload_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, tokens, hidden, dtype, payload, rows, stream, work)
@@ -5330,7 +5341,7 @@ completion
 - `dtype` (in): as in dsc_moe_dispatch()
 - `token_gradients` (out): elements; 0 for tokens without a row
 - `stream` (in): as in dsc_moe_dispatch()
-- `work` (out): as in dsc_moe_dispatch()
+- `work` (out): the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
 
 Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid until
 completion. Threads: one at a time per communicator.
@@ -5354,7 +5365,7 @@ completion. NULL: all are 1
 - `returned` (out): elements: the returned rows, not weighted, 0 for slots without a row; needed for
 the gradient of the weights. NULL if not needed
 - `stream` (in): as in dsc_moe_dispatch()
-- `work` (out): as in dsc_moe_dispatch()
+- `work` (out): the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
 
 Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid until
 completion. Threads: one at a time per communicator.
@@ -5370,7 +5381,8 @@ those of the weights, on the ranks of the tokens.
 
 - `plan` (in): plan of the forward call
 - `out_gradients` (in): elements; must stay untouched until completion
-- `weights` (in): as in dsc_moe_combine(); host memory is read before the call returns
+- `weights` (in): as in dsc_moe_combine(). NULL: all are 1. Host memory is read before the call
+returns
 - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. May be NULL
 if weight_gradients is NULL, which makes the call ignore it
 - `hidden` (in): elements of a row; the same on all ranks
@@ -5379,7 +5391,7 @@ if weight_gradients is NULL, which makes the call ignore it
 - `weight_gradients` (out): numbers of the type of the weights: dot products of the gradient of out
 and the returned row, summed in f64 and rounded once; 0 for slots without a row. NULL if not needed
 - `stream` (in): as in dsc_moe_dispatch()
-- `work` (out): as in dsc_moe_dispatch()
+- `work` (out): the new work object, as in dsc_moe_dispatch(); may be NULL: the call blocks
 
 Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid until
 completion. Threads: one at a time per communicator.
@@ -5490,16 +5502,16 @@ with outer 1 also an all-gather if send is this rank's part of recv, and a reduc
 if recv is this rank's part of send. Otherwise send and recv must not overlap
 - `dtype` (in): element type, a dsc_dtype
 - `stream` (in): see collectives.h
-- `work` (out): NULL to block, else the new work object; see collectives.h
+- `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
 
 Collective: yes, all ranks pass the same step of a mapping and the same sizes (DSC_ERR_MISMATCH
 naming the shapes, before anything is written); identities and slices are local. Blocking: see the
 head of collectives.h. Ownership: options and their lists are used during the call only; buffers as
 collectives.h says. Threads: one at a time per communicator.
 
-Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of the
-number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE
-if the kernels would have to be loaded during a stream capture. Since 0.1.
+Returns DSC_OK or a failure, as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not
+a multiple of the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without
+kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream capture. Since 0.1.
 """
 @inline dsc_tensor_map_forward(comm, options, send, recv, dtype, stream, work) =
     ccall(address(214), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_map_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
@@ -5513,7 +5525,7 @@ Performs the backward step of a mapping: moves gradients of activations.
 - `recv` (out): output
 - `dtype` (in): element type, a dsc_dtype
 - `stream` (in): see collectives.h
-- `work` (out): NULL to block, else the new work object; see collectives.h
+- `work` (out): the new work object, see collectives.h; may be NULL: the call blocks
 
 Collective: yes. Blocking: as dsc_tensor_map_forward(). Ownership: as dsc_tensor_map_forward().
 Threads: one at a time per communicator.
@@ -5894,8 +5906,8 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0
 Writes the times and memory of each stage.
 
 - `report` (in): report
-- `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with capacity
-0
+- `stages` (inout): one entry per stage; stages[0].struct_size must be set; may be NULL with
+capacity 0
 - `capacity` (in): entries of stages
 - `needed` (out): number of stages
 
@@ -5910,7 +5922,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_
 Writes all operations, stage after stage, in the order of time.
 
 - `report` (in): report
-- `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity 0
+- `spans` (inout): the operations; spans[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of spans
 - `needed` (out): number of operations
 
@@ -5927,7 +5939,7 @@ Writes the critical path: a chain of operations none of which can be delayed wit
 makespan.
 
 - `report` (in): report
-- `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity 0
+- `spans` (inout): the operations; spans[0].struct_size must be set; may be NULL with capacity 0
 - `capacity` (in): entries of spans
 - `needed` (out): number of operations
 
@@ -6125,8 +6137,8 @@ in one kind of memory and do not overlap
 
 Collective: yes, over the ranks of a pipeline that share weights. Blocking: until the sums are
 complete; on a device: no, and the next call reports a later failure. Ownership: nothing is kept; on
-a device the gradients must stay valid until the stream has completed the call's work. Threads: one
-at a time per tied layers.
+a device the data of grads must stay valid until the stream has completed the call's work. Threads:
+one at a time per tied layers.
 
 Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone; DSC_ERR_BUSY;
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after which other ranks get
