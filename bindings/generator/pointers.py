@@ -9,12 +9,12 @@ import re
 
 from .comment import split_mark
 
-# Outputs with these names are single numbers. Any other output needs a mark or a capacity.
+# Outputs with these names are single numbers. Any other output, above all one with a plural, needs a mark or a capacity.
 SINGLE = set(
-    "agreed available backend buffers bytes completed count deleted descriptor device dtype group group_rank group_size global_rank has_progress_thread id "
+    "agreed available backend bytes completed count deleted descriptor device dtype group group_rank group_size global_rank has_progress_thread id "
     "initialized is_counted is_forward last_rank layer_seed length level local_rank local_size major makespan mean_loss member micro_batch minor "
-    "n_buckets n_groups n_keys n_rows n_ranks n_units ndim needed norm op patch peer port present rank region_seed shard shards size source stage start "
-    "steps sum text_level timeout_ms world_size".split()
+    "n_buckets n_groups n_keys n_rows n_ranks n_units ndim needed norm op patch peer port present rank region_seed shard size source stage start "
+    "sum text_level timeout_ms world_size".split()
 )
 # Structs of these kinds are passed one at a time. Pointers to others may be lists, so they need a mark.
 SINGLE_STRUCT = re.compile(r"_(options|info|callbacks|costs|result|call|record|range|instruction|bucket)_t$")
@@ -42,7 +42,7 @@ ELEMENTS = {
 UNITS = {"_ms": "milliseconds", "_ns": "nanoseconds", "bytes": "bytes"}
 NUMBER = r"-?[\d,]+(?:\^\d+)?"
 RANGE = re.compile(rf"(?:^|[;,:] )({NUMBER} (?:or more|to (?:{NUMBER}|\w+)(?: - 1)?)|above {NUMBER}, at most {NUMBER}|finite(?: and {NUMBER} or more)?)")
-# The rest of the sentence is what NULL means: "NULL: defaults", "may be NULL with capacity 0", "NULL to block".
+# The rest of the sentence is what NULL means: "NULL: defaults", "may be NULL with capacity 0", "NULL for host memory".
 SENTENCE = r"(?:[^;.]|\.(?=\S))"
 MAY_BE_NULL = re.compile(rf"\b[Mm]ay be NULL\b({SENTENCE}*)")
 CONDITIONS = "to|if|in|on|for|without|does|removes|with|only"
@@ -63,6 +63,11 @@ def describe(api):
 def base(c_type):
     """Returns a type without its pointers and const."""
     return re.sub(r"\bconst\b|[* ]", "", c_type)
+
+
+def concerns(names, part):
+    """Whether a sentence about the lifetime of some names means this part."""
+    return re.search(rf"\b{part['name']}\b", names) or part["role"] == "data" and "buffers" in names
 
 
 class Types:
@@ -187,16 +192,11 @@ class Owner:
 
     def add_lifetime(self, part):
         """Adds "valid": until when the memory must stay as it is, if that is longer than the call."""
-        said = STAYS.search(part["brief"])
-        if said:
-            part["valid"] = said[2]
-            return
-        for names, until in STAYS.findall(self.entry.get("ownership") or ""):
-            is_named = re.search(rf"\b{part['name']}\b", names) or part["role"] == "data" and "buffers" in names
-            if is_named:
-                part["valid"] = until
-        if "valid" not in part and part["role"] == "data" and "work" in self.names:
-            part["valid"] = "until completion"
+        in_brief = [until for _, until in STAYS.findall(part["brief"])]
+        in_ownership = [until for names, until in STAYS.findall(self.entry.get("ownership") or "") if concerns(names, part)]
+        in_work = ["until completion"] if part["role"] == "data" and "work" in self.names else []
+        for until in (in_brief + in_ownership + in_work)[:1]:
+            part["valid"] = until
 
     def problems(self, part, element, mark):
         where = f"  {self.entry['name']}: {part['name']}"

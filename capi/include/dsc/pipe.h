@@ -293,7 +293,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_reset(dsc_pipe_schedule_t* schedule);
 /**
  * @brief Returns the number of steps.
  * @param[in] schedule schedule
- * @param[out] steps 1 or more
+ * @param[out] steps [1] 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
@@ -321,7 +321,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_step(const dsc_pipe_schedule_t* schedule,
 /**
  * @brief Returns the number of micro-batches that this stage must be able to hold at the same time.
  * @param[in] schedule schedule
- * @param[out] buffers 1 or more
+ * @param[out] buffers [1] 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;

@@ -263,7 +263,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  * A hook of several steps may wait for slower ranks to complete an earlier bucket; on a device, the first
  * call to NCCL may wait for the other ranks, at most the communicator's time-out. Ownership: gradient and
  * stream must stay valid until finish, and until dsc_bucket_reducer_clip() if it follows; on a device
- * gradient must also stay unchanged until finish. Threads: any, several at once.
+ * gradient is also read until finish. Threads: any, several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was replaced);
  * DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this iteration);
  * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED

@@ -88,8 +88,8 @@ typedef struct dsc_pipe_run_options {
                       default stream */
   void* memory;    /**< [inout memory_bytes of byte] memory for activations and gradients, of the same kind as
                       the tensors, with any alignment. On a device it must stay valid until the run has ended
-                      there, and    after a failed run until the schedule is destroyed. NULL (default): the library
-                      allocates    it and keeps it with the schedule */
+                      there, and    after a failed run until the schedule is destroyed. NULL (default): the
+                      library    allocates    it and keeps it with the schedule */
   size_t n_inputs; /**< entries of inputs; 0 on the first stage, else 1 or more */
   size_t n_outputs;        /**< entries of outputs; 0 on the last stage, else 1 or more */
   size_t memory_bytes;     /**< size of memory in bytes: dsc_pipe_run_bytes() or more */

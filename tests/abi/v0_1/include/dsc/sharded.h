@@ -480,7 +480,7 @@ DSC_API dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index,
  * @param[out] starts [n_params] entries: its first element, counted in the bucket
  * @param[out] n_units number of units
  * @param[out] shard which shard this rank owns
- * @param[out] shards number of shards
+ * @param[out] shards [1] number of shards
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
