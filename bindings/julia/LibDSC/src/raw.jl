@@ -4104,8 +4104,7 @@ Collective: no, but every rank marks every parameter once per iteration. Blockin
 exceptions. A hook of several steps may wait for slower ranks to complete an earlier bucket; on a
 device, the first call to NCCL may wait for the other ranks, at most the communicator's time-out.
 Ownership: gradient and stream must stay valid until finish, and until dsc_bucket_reducer_clip() if
-it follows; on a device gradient must also stay unchanged until finish. Threads: any, several at
-once.
+it follows; on a device gradient is also read until finish. Threads: any, several at once.
 
 Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was replaced);
 DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this iteration);
