@@ -15,7 +15,7 @@ import source
 FILE_LINES = 600
 CLASS_LINES = 600
 FUNCTION_LINES = 70
-CODE = ("*.c", "*.h", "*.cpp", "*.hpp", "*.cu", "*.py", "*.rs", "*.sh", "*.js", "*.css", "*.html", "*meson.build", "dev", ".ci/*")
+CODE = ("*.c", "*.h", "*.cpp", "*.hpp", "*.cu", "*.py", "*.rs", "*.jl", "*.sh", "*.js", "*.css", "*.html", "*meson.build", "dev", ".ci/*")
 
 
 def python_functions(text: str):

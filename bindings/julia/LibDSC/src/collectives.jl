@@ -1,4 +1,5 @@
 # Collectives whose result is the same kind of buffer on every rank. The forms with an i return a Work at once.
+# Operations are type parameters, because Julia otherwise calls a function that it only passes on by a slow path.
 
 """
     allreduce!(x, op, comm)
@@ -9,22 +10,22 @@ Combines the elements of all ranks; every rank gets the result, in `x` or `recv`
 `op` is `+`, `*`, `max`, `min`, `&`, `|`, `xor`, `LibDSC.AVG`, or any function of two elements. Functions that the
 library does not know are evaluated by every rank on gathered elements; see docs/julia.md.
 """
-allreduce!(x, op, comm::Comm) = allreduce!(IN_PLACE, x, op, comm)
-allreduce!(send, recv, op, comm::Comm) = _allreduce(Blocking(), send, recv, op, comm)
+allreduce!(x, op::F, comm::Comm) where {F} = allreduce!(IN_PLACE, x, op, comm)
+allreduce!(send, recv, op::F, comm::Comm) where {F} = _allreduce(Blocking(), send, recv, op, comm)
 
 "The asynchronous form of `allreduce!`: returns a `Work`."
-iallreduce!(x, op, comm::Comm) = iallreduce!(IN_PLACE, x, op, comm)
-iallreduce!(send, recv, op, comm::Comm) = _allreduce(Started(), send, recv, op, comm)
+iallreduce!(x, op::F, comm::Comm) where {F} = iallreduce!(IN_PLACE, x, op, comm)
+iallreduce!(send, recv, op::F, comm::Comm) where {F} = _allreduce(Started(), send, recv, op, comm)
 
 """
     allreduce(x, op, comm)
 
 Returns the combined elements of all ranks: a number for a number, otherwise a new array.
 """
-allreduce(x::Number, op, comm::Comm) = allreduce!(Ref(x), op, comm)[]
-allreduce(x::AbstractArray, op, comm::Comm) = allreduce!(x, similar(x), op, comm)
+allreduce(x::Number, op::F, comm::Comm) where {F} = allreduce!(Ref(x), op, comm)[]
+allreduce(x::AbstractArray, op::F, comm::Comm) where {F} = allreduce!(x, similar(x), op, comm)
 
-@inline function _allreduce(mode, send, recv, op, comm)
+@inline function _allreduce(mode, send, recv, op::F, comm) where {F}
     source, target = pair(send, recv, count_of(recv))
     number = native(op, eltype(recv))
     number === nothing && return fold_all(mode, source, target, op, comm)
@@ -94,12 +95,12 @@ end
 
 Combines the elements of all ranks; rank r gets part r of the result, along the last dimension of `send`.
 """
-reduce_scatter!(send, recv, op, comm::Comm) = _reduce_scatter(Blocking(), send, recv, op, comm)
+reduce_scatter!(send, recv, op::F, comm::Comm) where {F} = _reduce_scatter(Blocking(), send, recv, op, comm)
 
 "The asynchronous form of `reduce_scatter!`: returns a `Work`."
-ireduce_scatter!(send, recv, op, comm::Comm) = _reduce_scatter(Started(), send, recv, op, comm)
+ireduce_scatter!(send, recv, op::F, comm::Comm) where {F} = _reduce_scatter(Started(), send, recv, op, comm)
 
-@inline function _reduce_scatter(mode, send, recv, op, comm)
+@inline function _reduce_scatter(mode, send, recv, op::F, comm) where {F}
     expect_same_type(send, recv)
     expect_count("send", send, comm.size * count_of(recv))
     number = known_op(op, eltype(recv), "reduce_scatter!")

@@ -27,14 +27,14 @@ end
 Combines the elements of all ranks; only the root gets the result. Elsewhere `recv` is not used and may be `nothing`.
 `op` is as in `allreduce!`.
 """
-reduce!(x, op, comm::Comm; root::Integer = 0) = _reduce(Blocking(), x, x, op, comm, root)
-reduce!(send, recv, op, comm::Comm; root::Integer = 0) = _reduce(Blocking(), send, recv, op, comm, root)
+reduce!(x, op::F, comm::Comm; root::Integer = 0) where {F} = _reduce(Blocking(), x, x, op, comm, root)
+reduce!(send, recv, op::F, comm::Comm; root::Integer = 0) where {F} = _reduce(Blocking(), send, recv, op, comm, root)
 
 "The asynchronous form of `reduce!`: returns a `Work`."
-ireduce!(x, op, comm::Comm; root::Integer = 0) = _reduce(Started(), x, x, op, comm, root)
-ireduce!(send, recv, op, comm::Comm; root::Integer = 0) = _reduce(Started(), send, recv, op, comm, root)
+ireduce!(x, op::F, comm::Comm; root::Integer = 0) where {F} = _reduce(Started(), x, x, op, comm, root)
+ireduce!(send, recv, op::F, comm::Comm; root::Integer = 0) where {F} = _reduce(Started(), send, recv, op, comm, root)
 
-function _reduce(mode, send, recv, op, comm, root)
+function _reduce(mode, send, recv, op::F, comm, root) where {F}
     expect_rank("root", root, comm)
     source, target = rooted(send, recv, comm.rank == root, count_of(send))
     number = native(op, eltype(send))

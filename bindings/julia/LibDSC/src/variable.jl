@@ -35,12 +35,12 @@ end
 
 Like `reduce_scatter!`, with `counts[r + 1]` elements for rank r.
 """
-reduce_scatterv!(send, recv, counts, op, comm::Comm) = _reduce_scatterv(Blocking(), send, recv, counts, op, comm)
+reduce_scatterv!(send, recv, counts, op::F, comm::Comm) where {F} = _reduce_scatterv(Blocking(), send, recv, counts, op, comm)
 
 "The asynchronous form of `reduce_scatterv!`: returns a `Work`."
-ireduce_scatterv!(send, recv, counts, op, comm::Comm) = _reduce_scatterv(Started(), send, recv, counts, op, comm)
+ireduce_scatterv!(send, recv, counts, op::F, comm::Comm) where {F} = _reduce_scatterv(Started(), send, recv, counts, op, comm)
 
-function _reduce_scatterv(mode, send, recv, counts, op, comm)
+function _reduce_scatterv(mode, send, recv, counts, op::F, comm) where {F}
     expect_same_type(send, recv)
     dtype, width = carrier(eltype(recv))
     listed = counts_of("counts", counts, width, comm)

@@ -7,16 +7,22 @@ using LibDSC, Test
 const FILES = isempty(ARGS) ? ["raw", "reductions", "views", "collectives", "messages", "works", "functions", "objects", "groups", "errors",
     "stores", "meshes", "reducer", "pipelines", "tensor_maps", "extensions"] : ARGS
 
-# With DSC_TEST_HOSTS=2 the ranks pretend to be on two hosts, one half on each.
-if haskey(ENV, "DSC_TEST_HOSTS")
-    number, ranks = parse(Int, ENV["RANK"]), parse(Int, ENV["WORLD_SIZE"])
-    hosts = parse(Int, ENV["DSC_TEST_HOSTS"])
-    ENV["DSC_HOST_ID"] = "host-$(number * hosts ÷ ranks)"
+"""
+Makes half of the ranks believe that they are on another host, and returns the options with which they meet: in a file,
+because a fixed port may be in use.
+"""
+function as_two_hosts()
+    rank, ranks = parse(Int, ENV["RANK"]), parse(Int, ENV["WORLD_SIZE"])
+    each = ranks ÷ 2
+    ENV["DSC_HOST_ID"] = "host-$(rank ÷ each)"
+    ENV["LOCAL_RANK"], ENV["LOCAL_WORLD_SIZE"] = rank % each, each
     ENV["DSC_TOKEN"] = "ab"^32
-    ENV["MASTER_ADDR"] = "127.0.0.1"
+    return (init_method = "file://" * joinpath(tempdir(), "libdsc-julia-" * ENV["DSC_JOB_ID"]),)
 end
 
-LibDSC.init(timeout = 200) do world
+const OPTIONS = get(ENV, "DSC_TEST_HOSTS", "1") == "2" ? as_two_hosts() : NamedTuple()
+
+LibDSC.init(; timeout = 200, OPTIONS...) do world
     @testset "rank $(world.rank)" begin
         @testset "$file" for file in FILES
             include("test_$file.jl")
