@@ -11,10 +11,9 @@ sources = [
     ArchiveSource("https://example.org/libdsc-$version.tar.gz", "0"^64),
 ]
 
-# Highway and other libraries that the build needs are found as dependencies below, or built as subprojects.
 script = raw"""
 cd $WORKSPACE/srcdir/libdsc-*
-meson setup build --cross-file=${MESON_TARGET_TOOLCHAIN} --buildtype=release -Dtests=false -Dexamples=false
+meson setup build --cross-file=${MESON_TARGET_TOOLCHAIN} --buildtype=release
 ninja -C build -j${nproc}
 ninja -C build install
 install_license LICENSE
@@ -31,6 +30,7 @@ products = [
     ExecutableProduct("dscrun", :dscrun),
 ]
 
+# To be added: the binary packages of Highway, nlohmann_json, libsodium and CLI11, with which libdsc is built.
 dependencies = Dependency[]
 
 # C++20 needs GCC 11 or newer.

@@ -1,5 +1,5 @@
 """
-Communication between the ranks of a job: collectives, messages, asynchronous operations, groups.
+Communication between the ranks of a job: collectives, messages, groups, gradient reducers, pipelines.
 
     using LibDSC
     LibDSC.init() do world

@@ -16,7 +16,7 @@ end
 "All names NAME in LibDSC.NAME."
 function used_names!(found, expression)
     expression isa Expr || return found
-    if expression.head === :. && expression.args[1] === :LibDSC
+    if expression.head === :. && length(expression.args) == 2 && expression.args[1] === :LibDSC
         push!(found, expression.args[2].value)
     end
     foreach(part -> used_names!(found, part), expression.args)
