@@ -1,5 +1,5 @@
 """
-Communication between the ranks of a job: collectives, messages, asynchronous operations, groups.
+Communication between the ranks of a job: collectives, messages, groups, gradient reducers, pipelines.
 
     using LibDSC
     LibDSC.init() do world
@@ -25,6 +25,7 @@ include("elements.jl")
 include("ops.jl")
 include("buffers.jl")
 include("work.jl")
+include("extensions.jl")
 include("execute.jl")
 include("collectives.jl")
 include("rooted.jl")

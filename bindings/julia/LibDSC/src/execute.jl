@@ -3,6 +3,9 @@
 struct Blocking end
 struct Started end
 
+"The stream of an operation: that of its target or, without one, of its source."
+@inline stream_of(source, target) = stream_of(target === nothing ? source : target)
+
 @inline result_of(buffer::Buffer) = buffer.array
 
 """
@@ -11,7 +14,7 @@ communicator and the stream. Returns the array of the target, or a `Work`.
 """
 @inline function execute(::Blocking, raw::F, comm::Comm, source, target, arguments...) where {F}
     GC.@preserve source target begin
-        code = outside_gc(raw, comm.handle, arguments..., C_NULL, C_NULL)
+        code = outside_gc(raw, comm.handle, arguments..., stream_of(source, target), C_NULL)
     end
     code < 0 && throw_last(code)
     reap()
@@ -24,7 +27,7 @@ function execute(::Started, raw::F, comm::Comm, source, target, arguments...) wh
     reap()
     owned = own(release_work, (source, target, comm)) # before the start, so that the buffers are always kept
     handle = Ref{Ptr{Raw.dsc_work_t}}(C_NULL)
-    code = GC.@preserve source target raw(comm.handle, arguments..., C_NULL, handle)
+    code = GC.@preserve source target raw(comm.handle, arguments..., stream_of(source, target), handle)
     if code < 0
         forget(owned)
         throw_last(code)

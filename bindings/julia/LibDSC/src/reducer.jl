@@ -30,6 +30,7 @@ mutable struct Reducer{P}
     function Reducer(comm::Comm, params::P; options...) where {P}
         given, texts = options_of(Raw.dsc_bucket_reducer_options_t, Raw.dsc_bucket_reducer_options_init, "Reducer", options)
         arrays = leaves(params)
+        all(is_on_host, arrays) || invalid("Reducer: a parameter is on a device; expected arrays in host memory")
         buffers = Any[inout(array) for array in arrays]
         tensors = describe([(eltype(array), size(array)) for array in arrays], address.(buffers), leaf_names(params))
         owned = create_reducer(comm, tensors, given, (texts, buffers))
