@@ -13,11 +13,11 @@ struct functions {
 
 static int load(void* library, struct functions* all) {
   int missing = 0;
-#define LOAD(name)                                                \
-  {                                                               \
-    void* const address = dlsym(library, #name);                  \
-    memcpy(&all->name, &address, sizeof address);                 \
-    if (!address) missing += printf("%s is not found\n", #name);  \
+#define LOAD(name)                                               \
+  {                                                              \
+    void* const address = dlsym(library, #name);                 \
+    memcpy(&all->name, &address, sizeof address);                \
+    if (!address) missing += printf("%s is not found\n", #name); \
   }
   DSC_FUNCTIONS(LOAD)
 #undef LOAD
