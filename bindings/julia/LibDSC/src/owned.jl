@@ -29,7 +29,8 @@ function forget(owned::Owned)
         owned in OWNED || return
         delete!(OWNED, owned)
         owned.roots = nothing
-        owned.dropped[] && Threads.atomic_sub!(DROPPED, 1)
+        # A finalizer that runs later finds the flag set, and does not count the entry.
+        Threads.atomic_xchg!(owned.dropped, true) && Threads.atomic_sub!(DROPPED, 1)
     end
     return
 end

@@ -1,6 +1,7 @@
 # Groups, and their release by the collector.
 
 @noinline make_and_drop(world) = (LibDSC.split(world, 0; name = "dropped"); nothing)
+@noinline make_and_free(world) = LibDSC.free(LibDSC.split(world, 0; name = "freed"))
 
 function test(world)
     rank, n = world.rank, world.size
@@ -19,7 +20,10 @@ function test(world)
         make_and_drop(world)
         i % 5 == 0 && GC.gc()
     end
+    make_and_free(world)
+    GC.gc()
     LibDSC.barrier(world)
+    @test LibDSC.DROPPED[] == 0 # all dropped groups are released, and the freed one is not counted
     LibDSC.free(parity)
     @test_throws LibDSC.BadHandleError LibDSC.barrier(parity)
     @test_throws LibDSC.InvalidArgError LibDSC.free(world)
