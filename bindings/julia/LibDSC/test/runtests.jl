@@ -4,8 +4,7 @@
 
 using LibDSC, Test
 
-const FILES = isempty(ARGS) ? ["raw", "reductions", "views", "collectives", "messages", "works", "functions", "objects", "groups", "errors",
-    "stores", "meshes", "reducer", "pipelines", "tensor_maps", "extensions"] : ARGS
+const FILES = isempty(ARGS) ? ["raw", "reductions", "views", "collectives", "messages", "works", "functions", "objects", "groups", "errors"] : ARGS
 
 """
 Makes half of the ranks believe that they are on another host, and returns the options with which they meet: in a file,
