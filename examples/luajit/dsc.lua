@@ -205,10 +205,19 @@ function Binding:arguments(call)
   return unpack(list, 1, n)
 end
 
+-- Texts and bytes get some room in the first call, because a few calls must not be repeated: they remove or change what
+-- they return. Lists are asked for their length first.
+function Binding:first_capacity(call)
+  for i, part in ipairs(call.entry.arguments) do
+    if is_sized(call.names, i, part) and (part.role == "text" or part.role == "data") then return 1024 end
+  end
+  return 0
+end
+
 -- Makes room for the outputs: all at first, and those with a capacity again when the library has told their size.
 function Binding:prepare(call, capacity)
   for i, part in ipairs(call.entry.arguments) do
-    if part.name == "capacity" and call.names[i + 1] == "needed" then call.values.capacity = capacity or 0
+    if part.name == "capacity" and call.names[i + 1] == "needed" then call.values.capacity = capacity
     elseif part.name == "needed" then call.values.needed = ffi.new("size_t[1]")
     elseif part.name == "struct_size" then call.values.struct_size = self.structs[element_of(call.entry.arguments[1].type)].size
     elseif is_sized(call.names, i, part) and part.direction ~= "in" then call.values[part.name] = self:room(call, part, capacity)
@@ -241,12 +250,12 @@ local STATES = {DSC_DONE = true, DSC_IN_PROGRESS = true}
 function Binding:call(entry, ...)
   local call = {entry = entry, values = {}, keep = {}, callbacks = {}, lengths = {}}
   self:take(call, {...}, select("#", ...))
-  self:prepare(call)
+  self:prepare(call, self:first_capacity(call))
   for _, part in ipairs(entry.arguments) do self:check_size(call, part) end
   local code = self.library[entry.name](self:arguments(call))
   if entry.returns ~= "dsc_result_t" then return type(code) == "cdata" and ffi.string(code) or code end
   local needed = call.values.needed
-  if code >= 0 and needed and call.values.capacity == 0 and needed[0] > 0 then
+  if code >= 0 and needed and call.values.capacity and needed[0] > call.values.capacity then
     self:prepare(call, tonumber(needed[0]))
     code = self.library[entry.name](self:arguments(call))
   end

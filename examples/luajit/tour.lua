@@ -60,6 +60,7 @@ dsc.mesh_destroy(mesh)
 local store = dsc.store_open("memory://")
 dsc.store_set(store, "key", "value", 5)
 same(dsc.store_get(store, "key", 1000), "value", "a value")
+same(dsc.store_compare_set(store, "key", "value", 5, "other", 5), "other", "the exchanged value") -- must run only once
 same(dsc.store_add(store, "count", 4), 4, "a counter")
 dsc.store_destroy(store)
 
