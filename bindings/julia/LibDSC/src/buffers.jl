@@ -60,6 +60,7 @@ end
 
 @inline count_of(array::AbstractArray) = length(array)
 @inline count_of(::Ref) = 1
+@noinline count_of(other) = invalid("a buffer has type $(typeof(other)); expected an array or a Ref")
 
 "Throws unless a buffer has the expected number of elements."
 @inline expect_count(what, array, expected) = count_of(array) == expected || wrong_count(what, count_of(array), expected)

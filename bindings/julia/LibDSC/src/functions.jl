@@ -54,6 +54,7 @@ Gathers the elements piece by piece and combines them where `gather` returns tru
 the loop, because other ranks would wait; all ranks learn of it at the end.
 """
 function fold_pieces(gather, elements::AbstractVector{T}, result, op, comm) where {T}
+    carrier(T)  # It throws for elements that cannot be sent, before other ranks see the operation.
     piece = max(1, PIECE_BYTES ÷ max(1, sizeof(T)))
     failure = nothing
     for first in 1:piece:length(elements)

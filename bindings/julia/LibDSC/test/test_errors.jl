@@ -6,6 +6,8 @@ function test(world)
     @test_throws LibDSC.InvalidArgError allreduce!([1.0], [1.0f0], +, world)
     @test_throws LibDSC.InvalidArgError bcast!([1], world; root = n)
     @test_throws LibDSC.InvalidArgError bcast!(["text"], world)
+    @test_throws LibDSC.InvalidArgError allreduce!(Any[1], +, world)
+    @test_throws LibDSC.InvalidArgError allreduce!((1.0,), +, world)
     @test_throws LibDSC.UnsupportedError allreduce!([1], LibDSC.AVG, world)
     err = try allgather!([1, 2], zeros(Int, 2n + 1), world) catch error; error end
     @test err isa LibDSC.InvalidArgError && (n == 1 || occursin("multiple of the $n ranks", err.message))
