@@ -294,6 +294,20 @@ void test_groups(const dsc::comm& comm) {
   EXPECT(comm.timeout() == dsc::milliseconds(54321) && !comm.failure() && !comm.stats().empty());
 }
 
+// A rank that joins no group has an empty communicator, which refuses every operation.
+void test_empty_communicator(const dsc::comm& comm) {
+  const dsc::comm none = comm.split(-1, 0);
+  doubles from(4), to(4);
+  const std::vector<std::size_t> counts;
+  const auto is_refused = [](const dsc::error& failure) { return failure.code() == dsc::errc::bad_handle; };
+  EXPECT(is_refused(error_of([&] { none.all_reduce(from, to, dsc::op::sum); })));
+  EXPECT(is_refused(error_of([&] { none.all_to_all(from, to); })));
+  EXPECT(is_refused(error_of([&] { none.all_gather_v(from, to, counts); })));
+  EXPECT(is_refused(error_of([&] { none.reduce_scatter_v(from, to, counts, dsc::op::sum); })));
+  EXPECT(is_refused(error_of([&] { static_cast<void>(none.start(dsc::request::all_to_all(from, to))); })));
+  EXPECT(is_refused(error_of([&] { none.batch({dsc::request::all_to_all(from, to)}); })));
+}
+
 // Stages multiply by 2. Returns the functions of a stage; the last stage's loss is its output.
 dsc::pipe_callbacks doubling(double& weight_grad) {
   dsc::pipe_callbacks callbacks;
@@ -403,6 +417,7 @@ const rank_test tests[] = {
     {"sharded", test_sharded, false},
     {"lists", test_lists, false},
     {"groups", test_groups, false},
+    {"empty_communicator", test_empty_communicator, false},
     {"pipelines", test_pipelines, false},
     {"throwing_stage", test_throwing_stage, false},
     {"wrong_type_in_stage", test_wrong_type_in_stage, false},
