@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "expect.hpp"
@@ -276,6 +277,11 @@ void test_lists(const dsc::comm& comm) {
   shared[999] = 1.0f;
   comm.all_reduce(shared, dsc::op::sum);
   EXPECT(shared[999] == static_cast<float>(comm.size()) && shared[0] == 0.0f);
+  const dsc::shared_array<float> moved = std::move(shared);
+  EXPECT(moved.size() == 1000 && moved[0] == 0.0f && shared.size() == 0 && shared.begin() == shared.end());
+  const std::size_t too_many = std::numeric_limits<std::size_t>::max() / sizeof(float) + 2;
+  const dsc::error refused = error_of([&] { dsc::shared_array<float>(comm, too_many); });
+  EXPECT(refused.code() == dsc::errc::overflow);
 }
 
 void test_groups(const dsc::comm& comm) {
