@@ -366,6 +366,30 @@ void test_wrong_type_in_stage(const dsc::comm& comm) {
                   comm.size() == 1 ? "has no output 0" : "output 0 has elements of f64, not of f32"));
 }
 
+// A tensor of integers has no gradient, so asking for it is an exception and not an empty address.
+void test_integers_in_stage(const dsc::comm& comm) {
+  if (comm.size() == 1) return;  // nothing is exchanged
+  dsc::pipe_schedule schedule("gpipe", comm.size(), comm.rank(), 1);
+  const bool is_first = comm.rank() == 0, is_last = comm.rank() == comm.size() - 1;
+  dsc::pipe_shapes shapes;
+  if (!is_first) shapes.inputs.push_back(dsc::tensor::described<std::int32_t>(2));
+  if (!is_last) shapes.outputs.push_back(dsc::tensor::described<std::int32_t>(2));
+  dsc::pipe_callbacks callbacks;
+  callbacks.forward = [&](const dsc::pipe_call& call) {
+    if (!is_last) call.output<std::int32_t>()[1] = comm.rank();
+    if (is_last) call.set_loss(call.input<std::int32_t>()[1]);
+  };
+  std::string refusal;
+  callbacks.backward = [&](const dsc::pipe_call& call) {
+    refusal = error_of([&] {
+                if (is_first) call.output_grad<std::int32_t>();
+                if (!is_first) call.input_grad<std::int32_t>();
+              }).what();
+  };
+  EXPECT(dsc::pipe_run(comm, schedule, callbacks, shapes) == comm.size() - 2);
+  EXPECT(contains(refusal, is_first ? "no gradient of output 0" : "no gradient of input 0"));
+}
+
 void test_throwing_stage(const dsc::comm& comm) {
   dsc::pipe_schedule schedule("gpipe", comm.size(), comm.rank(), 4);
   double weight_grad = 0.0;
@@ -425,6 +449,7 @@ const rank_test tests[] = {
     {"groups", test_groups, false},
     {"empty_communicator", test_empty_communicator, false},
     {"pipelines", test_pipelines, false},
+    {"integers_in_stage", test_integers_in_stage, false},
     {"throwing_stage", test_throwing_stage, false},
     {"wrong_type_in_stage", test_wrong_type_in_stage, false},
     {"any_exception_of_stage", test_any_exception_of_stage, false},
