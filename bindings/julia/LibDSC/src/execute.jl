@@ -29,8 +29,9 @@ function execute(::Started, raw::F, comm::Comm, source, target, arguments...) wh
     handle = Ref{Ptr{Raw.dsc_work_t}}(C_NULL)
     code = GC.@preserve source target raw(comm.handle, arguments..., stream_of(source, target), handle)
     if code < 0
+        failure = last_error(code) # before forget(), which may wait for a lock, and other tasks fail meanwhile
         forget(owned)
-        throw_last(code)
+        throw(failure)
     end
     owned.handle = handle[]
     work = Work(owned, comm, target, false, nothing, ReentrantLock())
