@@ -13,7 +13,7 @@ Calls an operation. `source` and `target` are its buffers, or nothing; `argument
 communicator and the stream. Returns the array of the target, or a `Work`.
 """
 @inline function execute(::Blocking, raw::F, comm::Comm, source, target, arguments...) where {F}
-    GC.@preserve source target begin
+    GC.@preserve source target comm begin
         code = outside_gc(raw, comm.handle, arguments..., stream_of(source, target), C_NULL)
     end
     code < 0 && throw_last(code)
