@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "expect.hpp"
@@ -276,6 +277,11 @@ void test_lists(const dsc::comm& comm) {
   shared[999] = 1.0f;
   comm.all_reduce(shared, dsc::op::sum);
   EXPECT(shared[999] == static_cast<float>(comm.size()) && shared[0] == 0.0f);
+  const dsc::shared_array<float> moved = std::move(shared);
+  EXPECT(moved.size() == 1000 && moved[0] == 0.0f && shared.size() == 0 && shared.begin() == shared.end());
+  const std::size_t too_many = std::numeric_limits<std::size_t>::max() / sizeof(float) + 2;
+  const dsc::error refused = error_of([&] { dsc::shared_array<float>(comm, too_many); });
+  EXPECT(refused.code() == dsc::errc::overflow);
 }
 
 void test_groups(const dsc::comm& comm) {
@@ -292,6 +298,20 @@ void test_groups(const dsc::comm& comm) {
   comm.set_timeout(dsc::milliseconds(54321));
   comm.barrier();
   EXPECT(comm.timeout() == dsc::milliseconds(54321) && !comm.failure() && !comm.stats().empty());
+}
+
+// A rank that joins no group has an empty communicator, which refuses every operation.
+void test_empty_communicator(const dsc::comm& comm) {
+  const dsc::comm none = comm.split(-1, 0);
+  doubles from(4), to(4);
+  const std::vector<std::size_t> counts;
+  const auto is_refused = [](const dsc::error& failure) { return failure.code() == dsc::errc::bad_handle; };
+  EXPECT(is_refused(error_of([&] { none.all_reduce(from, to, dsc::op::sum); })));
+  EXPECT(is_refused(error_of([&] { none.all_to_all(from, to); })));
+  EXPECT(is_refused(error_of([&] { none.all_gather_v(from, to, counts); })));
+  EXPECT(is_refused(error_of([&] { none.reduce_scatter_v(from, to, counts, dsc::op::sum); })));
+  EXPECT(is_refused(error_of([&] { static_cast<void>(none.start(dsc::request::all_to_all(from, to))); })));
+  EXPECT(is_refused(error_of([&] { none.batch({dsc::request::all_to_all(from, to)}); })));
 }
 
 // Stages multiply by 2. Returns the functions of a stage; the last stage's loss is its output.
@@ -344,6 +364,30 @@ void test_wrong_type_in_stage(const dsc::comm& comm) {
   EXPECT(refused.code() == (is_first ? dsc::errc::invalid_arg : dsc::errc::callback));
   EXPECT(contains(refused.what(),
                   comm.size() == 1 ? "has no output 0" : "output 0 has elements of f64, not of f32"));
+}
+
+// A tensor of integers has no gradient, so asking for it is an exception and not an empty address.
+void test_integers_in_stage(const dsc::comm& comm) {
+  if (comm.size() == 1) return;  // nothing is exchanged
+  dsc::pipe_schedule schedule("gpipe", comm.size(), comm.rank(), 1);
+  const bool is_first = comm.rank() == 0, is_last = comm.rank() == comm.size() - 1;
+  dsc::pipe_shapes shapes;
+  if (!is_first) shapes.inputs.push_back(dsc::tensor::described<std::int32_t>(2));
+  if (!is_last) shapes.outputs.push_back(dsc::tensor::described<std::int32_t>(2));
+  dsc::pipe_callbacks callbacks;
+  callbacks.forward = [&](const dsc::pipe_call& call) {
+    if (!is_last) call.output<std::int32_t>()[1] = comm.rank();
+    if (is_last) call.set_loss(call.input<std::int32_t>()[1]);
+  };
+  std::string refusal;
+  callbacks.backward = [&](const dsc::pipe_call& call) {
+    refusal = error_of([&] {
+                if (is_first) call.output_grad<std::int32_t>();
+                if (!is_first) call.input_grad<std::int32_t>();
+              }).what();
+  };
+  EXPECT(dsc::pipe_run(comm, schedule, callbacks, shapes) == comm.size() - 2);
+  EXPECT(contains(refusal, is_first ? "no gradient of output 0" : "no gradient of input 0"));
 }
 
 void test_throwing_stage(const dsc::comm& comm) {
@@ -403,7 +447,9 @@ const rank_test tests[] = {
     {"sharded", test_sharded, false},
     {"lists", test_lists, false},
     {"groups", test_groups, false},
+    {"empty_communicator", test_empty_communicator, false},
     {"pipelines", test_pipelines, false},
+    {"integers_in_stage", test_integers_in_stage, false},
     {"throwing_stage", test_throwing_stage, false},
     {"wrong_type_in_stage", test_wrong_type_in_stage, false},
     {"any_exception_of_stage", test_any_exception_of_stage, false},

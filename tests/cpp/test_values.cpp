@@ -20,6 +20,15 @@ static_assert(only_moves<dsc::comm> && only_moves<dsc::work> && only_moves<dsc::
 static_assert(only_moves<dsc::bucket_reducer> && only_moves<dsc::sharded> && only_moves<dsc::pipe_schedule>);
 static_assert(only_moves<dsc::shared_array<float>> && only_moves<dsc::premul_sum> &&
               only_moves<dsc::user_op<float>>);
+// A pointer to a gradient is not taken for a stream.
+template <class Owner, class Pointer, class = void>
+constexpr bool takes_as_stream = false;
+template <class Owner, class Pointer>
+constexpr bool takes_as_stream<
+    Owner, Pointer, std::void_t<decltype(std::declval<Owner&>().mark_ready(0, std::declval<Pointer>()))>> =
+    true;
+static_assert(takes_as_stream<dsc::bucket_reducer, void*> && takes_as_stream<dsc::sharded, struct stream*>);
+static_assert(!takes_as_stream<dsc::bucket_reducer, float*> && !takes_as_stream<dsc::sharded, const float*>);
 static_assert(std::is_nothrow_copy_constructible_v<dsc::error> &&
               std::is_copy_constructible_v<dsc::comm_view>);
 

@@ -28,6 +28,7 @@ function LibDSC.native(op::MPI.Op, type::Type)
     return nothing
 end
 
+LibDSC.in_place(::typeof(MPI.IN_PLACE)) = true
 LibDSC.pair(::typeof(MPI.IN_PLACE), recv, expected) = LibDSC.pair(LibDSC.IN_PLACE, recv, expected)
 
 end

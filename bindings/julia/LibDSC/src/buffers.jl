@@ -9,6 +9,10 @@ struct InPlace end
 "As the send buffer of an operation: the data is in the receive buffer, and is replaced there by the result."
 const IN_PLACE = InPlace()
 
+"Whether a send buffer stands for the receive buffer. The extension for MPI.jl adds its own word."
+@inline in_place(::Any) = false
+@inline in_place(::InPlace) = true
+
 struct Dense{A}
     array::A
 end

@@ -77,7 +77,7 @@ joined(x::AbstractArray, n) = ndims(x) == 0 ? (n,) : (size(x)[1:end-1]..., n * s
     each = part_of("recv", recv, comm)
     source, target = pair(send, recv, each)
     dtype, width = carrier(eltype(recv))
-    offset = send isa InPlace ? comm.rank * each * sizeof(eltype(recv)) : 0
+    offset = in_place(send) ? comm.rank * each * sizeof(eltype(recv)) : 0
     return execute(mode, Raw.dsc_all_gather, comm, source, target, address(source) + offset, address(target),
         width * each, dtype)
 end

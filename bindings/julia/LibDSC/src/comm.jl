@@ -41,7 +41,7 @@ function init(; options...)
     reap()
     given, texts = init_options(options)
     world = Ref{Ptr{Raw.dsc_comm_t}}(C_NULL)
-    GC.@preserve texts check(outside_gc(Raw.dsc_init_distributed, pointer_to(given), pointer_to(world)))
+    GC.@preserve texts given world check(outside_gc(Raw.dsc_init_distributed, pointer_to(given), pointer_to(world)))
     return Comm(world[])
 end
 

@@ -80,15 +80,17 @@ function error_of(info::Ref{Raw.dsc_error_info_t}, message = text(info, :text))
 end
 
 """
-Throws the exception of this task's last failed call. It must run without a switch of tasks after that call, because
+Returns the exception of this task's last failed call. It must run without a switch of tasks after that call, because
 the library keeps the error per thread.
 """
-@noinline function throw_last(code)
+@noinline function last_error(code)
     message = unsafe_string(Raw.dsc_last_error_message())
     info = empty_struct(Raw.dsc_error_info_t)
     known = Raw.dsc_last_error_info(info) == Raw.DSC_OK && field(info, :code) == code
-    throw(known ? error_of(info, message) : error_of(code, message))
+    return known ? error_of(info, message) : error_of(code, message)
 end
+
+@noinline throw_last(code) = throw(last_error(code))
 
 @inline check(code) = code < 0 ? throw_last(code) : code
 

@@ -13,7 +13,7 @@ Calls an operation. `source` and `target` are its buffers, or nothing; `argument
 communicator and the stream. Returns the array of the target, or a `Work`.
 """
 @inline function execute(::Blocking, raw::F, comm::Comm, source, target, arguments...) where {F}
-    GC.@preserve source target begin
+    GC.@preserve source target comm begin
         code = outside_gc(raw, comm.handle, arguments..., stream_of(source, target), C_NULL)
     end
     code < 0 && throw_last(code)
@@ -29,8 +29,9 @@ function execute(::Started, raw::F, comm::Comm, source, target, arguments...) wh
     handle = Ref{Ptr{Raw.dsc_work_t}}(C_NULL)
     code = GC.@preserve source target raw(comm.handle, arguments..., stream_of(source, target), handle)
     if code < 0
+        failure = last_error(code) # before forget(), which may wait for a lock, and other tasks fail meanwhile
         forget(owned)
-        throw_last(code)
+        throw(failure)
     end
     owned.handle = handle[]
     work = Work(owned, comm, target, false, nothing, ReentrantLock())

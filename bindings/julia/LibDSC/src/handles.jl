@@ -11,8 +11,9 @@ function owned_handle(create, ::Type{T}, destroy; roots = nothing) where {T}
     owned = own(owned -> (destroy(Ptr{T}(owned.handle)); true), roots)
     code = GC.@preserve handle create(pointer_to(handle))
     if code < 0
+        failure = last_error(code) # before forget(), which may wait for a lock, and other tasks fail meanwhile
         forget(owned)
-        throw_last(code)
+        throw(failure)
     end
     owned.handle = handle[]
     return owned

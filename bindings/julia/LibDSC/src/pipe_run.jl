@@ -72,8 +72,9 @@ function execute_run(run, schedule, comm, settings, wants_mean)
     given[] = changed(given[]; inputs = list_or_null(inputs), n_inputs = length(run.inputs),
         outputs = list_or_null(outputs), n_outputs = length(run.outputs))
     table, mean = Ref(callbacks(run)), Ref(NaN)
-    code = GC.@preserve run inputs outputs given texts table mean outside_gc(Raw.dsc_pipe_run, schedule_handle(schedule),
-        comm.handle, pointer_to(table), pointer_to(given), wants_mean ? pointer_to(mean) : Ptr{Float64}(C_NULL))
+    code = GC.@preserve run schedule comm inputs outputs given texts table mean outside_gc(Raw.dsc_pipe_run,
+        schedule_handle(schedule), comm.handle, pointer_to(table), pointer_to(given),
+        wants_mean ? pointer_to(mean) : Ptr{Float64}(C_NULL))
     run.failure === nothing || throw(run.failure)
     code < 0 && throw_last(code)
     return wants_mean ? mean[] : nothing

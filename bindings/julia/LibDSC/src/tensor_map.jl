@@ -36,6 +36,7 @@ function _tensor_map(mode, y, mapping, x, dim, comm, backward)
     expect_same_type(x, y)
     expected = mapped_size(mapping, x, dim, comm, backward)
     size(y) == expected || invalid("tensor_map!: the result has size $(size(y)); expected $expected")
+    adds(mapping, backward) && expect_number(eltype(x))
     whole = length(x) >= length(y) ? size(x) : size(y)
     source, target = x === y ? pair(IN_PLACE, y, length(y)) : (input(x), output(y))
     dtype, width = carrier(eltype(x))
@@ -44,6 +45,13 @@ function _tensor_map(mode, y, mapping, x, dim, comm, backward)
     return GC.@preserve options execute(mode, raw, comm, source, target, pointer_to(options), address(source),
         address(target), dtype)
 end
+
+"Whether a step adds up the elements of the ranks."
+adds(mapping, backward) = mapping in (backward ? (:copy, :gather_reduce) : (:reduce, :reduce_scatter))
+
+"Throws for types that the library does not know. It would move them as bytes, and add up each byte alone."
+expect_number(type) = is_number(type) || throw(error_of(Raw.DSC_ERR_UNSUPPORTED,
+    "tensor_map!: the library cannot add up elements of type $type; expected a number type that it knows"))
 
 map_options(mapping, whole, dim, width) = changed(
     defaults(Raw.dsc_tensor_map_options_t, Raw.dsc_tensor_map_options_init);

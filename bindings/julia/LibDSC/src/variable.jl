@@ -25,7 +25,7 @@ function _allgatherv(mode, send, recv, counts, comm)
     listed = counts_of("counts", counts, width, comm)
     expect_count("recv", recv, sum(counts))
     source, target = pair(send, recv, counts[comm.rank + 1])
-    offset = send isa InPlace ? sum(counts[1:comm.rank]) * sizeof(eltype(recv)) : 0
+    offset = in_place(send) ? sum(counts[1:comm.rank]) * sizeof(eltype(recv)) : 0
     return execute(mode, Raw.dsc_all_gather_v, comm, (source, listed), target, address(source) + offset,
         address(target), pointer(listed), dtype)
 end

@@ -50,7 +50,9 @@ end
 function complete(work::Work)
     info = empty_struct(Raw.dsc_error_info_t)
     code = Raw.dsc_work_error_info(handle_of(work.owned), info)
-    if code >= 0 && field(info, :code) < 0
+    if code < 0 # the handle is not valid, so the result is not known
+        work.failure = last_error(code)
+    elseif field(info, :code) < 0
         work.failure = error_of(info)
     elseif work.target !== nothing
         unpack(work.target)

@@ -36,4 +36,18 @@ function test(world)
         @test !isempty(used) && all(name -> isdefined(LibDSC, name), used)
     end
     @test !isempty(parsed(joinpath(PACKAGE, "..", "yggdrasil", "build_tarballs.jl")))
+    test_other_in_place(world)
+end
+
+# Methods as those of the extension for MPI.jl, for its word MPI.IN_PLACE.
+struct OtherInPlace end
+LibDSC.in_place(::OtherInPlace) = true
+LibDSC.pair(::OtherInPlace, recv, expected) = LibDSC.pair(LibDSC.IN_PLACE, recv, expected)
+
+function test_other_in_place(world)
+    own = [rank == world.rank ? rank : -1 for rank in 0:world.size - 1]
+    expected = collect(0:world.size - 1)
+    @test allgather!(OtherInPlace(), copy(own), world) == expected
+    @test allgatherv!(OtherInPlace(), copy(own), ones(Int, world.size), world) == expected
+    @test allreduce!(OtherInPlace(), [1], +, world) == [world.size]
 end

@@ -14,6 +14,7 @@ function test(world)
     end
     test_started(world, whole)
     test_wrong_arguments(world, whole)
+    test_unknown_numbers(world)
 end
 
 function test_mappings(x, dim, world)
@@ -44,4 +45,17 @@ function test_wrong_arguments(world, whole)
     @test_throws LibDSC.InvalidArgError LibDSC.tensor_map(:gather, whole, 4, world)
     @test_throws LibDSC.InvalidArgError LibDSC.tensor_map!(zeros(3), :copy, whole, 1, world)
     world.size == 1 || @test_throws LibDSC.InvalidArgError LibDSC.tensor_map(:scatter, zeros(world.size + 1), 1, world)
+end
+
+# The library does not know Int16, so it moves such elements as bytes, and cannot add them up.
+function test_unknown_numbers(world)
+    n = world.size
+    whole = fill(Int16(200), 2n)
+    part = whole[1:2]
+    @test LibDSC.tensor_map(:scatter, whole, 1, world) == part && LibDSC.tensor_map(:gather, part, 1, world) == whole
+    @test LibDSC.tensor_map(:gather_reduce, part, 1, world) == whole
+    for (mapping, x, backward) in ((:reduce, whole, false), (:copy, whole, true), (:reduce_scatter, whole, false),
+            (:gather_reduce, whole, true))
+        @test_throws LibDSC.UnsupportedError LibDSC.tensor_map(mapping, x, 1, world; backward = backward)
+    end
 end

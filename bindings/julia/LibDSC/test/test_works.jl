@@ -31,6 +31,11 @@ function test(world)
         @test wait(work) && fetch(work) == [n]
     end
     @test wait(LibDSC.ibarrier(world); timeout = 100)
+    # Without a valid handle the result is not known, so it is no success.
+    lost = LibDSC.ibarrier(world)
+    LibDSC.barrier(world)
+    LibDSC.check(LibDSC.Raw.dsc_work_destroy(LibDSC.handle_of(lost.owned)))
+    @test_throws LibDSC.BadHandleError wait(lost)
 end
 
 function test_drop(world)

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <dsc/cpp/comm.hpp>
+#include <limits>
+#include <string>
+#include <utility>
 
 namespace dsc {
 inline namespace v0 {
@@ -18,8 +21,15 @@ class shared_array {
 
   // Collective: every rank of the communicator allocates the same number of elements, which are zero.
   shared_array(const comm_view& comm, std::size_t size, memory_kind kind = memory_kind::host)
-      : memory_(detail::query<void*>(dsc_mem_alloc, comm.get(), size * sizeof(T), detail::value(kind))),
+      : memory_(detail::query<void*>(dsc_mem_alloc, comm.get(), bytes_of(size), detail::value(kind))),
         size_(size) {}
+  shared_array(shared_array&& other) noexcept
+      : memory_(std::move(other.memory_)), size_(std::exchange(other.size_, 0)) {}
+  shared_array& operator=(shared_array&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
 
   T* data() const noexcept { return static_cast<T*>(memory_.get()); }
   std::size_t size() const noexcept { return size_; }
@@ -28,6 +38,14 @@ class shared_array {
   T* end() const noexcept { return data() + size_; }
 
  private:
+  static std::size_t bytes_of(std::size_t size) {
+    const std::size_t most = std::numeric_limits<std::size_t>::max() / sizeof(T);
+    if (size > most)
+      throw error(errc::overflow, "shared_array: the size is " + std::to_string(size) +
+                                      " elements, expected at most " + std::to_string(most));
+    return size * sizeof(T);
+  }
+
   handle<void, dsc_mem_free> memory_;
   std::size_t size_;
 };

@@ -65,6 +65,8 @@ class pipe_call {
     if (list[index].dtype != detail::value(dtype_of_v<T>))
       detail::wrong(which + " has elements of " + dsc_dtype_name(list[index].dtype) + ", not of " +
                     name(dtype_of_v<T>));
+    if (places[index] == nullptr && list[index].count > 0)
+      detail::wrong("this call has no " + which + ", because integers have no gradient");
     return {static_cast<T*>(places[index]), list[index].count};
   }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,10 @@ class bucket_reducer {
     params_.expect_gradient("mark_ready", index, gradient.size(), dtype_of_v<T>, false);
     expect(dsc_bucket_reducer_mark_ready(get(), index, gradient.data(), stream));
   }
+
+  // A pointer to elements would be taken for a stream; pass a span.
+  template <class T, dtype = dtype_of<std::remove_cv_t<T>>::value>
+  void mark_ready(std::size_t index, T* gradient, void* stream = nullptr) const = delete;
 
   // This rank has no gradient for the parameter.
   void mark_unused(std::size_t index) const { expect(dsc_bucket_reducer_mark_unused(get(), index)); }

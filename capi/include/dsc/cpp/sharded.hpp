@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <dsc/cpp/tensor.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace dsc {
@@ -63,6 +64,10 @@ class sharded {
     params_.expect_gradient("mark_ready", index, gradient.size(), dtype_of_v<T>, true);
     check(dsc_sharded_mark_ready(get(), index, gradient.data(), detail::value(dtype_of_v<T>), stream));
   }
+  // A pointer to elements would be taken for a stream; pass a span.
+  template <class T, dtype = dtype_of<std::remove_cv_t<T>>::value>
+  void mark_ready(std::size_t index, T* gradient, void* stream = nullptr) const = delete;
+
   void mark_unused(std::size_t index) const { check(dsc_sharded_mark_unused(get(), index)); }
 
   // Adds a gradient to this rank's sum. mark_ready() completes the sum.
