@@ -83,6 +83,11 @@ void test_messages(const dsc::comm& comm) {
   EXPECT(in[0] == previous && sums[1] == comm.size());
   // A request that does not fit is refused before the batch opens, so the communicator stays usable.
   EXPECT(error_of([&] { comm.batch({dsc::request::all_gather(out, in)}); }).code() == dsc::errc::invalid_arg);
+  const auto temporary = [&] { return dsc::request::all_reduce(decltype(out)(out), in, dsc::op::sum); };
+  EXPECT(contains(error_of([&] { static_cast<void>(comm.start(temporary())); }).what(),
+                  "all_reduce: send is a temporary"));
+  EXPECT(contains(error_of([&] { static_cast<void>(comm.start_batch({temporary()})); }).what(),
+                  "all_reduce: send is a temporary"));
   comm.barrier();
 }
 
@@ -465,6 +470,7 @@ int main() {
     for (const rank_test& test : tests) {
       if (test.one_host && !one_host) continue;
       const dsc::comm group = world.split(0, 0);  // a test may end its group
+      world.barrier();  // a rank that ends the group would fail others that are still in split()
       failures += run_test(test.name, [&] { test.body(group); });
       world.barrier();
     }

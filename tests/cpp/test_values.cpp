@@ -46,6 +46,12 @@ template <class T, class = void>
 constexpr bool has_dtype = false;
 template <class T>
 constexpr bool has_dtype<T, std::void_t<decltype(dsc::dtype_of<T>::value)>> = true;
+// A receive buffer must not be a temporary. A view may be one, because the program owns its memory.
+using dsc::detail::outlives_call;
+static_assert(outlives_call<std::vector<float>&> && outlives_call<const std::vector<float>&>);
+static_assert(outlives_call<dsc::span<float>> && outlives_call<dsc::span<const float>>);
+static_assert(!outlives_call<std::vector<float>> && !outlives_call<std::array<float, 4>>);
+
 static_assert(!has_dtype<short> && !has_dtype<std::string> && !has_dtype<long double>);
 
 static_assert(std::is_constructible_v<dsc::span<float>, std::vector<float>&>);

@@ -76,6 +76,7 @@ class comm_view {
 
   // Starts an operation. Its buffers must stay valid and untouched until the work has completed.
   work start(const operation& it) const {
+    it.expect_lasting_buffers();
     it.validate({rank_, size_});
     std::vector<reduce_op> ops = functions_of(&it, 1);  // before the operation runs, because this may throw
     dsc_work_t* made = nullptr;
@@ -92,6 +93,7 @@ class comm_view {
 
   // Starts operations together. The work reports the first failure among them.
   work start_batch(const std::vector<operation>& list, void* stream = nullptr) const {
+    for (const operation& it : list) it.expect_lasting_buffers();
     std::vector<reduce_op> ops = functions_of(list.data(), list.size());
     dsc_work_t* made = nullptr;
     perform(list, stream, &made);

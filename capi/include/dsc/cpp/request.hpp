@@ -21,11 +21,13 @@ namespace detail {
 
 // Both buffers of an operation, which must have the same element type.
 template <class Send, class Recv>
-operation with_buffers(operation made, const Send& send, Recv&& recv, void* stream) {
+operation with_buffers(operation made, Send&& send, Recv&& recv, void* stream) {
+  static_assert(outlives_call<Recv>, "recv is a temporary; expected a variable or a view");
   const auto to = view(recv);
   using element = typename decltype(to)::element_type;
   static_assert(!std::is_const_v<element>, "the operation writes to recv, but its elements are const");
   made.set_buffers<element>(span<const element>(view(send)), to);
+  made.sends_temporary = !outlives_call<Send>;
   made.stream = stream;
   return made;
 }
@@ -33,6 +35,7 @@ operation with_buffers(operation made, const Send& send, Recv&& recv, void* stre
 // An operation in place: the same memory is sent and received.
 template <class Buffer>
 operation in_place(operation made, Buffer&& buffer, void* stream) {
+  static_assert(outlives_call<Buffer>, "the buffer is a temporary; expected a variable or a view");
   return with_buffers(std::move(made), buffer, buffer, stream);
 }
 
@@ -56,106 +59,110 @@ namespace request {
 
 // Combines the elements of all ranks; every rank gets the result.
 template <class Send, class Recv>
-operation all_reduce(const Send& send, Recv&& recv, const reduce_op& op, void* stream = nullptr) {
+operation all_reduce(Send&& send, Recv&& recv, const reduce_op& op, void* stream = nullptr) {
   operation made("all_reduce", detail::launch_all_reduce, detail::same_counts);
-  return detail::with_buffers(detail::with_op(std::move(made), op), send, recv, stream);
+  return detail::with_buffers(detail::with_op(std::move(made), op), std::forward<Send>(send),
+                              std::forward<Recv>(recv), stream);
 }
 
 // The same in place.
 template <class Buffer>
 operation all_reduce(Buffer&& buffer, const reduce_op& op, void* stream = nullptr) {
   operation made("all_reduce", detail::launch_all_reduce);
-  return detail::in_place(detail::with_op(std::move(made), op), buffer, stream);
+  return detail::in_place(detail::with_op(std::move(made), op), std::forward<Buffer>(buffer), stream);
 }
 
 // Copies the root's elements to all ranks.
 template <class Buffer>
 operation broadcast(Buffer&& buffer, std::int32_t root, void* stream = nullptr) {
   operation made("broadcast", detail::launch_broadcast);
-  return detail::in_place(detail::with_peer(std::move(made), root), buffer, stream);
+  return detail::in_place(detail::with_peer(std::move(made), root), std::forward<Buffer>(buffer), stream);
 }
 
 // Gathers the elements of every rank, in rank order, on all ranks. In place: send is this rank's part of
 // recv.
 template <class Send, class Recv>
-operation all_gather(const Send& send, Recv&& recv, void* stream = nullptr) {
+operation all_gather(Send&& send, Recv&& recv, void* stream = nullptr) {
   operation made("all_gather", detail::launch_all_gather, detail::recv_from_all);
-  return detail::with_buffers(std::move(made), send, recv, stream);
+  return detail::with_buffers(std::move(made), std::forward<Send>(send), std::forward<Recv>(recv), stream);
 }
 
 // Combines the elements of all ranks; rank r gets part r. In place: recv is this rank's part of send.
 template <class Send, class Recv>
-operation reduce_scatter(const Send& send, Recv&& recv, const reduce_op& op, void* stream = nullptr) {
+operation reduce_scatter(Send&& send, Recv&& recv, const reduce_op& op, void* stream = nullptr) {
   operation made("reduce_scatter", detail::launch_reduce_scatter, detail::send_to_all);
-  return detail::with_buffers(detail::with_op(std::move(made), op), send, recv, stream);
+  return detail::with_buffers(detail::with_op(std::move(made), op), std::forward<Send>(send),
+                              std::forward<Recv>(recv), stream);
 }
 
 // Combines the elements of all ranks; the root gets the result. On other ranks recv is ignored and may be
 // empty.
 template <class Send, class Recv>
-operation reduce(const Send& send, Recv&& recv, const reduce_op& op, std::int32_t root,
-                 void* stream = nullptr) {
+operation reduce(Send&& send, Recv&& recv, const reduce_op& op, std::int32_t root, void* stream = nullptr) {
   operation made("reduce", detail::launch_reduce, detail::same_counts_on_root);
-  return detail::with_buffers(detail::with_peer(detail::with_op(std::move(made), op), root), send, recv,
-                              stream);
+  return detail::with_buffers(detail::with_peer(detail::with_op(std::move(made), op), root),
+                              std::forward<Send>(send), std::forward<Recv>(recv), stream);
 }
 
 // The same in place. On other ranks the buffer keeps its elements.
 template <class Buffer>
 operation reduce(Buffer&& buffer, const reduce_op& op, std::int32_t root, void* stream = nullptr) {
   operation made("reduce", detail::launch_reduce);
-  return detail::in_place(detail::with_peer(detail::with_op(std::move(made), op), root), buffer, stream);
+  return detail::in_place(detail::with_peer(detail::with_op(std::move(made), op), root),
+                          std::forward<Buffer>(buffer), stream);
 }
 
 // Gathers the elements of every rank, in rank order, on the root. On other ranks recv is ignored and may be
 // empty.
 template <class Send, class Recv>
-operation gather(const Send& send, Recv&& recv, std::int32_t root, void* stream = nullptr) {
+operation gather(Send&& send, Recv&& recv, std::int32_t root, void* stream = nullptr) {
   operation made("gather", detail::launch_gather, detail::gathered_on_root);
-  return detail::with_buffers(detail::with_peer(std::move(made), root), send, recv, stream);
+  return detail::with_buffers(detail::with_peer(std::move(made), root), std::forward<Send>(send),
+                              std::forward<Recv>(recv), stream);
 }
 
 // Sends part r of the root's elements to rank r. On other ranks send is ignored and may be empty.
 template <class Send, class Recv>
-operation scatter(const Send& send, Recv&& recv, std::int32_t root, void* stream = nullptr) {
+operation scatter(Send&& send, Recv&& recv, std::int32_t root, void* stream = nullptr) {
   operation made("scatter", detail::launch_scatter, detail::scattered_from_root);
-  return detail::with_buffers(detail::with_peer(std::move(made), root), send, recv, stream);
+  return detail::with_buffers(detail::with_peer(std::move(made), root), std::forward<Send>(send),
+                              std::forward<Recv>(recv), stream);
 }
 
 // Sends part r of every rank's elements to rank r, which gets them in rank order.
 template <class Send, class Recv>
-operation all_to_all(const Send& send, Recv&& recv, void* stream = nullptr) {
+operation all_to_all(Send&& send, Recv&& recv, void* stream = nullptr) {
   operation made("all_to_all", detail::launch_all_to_all, detail::one_block_per_rank);
-  return detail::with_buffers(std::move(made), send, recv, stream);
+  return detail::with_buffers(std::move(made), std::forward<Send>(send), std::forward<Recv>(recv), stream);
 }
 
 // Gathers elements of every rank on all ranks. Rank r sends counts[r] elements; the counts are the same on
 // all ranks.
 template <class Send, class Recv>
-operation all_gather_v(const Send& send, Recv&& recv, span<const std::size_t> counts,
-                       void* stream = nullptr) {
+operation all_gather_v(Send&& send, Recv&& recv, span<const std::size_t> counts, void* stream = nullptr) {
   operation made("all_gather_v", detail::launch_all_gather_v, detail::gathered_lengths);
   made.recv_counts = detail::copied(counts);
-  return detail::with_buffers(std::move(made), send, recv, stream);
+  return detail::with_buffers(std::move(made), std::forward<Send>(send), std::forward<Recv>(recv), stream);
 }
 
 // Combines the elements of all ranks; rank r gets part r, which has counts[r] elements.
 template <class Send, class Recv>
-operation reduce_scatter_v(const Send& send, Recv&& recv, span<const std::size_t> counts, const reduce_op& op,
+operation reduce_scatter_v(Send&& send, Recv&& recv, span<const std::size_t> counts, const reduce_op& op,
                            void* stream = nullptr) {
   operation made("reduce_scatter_v", detail::launch_reduce_scatter_v, detail::scattered_lengths);
   made.send_counts = detail::copied(counts);
-  return detail::with_buffers(detail::with_op(std::move(made), op), send, recv, stream);
+  return detail::with_buffers(detail::with_op(std::move(made), op), std::forward<Send>(send),
+                              std::forward<Recv>(recv), stream);
 }
 
 // Sends a block of elements to every rank and receives one from every rank. All lengths may differ.
 template <class Send, class Recv>
-operation all_to_all_v(const Send& send, span<const std::size_t> send_counts, Recv&& recv,
+operation all_to_all_v(Send&& send, span<const std::size_t> send_counts, Recv&& recv,
                        span<const std::size_t> recv_counts, void* stream = nullptr) {
   operation made("all_to_all_v", detail::launch_all_to_all_v, detail::exchanged_lengths);
   made.send_counts = detail::copied(send_counts);
   made.recv_counts = detail::copied(recv_counts);
-  return detail::with_buffers(std::move(made), send, recv, stream);
+  return detail::with_buffers(std::move(made), std::forward<Send>(send), std::forward<Recv>(recv), stream);
 }
 
 // Waits until all ranks have called it.
@@ -167,11 +174,12 @@ inline operation barrier(void* stream = nullptr) {
 
 // Sends elements to one rank. It completes when the receiver has made the matching call.
 template <class Buffer>
-operation send(const Buffer& buffer, std::int32_t peer, void* stream = nullptr) {
+operation send(Buffer&& buffer, std::int32_t peer, void* stream = nullptr) {
   const auto elements = detail::view(buffer);
   using element = std::remove_const_t<typename decltype(elements)::element_type>;
   operation made = detail::with_peer(operation("send", detail::launch_send), peer);
   made.set_buffers<element>(elements, {});
+  made.sends_temporary = !detail::outlives_call<Buffer>;
   made.stream = stream;
   return made;
 }
@@ -179,7 +187,8 @@ operation send(const Buffer& buffer, std::int32_t peer, void* stream = nullptr) 
 // Receives elements from one rank, as many as it sends.
 template <class Buffer>
 operation recv(Buffer&& buffer, std::int32_t peer, void* stream = nullptr) {
-  return detail::in_place(detail::with_peer(operation("recv", detail::launch_recv), peer), buffer, stream);
+  return detail::in_place(detail::with_peer(operation("recv", detail::launch_recv), peer),
+                          std::forward<Buffer>(buffer), stream);
 }
 
 }  // namespace request

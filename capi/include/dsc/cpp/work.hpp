@@ -71,8 +71,8 @@ class [[nodiscard]] work {
   // the host, as in dsc_work_wait(); then use synchronize() before the host reads the result.
   void wait(void* stream = nullptr) const { check_work(dsc_work_wait(get(), -1, stream)); }
 
-  // As wait(), for at most this time. Returns whether it has completed. A time-out does not end the
-  // operation.
+  // Waits like wait(), but at most for this time. Returns whether the operation has completed. A time-out
+  // does not end the operation.
   bool wait_for(milliseconds timeout, void* stream = nullptr) const {
     return check_work(dsc_work_wait(get(), detail::timeout_ms(timeout), stream)) == DSC_OK;
   }
