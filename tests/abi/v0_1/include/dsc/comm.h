@@ -379,6 +379,10 @@ DSC_API dsc_result_t dsc_comm_finalize(dsc_comm_t* comm);
 
 /**
  * @brief Releases a communicator. Ranks that wait for this one get DSC_ERR_PEER_LEFT.
+ *
+ * Another rank may still be inside the call that made the group, such as dsc_comm_split(), when that call has
+ * returned here. dsc_comm_finalize() waits for it.
+ *
  * @param[in] comm communicator; NULL does nothing
  *
  * Collective: no. Blocking: no; operations of other threads and work objects that still run end with
