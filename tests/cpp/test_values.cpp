@@ -24,9 +24,9 @@ static_assert(only_moves<dsc::shared_array<float>> && only_moves<dsc::premul_sum
 template <class Owner, class Argument, class = void>
 constexpr bool marks = false;
 template <class Owner, class Argument>
-constexpr bool
-    marks<Owner, Argument,
-          std::void_t<decltype(std::declval<Owner&>().mark_ready(0, std::declval<Argument>()))>> = true;
+constexpr bool marks<Owner, Argument,
+                     std::void_t<decltype(std::declval<Owner&>().mark_ready(0, std::declval<Argument>()))>> =
+    true;
 static_assert(marks<dsc::bucket_reducer, void*> && marks<dsc::sharded, struct stream*>);
 static_assert(marks<dsc::bucket_reducer, std::vector<float>&> && marks<dsc::sharded, std::vector<float>>);
 static_assert(marks<dsc::bucket_reducer, float (&)[3]> && marks<dsc::sharded, const float (&)[3]>);
@@ -123,7 +123,8 @@ void test_kept_exceptions() {
   };
   EXPECT(thrown_for(dsc::error(dsc::errc::callback, "returned 1: first")) == "nothing");
   const dsc::error first = fail("first"), longer = fail("first of all"), last = fail("last, and cut off");
-  EXPECT(thrown_for(first) == "first" && thrown_for(longer) == "first of all" && thrown_for(first) == "first");
+  EXPECT(thrown_for(first) == "first" && thrown_for(longer) == "first of all" &&
+         thrown_for(first) == "first");
   EXPECT(thrown_for(last) == "last, and cut off");
   EXPECT(thrown_for(dsc::error(dsc::errc::callback, "returned 1: other")) == "nothing");
   EXPECT(thrown_for(dsc::error(dsc::errc::timeout, "first")) == "nothing");

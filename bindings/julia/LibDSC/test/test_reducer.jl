@@ -93,7 +93,7 @@ function test_views(world, mean)
     GC.gc()
     @test sum(part) ≈ 12mean
     part, owner = view_and_owner(world)
-    GC.gc()
+    foreach(_ -> GC.gc(), 1:3) # the first one only calls finalizers, which still need the reducer
     @test owner.value isa LibDSC.Reducer && part == zeros(12)
     LibDSC.barrier(world) # a rank that releases the reducer would end it for the others
 end

@@ -25,9 +25,8 @@ using if_buffer = std::enable_if_t<is_buffer<T>, int>;
 
 // A pointer to elements is no buffer, because their number is not known.
 template <class T, class Element = std::remove_pointer_t<without_reference<T>>>
-using if_pointer_to_elements = std::enable_if_t<std::is_pointer_v<without_reference<T>> &&
-                                                    (is_element<Element> || std::is_arithmetic_v<Element>),
-                                                int>;
+using if_pointer_to_elements = std::enable_if_t<
+    std::is_pointer_v<without_reference<T>> && (is_element<Element> || std::is_arithmetic_v<Element>), int>;
 
 // Whether a container will end with the statement. A view is no such container: the program owns its memory.
 // A view, unlike a container, has the same access to its elements if it is const itself.
