@@ -114,6 +114,7 @@ void Collective::expose_buffers(Slot& slot) {
     recv_range_ =
         send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
   }
+  if (send_range_.allocation) send_range_.allocation->show_ends(transfer_.send, transfer_.send_bytes);
   slot.send = send_range_.location;
   slot.recv = recv_range_.location;
 }

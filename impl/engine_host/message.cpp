@@ -25,7 +25,9 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
+  const SharedRange range = worthwhile ? group_.host().memory().find(buffer, bytes_) : SharedRange{};
+  if (range.allocation && call_.kind == OpKind::kSend) range.allocation->show_ends(buffer, bytes_);
+  mine.location = range.location;
 }
 
 // Checks for the peer early, while this rank's own store may still wait for the cache line: often the peer

@@ -168,8 +168,11 @@ bool ZeroCopy::is_over() noexcept {
 // A failure of another group may have made this rank's memory private while other ranks still wrote to the
 // shared copy. Then their data is lost, so the operation fails.
 Progress ZeroCopy::finish() noexcept {
-  if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load()))
+  if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load())) {
+    if (recv_memory_ && transfer_.receives(transfer_.rank))
+      recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
     return Progress::kDone;
+  }
   Failure cause;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.text.add(

@@ -14,6 +14,7 @@
 #include "store/bytes.hpp"
 #include "store/server_core.hpp"
 #include "store/store.hpp"
+#include "store/tcp_options.hpp"
 
 namespace dsc {
 namespace {
@@ -298,6 +299,8 @@ void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;
   core_.bytes_on_their_way_ += out_.size();
+  const bool is_large = out_.size() > kMostUnaskedBytes;
+  if (std::exchange(was_large_, is_large) != is_large) set_unread_limit(socket_.native_handle(), is_large);
   asio::async_write(socket_, asio::buffer(out_),
                     [self = shared_from_this(), bytes = out_.size()](const asio::error_code& error, size_t) {
                       self->writing_ = false;

@@ -107,6 +107,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   size_t waiting_bytes_ = 0;  // size of the keys of a waiting request, if it has several
   std::optional<StoreRequest> will_;
   bool writing_ = false;
+  bool was_large_ = false;  // the last reply
 };
 
 // The table, the listeners and all connections of a StoreServer.

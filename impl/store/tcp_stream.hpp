@@ -27,6 +27,9 @@ class TcpStream {
   size_t write(std::string_view bytes, Deadline deadline);
   size_t read(char* bytes, size_t count, Deadline deadline);
 
+  // Gives the peer more time to read, because a large frame follows, or ends that.
+  void expect_slow_reader(bool is_large) noexcept;
+
   // Ends the connection in both directions. Any thread may call this.
   void cut() noexcept;
 

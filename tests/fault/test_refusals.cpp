@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <vector>
 
 #include "crew.hpp"
 #include "refuse.h"
@@ -177,6 +178,28 @@ dsc_result_t reduce_gradient(Everything& it) {
   return result;
 }
 
+// The contents of the memory stay, whichever call fails. A failed end of the registration can be repeated.
+dsc_result_t use_registered(Everything& it) {
+  std::vector<int32_t> data(7000);
+  const auto fills = [&](auto expected) {
+    for (size_t i = 0; i < data.size(); ++i)
+      if (data[i] != expected(static_cast<int32_t>(i))) return false;
+    return true;
+  };
+  const auto own = [&](int32_t i) { return of(it.rank->rank, i); };
+  for (size_t i = 0; i < data.size(); ++i) data[i] = own(static_cast<int32_t>(i));
+  dsc_comm_t* const world = it.rank->world;
+  dsc_result_t result = dsc_mem_register(world, data.data(), data.size() * sizeof(int32_t));
+  if (!fills(own)) return kWrong;
+  if (result != DSC_OK) return result;
+  result = dsc_all_reduce(world, data.data(), data.data(), data.size(), kI32, kSum, nullptr, nullptr);
+  if (result == DSC_OK && !fills(summed)) return kWrong;
+  const dsc_result_t ended = dsc_mem_unregister(data.data());
+  if (ended != DSC_OK && dsc_mem_unregister(data.data()) != DSC_OK) return kWrong;
+  if (result == DSC_OK && !fills(summed)) return kWrong;
+  return result == DSC_OK ? ended : result;
+}
+
 struct Step {
   const char* name;
   dsc_result_t (*run)(Everything&);
@@ -193,6 +216,7 @@ constexpr Step kSteps[] = {
        return dsc_mem_alloc(world(it), kCount * sizeof(int32_t), DSC_MEMORY_KIND_HOST, &it.memory);
      }},
     {"all_reduce of shared memory", all_reduce_shared},
+    {"mem_register", use_registered},
     {"work_eventfd", all_reduce_watched},
     {"comm_split", [](Everything& it) { return dsc_comm_split(world(it), 0, 0, nullptr, &it.group); }},
     {"all_reduce of a group", [](Everything& it) { return all_reduce(it, it.group, nullptr); }},
