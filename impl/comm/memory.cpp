@@ -99,7 +99,7 @@ void release_memory(void* memory) {
 }
 
 void unregister_memory(void* memory) {
-  if (!MemoryRegistry::close_window(memory))
+  if (!MemoryRegistry::end_window(memory))
     fail(DSC_ERR_INVALID_ARG,
          "memory is not the start of memory that dsc_mem_register() registered, or it was already "
          "unregistered");

@@ -1,6 +1,7 @@
 #include "control/memory.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -25,6 +26,8 @@ Owners& owners() {
   static Owners* const instance = new Owners;
   return *instance;
 }
+
+std::atomic<bool> any_window{false};  // whether this process has registered memory
 
 // Returns the last entry that begins at an address or before it, or the end.
 template <typename Map>
@@ -87,6 +90,7 @@ void MemoryRegistry::claim(void* memory, size_t bytes) {
 }
 
 void MemoryRegistry::add(std::shared_ptr<Allocation> allocation) {
+  if (allocation->window) any_window.store(true);
   const void* address = allocation->begin();
   {
     MutexLock lock(owners().mutex);
@@ -135,16 +139,18 @@ bool MemoryRegistry::release(void* memory) {
   return true;
 }
 
-bool MemoryRegistry::close_window(void* memory) {
+// First the allocation goes, so that no operation finds it when the program uses the address again.
+bool MemoryRegistry::end_window(void* memory) {
   const auto registry = owner_of(memory);
   const auto allocation = registry ? registry->holder(memory) : nullptr;
-  if (!allocation || !allocation->window || allocation->begin() != memory) return false;
-  {
-    MutexLock lock(allocation->detaching);
-    allocation->window->close();
-    allocation->detached.store(true);
-  }
-  return release(memory);
+  if (!allocation || !allocation->window || allocation->begin() != memory || !release(memory)) return false;
+  if (!allocation->window->is_mapped())
+    fail(DSC_ERR_INVALID_ARG,
+         "the memory at %p was freed, unmapped or moved while it was registered; end a registration before "
+         "that",
+         memory);
+  if (allocation->users.load() == 0) allocation->window->close();
+  return true;
 }
 
 std::shared_ptr<Allocation> MemoryRegistry::find_holder(const void* data) noexcept {
@@ -156,6 +162,21 @@ std::shared_ptr<Allocation> MemoryRegistry::find_holder(const void* data) noexce
     registry = found->second.registry;
   }
   return registry->holder(data);
+}
+
+WindowUse::WindowUse(const void* send, const void* recv) noexcept {
+  if (!any_window.load(std::memory_order_relaxed)) return;
+  for (const void* buffer : {send, recv}) {
+    auto allocation = buffer ? MemoryRegistry::find_holder(buffer) : nullptr;
+    if (!allocation || !allocation->window || used_[0] == allocation) continue;
+    allocation->users.fetch_add(1);
+    used_[used_[0] ? 1 : 0] = std::move(allocation);
+  }
+}
+
+void WindowUse::end() noexcept {
+  for (auto& allocation : used_)
+    if (const auto ended = std::exchange(allocation, nullptr)) ended->users.fetch_sub(1);
 }
 
 }  // namespace dsc

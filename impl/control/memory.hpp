@@ -2,6 +2,7 @@
 // an allocation creates one segment, and all these ranks map all segments.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -26,6 +27,7 @@ struct Allocation : public std::enable_shared_from_this<Allocation> {
   std::atomic<bool> detached{false};
   Mutex detaching;
   std::optional<Window> window;  // this rank's memory, if the program has allocated it
+  std::atomic<int> users{0};     // operations that use it, see WindowUse
 
   // The segment of a rank, as this process has mapped it.
   std::byte* base(int local_rank) const noexcept { return mappings[static_cast<size_t>(local_rank)]->data(); }
@@ -82,9 +84,10 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
   // Removes the allocation that starts at this address. It may belong to any rank of this process. Returns
   // false if there is none.
   static bool release(void* memory);
-  // Closes the window that starts at this address, and removes its allocation. Returns false if there is
-  // none.
-  static bool close_window(void* memory);
+  // Removes the allocation of the window that starts at this address, and makes the memory private. It stays
+  // shared while operations use it, because these go on with the shared pages. Returns false if there is
+  // none. Throws INVALID_ARG if the program has unmapped the memory.
+  static bool end_window(void* memory);
   // Returns the allocation of any rank of this process that contains an address; null if there is none.
   static std::shared_ptr<Allocation> find_holder(const void* data) noexcept;
 
@@ -96,6 +99,21 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
   mutable Mutex mutex_;
   // By the starts of this rank's memory.
   std::map<const void*, std::shared_ptr<Allocation>> allocations_ DSC_GUARDED_BY(mutex_);
+};
+
+// While it exists, registered memory with these buffers cannot be unregistered. Costs nothing in programs
+// that never register memory. Any thread.
+class WindowUse {
+ public:
+  WindowUse(const void* send, const void* recv) noexcept;
+  ~WindowUse() { end(); }
+  WindowUse(const WindowUse&) = delete;
+  WindowUse& operator=(const WindowUse&) = delete;
+
+  void end() noexcept;
+
+ private:
+  std::array<std::shared_ptr<Allocation>, 2> used_;
 };
 
 }  // namespace dsc

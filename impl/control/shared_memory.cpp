@@ -116,6 +116,9 @@ void make_private(std::byte* first, size_t bytes) {
   if (mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, start) == MAP_FAILED) {
     const int error = errno;
     munmap(copy, length);
+    if (error == ENOMEM)
+      fail(DSC_ERR_NOMEM, "the process may not map %zu more bytes (limits: vm.max_map_count, RLIMIT_AS)",
+           length);
     fail_errno(error, "mremap over shared memory");
   }
 }

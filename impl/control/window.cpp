@@ -11,6 +11,8 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
 #include "base/pages.hpp"
 #include "control/shared_memory.hpp"
 
@@ -28,35 +30,27 @@ struct MappedRange {
   uintptr_t begin = 0;
   uintptr_t end = 0;
   char access[5] = "";
+  char device[16] = "";
+  uint64_t inode = 0;
   char name[64] = "";  // the beginning of the name
 
   bool parse(const char* line) noexcept {
-    return std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*s %*u %63s", &begin, &end, access, name) >=
-           3;
+    return std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %15s %" SCNu64 " %63s", &begin, &end, access,
+                       device, &inode, name) >= 5;
   }
   // Only the heap and memory that has a name by prctl() are called so, and private.
   bool is_anonymous() const noexcept {
     return name[0] == '\0' || std::strcmp(name, "[heap]") == 0 || std::strncmp(name, "[anon:", 6) == 0;
   }
+  bool is_of_file_of(const MappedRange& other) const noexcept {
+    return inode == other.inode && std::strcmp(device, other.device) == 0;
+  }
 };
 
-void check_range(const MappedRange& range, const void* memory) {
-  if (range.access[3] == 's')
-    fail(DSC_ERR_INVALID_ARG, "memory %p is shared with other processes already, expected private memory",
-         memory);
-  if (range.access[0] != 'r' || range.access[1] != 'w')
-    fail(DSC_ERR_INVALID_ARG, "memory %p is mapped with access %.3s, expected memory to read and write",
-         memory, range.access);
-  if (!range.is_anonymous())
-    fail(DSC_ERR_INVALID_ARG,
-         "memory %p belongs to %s, expected memory of malloc() or of mmap() without a file", memory,
-         range.name);
-}
-
-}  // namespace
-
-// The kernel lists the ranges in the order of their addresses.
-void Window::check(const void* memory, size_t bytes) {
+// Calls see(range, address) for the mapped ranges of some memory, in order; `address` is the first one in the
+// range. Returns the first address of the memory that is not mapped, or its end.
+template <typename See>
+uintptr_t for_each_range(const void* memory, size_t bytes, const See& see) {
   auto next = reinterpret_cast<uintptr_t>(memory);
   const uintptr_t end = next + bytes;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"),
@@ -70,11 +64,46 @@ void Window::check(const void* memory, size_t bytes) {
     begins = std::strchr(line, '\n') != nullptr;
     if (!is_range || range.end <= next) continue;
     if (range.begin > next) break;
-    check_range(range, memory);
+    see(range, next);
     next = range.end;
   }
-  if (next < end)
-    fail(DSC_ERR_INVALID_ARG, "memory %p with %zu bytes is not completely mapped", memory, bytes);
+  return std::min(next, end);
+}
+
+// The address `at` is in the range, and `before` bytes of the memory are before it.
+void check_range(const MappedRange& range, uintptr_t at, size_t before) {
+  const auto refuse = [&](const char* what, const char* found, const char* expected) {
+    fail(DSC_ERR_INVALID_ARG,
+         "the memory cannot be registered: %zu bytes after its start, at 0x%" PRIxPTR ", %s%s; expected %s",
+         before, at, what, found, expected);
+  };
+  if (range.access[3] == 's') refuse("is shared memory (MAP_SHARED) ", range.name, "private memory");
+  if (!range.is_anonymous()) refuse("is memory of ", range.name, "no mapped file and no stack");
+  if (std::strncmp(range.access, "rw-", 3) != 0)
+    refuse("is memory with the rights ", range.access, "rights to read and write, and no others");
+}
+
+}  // namespace
+
+// The kernel lists the ranges in the order of their addresses.
+void Window::check(const void* memory, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t end = for_each_range(
+      memory, bytes, [&](const MappedRange& range, uintptr_t at) { check_range(range, at, at - begin); });
+  if (end - begin < bytes)
+    fail(DSC_ERR_INVALID_ARG, "the memory cannot be registered: only %zu of %zu bytes are mapped",
+         static_cast<size_t>(end - begin), bytes);
+}
+
+bool Window::is_mapped() const {
+  const auto length = static_cast<size_t>(shared_end_ - shared_begin_);
+  MappedRange segment;
+  for_each_range(segment_, 1, [&](const MappedRange& range, uintptr_t) { segment = range; });
+  bool all_are_ours = true;
+  const uintptr_t end = for_each_range(shared_begin_, length, [&](const MappedRange& range, uintptr_t) {
+    all_are_ours = all_are_ours && range.is_of_file_of(segment);
+  });
+  return all_are_ours && end == reinterpret_cast<uintptr_t>(shared_end_);
 }
 
 size_t Window::segment_bytes(size_t bytes) noexcept {
@@ -110,12 +139,30 @@ void Window::restore() {
   const auto length = static_cast<size_t>(shared_end_ - shared_begin_);
   const void* const made = mmap(shared_begin_, length, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  if (made != MAP_FAILED) std::memcpy(shared_begin_, segment_ + offset_of(shared_begin_), length);
+  if (made != MAP_FAILED)
+    std::memcpy(shared_begin_, segment_ + offset_of(shared_begin_), length);
+  else if (errno != EEXIST)
+    fail(DSC_ERR_INTERNAL, "the kernel unmapped %zu bytes at %p, which could not be mapped again", length,
+         static_cast<void*>(shared_begin_));
 }
 
-void Window::close() {
-  if (shared_begin_ < shared_end_)
-    make_private(shared_begin_, static_cast<size_t>(shared_end_ - shared_begin_));
+// The segment then gives its pages back, although other ranks still have it mapped.
+void Window::close() noexcept {
+  const auto length = static_cast<size_t>(shared_end_ - shared_begin_);
+  if (length == 0) return;
+  const auto keep = [&](dsc_result_t, const char* text) {
+    log(DSC_LOG_LEVEL_WARN,
+        "%zu bytes at %p stay shared with other processes after the end of their registration: %s", length,
+        static_cast<void*>(shared_begin_), text);
+  };
+  bool is_private = false;
+  capture(
+      [&] {
+        make_private(shared_begin_, length);
+        is_private = true;
+      },
+      keep);
+  if (is_private) madvise(segment_, segment_bytes(bytes_), MADV_REMOVE);
 }
 
 void Window::detach(const void* start, size_t bytes) {

@@ -30,8 +30,10 @@ class Window {
 
   // Replaces the pages. Throws NOMEM, and nothing has changed.
   void open();
-  // Gives the memory private pages again. Throws NOMEM, and nothing has changed.
-  void close();
+  // Gives the memory private pages again. If that fails, it stays shared, and a log record says so.
+  void close() noexcept;
+  // Returns false if the program has unmapped or replaced pages of an open window.
+  bool is_mapped() const;
   // Makes a part private while the window stays open.
   void detach(const void* start, size_t bytes);
 

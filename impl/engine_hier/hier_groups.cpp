@@ -79,7 +79,7 @@ void HierEngine::register_memory(void* memory, size_t bytes) {
   };
   capture([&] { run_on_all(*this, OpKind::kMemRegister, bytes, note, step); },
           [&](const Error& error) {
-            if (is_registered) unregister_memory(memory);
+            if (is_registered) MemoryRegistry::end_window(memory);
             throw Error(error);
           });
 }

@@ -127,6 +127,7 @@ void HostEngine::register_memory(void* memory, size_t bytes) {
     allocation.window.emplace(memory, bytes, allocation.base(allocation.own_rank));
     allocation.window->open();
     mine = allocation.shared_from_this();
+    registry.add(mine);
   };
   capture(
       [&] {
@@ -138,11 +139,10 @@ void HostEngine::register_memory(void* memory, size_t bytes) {
                         .complete = open});
       },
       [&](const Error& error) {
-        if (mine) capture([&] { mine->window->close(); }, [](const Error&) {});  // else the pages stay shared
+        if (mine) mine->window->close();
         if (is_claimed) MemoryRegistry::release(memory);
         throw Error(error);
       });
-  registry.add(mine);
 }
 
 }  // namespace dsc

@@ -139,6 +139,10 @@ void ZeroCopy::find_buffers() {
         transfer_.sends(member)
             ? locate(*send_memory_, member, slot.send, elements_read_of(transfer_, member))
             : nullptr;
+    // The program's own address, as that of its receive buffer, so that data in place is not copied onto
+    // itself.
+    if (member == transfer_.rank && !recv_memory_ && transfer_.sends(member))
+      sources_[static_cast<size_t>(member)] = transfer_.send;
     if (recv_memory_ && transfer_.receives(member))
       targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
   }

@@ -225,8 +225,7 @@ class TcpChannel final : public Channel {
     in_step_ = false;
     const std::string frame = outgoing_->seal(type, payload);
     in_.resize(kFrameHeadBytes);
-    const bool is_large = payload.size() > kMostUnaskedBytes;
-    if (is_large) stream_.expect_slow_reader(true);
+    const SlowReader slow_reader(stream_, payload.size() > kMostUnaskedBytes);
     const size_t sent = stream_.write(frame, deadline);
     size_t came = sent < frame.size() ? 0 : stream_.read(in_.data(), in_.size(), deadline);
     if (came < in_.size() && !stream_.ended())
@@ -234,7 +233,6 @@ class TcpChannel final : public Channel {
     if (came < in_.size())
       fail_short(std::string(store_op_name(op)) + ": the store at " + target_ + " does not answer");
     StoreReply reply = receive_rest(deadline);
-    if (is_large) stream_.expect_slow_reader(false);
     in_step_ = true;
     if (reply.code != DSC_OK) fail(error_of(static_cast<uint32_t>(reply.code)), "%s", reply.value.c_str());
     return reply;

@@ -170,6 +170,7 @@ void ServerConnection::read_rest() {
 
 void ServerConnection::take_frame() {
   const auto type = incoming_->open(in_);
+  if (type != FrameType::kCancel) expect_slow_reader(false);
   if (type == FrameType::kRequest && !owes_answer())
     take_request();
   else if (type == FrameType::kRoom && !owes_answer())
@@ -299,8 +300,7 @@ void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;
   core_.bytes_on_their_way_ += out_.size();
-  const bool is_large = out_.size() > kMostUnaskedBytes;
-  if (std::exchange(was_large_, is_large) != is_large) set_unread_limit(socket_.native_handle(), is_large);
+  if (out_.size() > kMostUnaskedBytes) expect_slow_reader(true);
   asio::async_write(socket_, asio::buffer(out_),
                     [self = shared_from_this(), bytes = out_.size()](const asio::error_code& error, size_t) {
                       self->writing_ = false;
@@ -311,6 +311,11 @@ void ServerConnection::send(const StoreReply& reply) {
                       });
                       self->core_.sent(bytes);
                     });
+}
+
+// A client reads each reply before it sends its next request.
+void ServerConnection::expect_slow_reader(bool is_slow) noexcept {
+  if (std::exchange(has_slow_reader_, is_slow) != is_slow) set_unread_limit(socket_.native_handle(), is_slow);
 }
 
 void ServerConnection::stop_waiting() noexcept {

@@ -50,4 +50,20 @@ class TcpStream {
   std::string why_ended_;
 };
 
+// Gives the peer of a stream more time to read, while this object exists.
+class SlowReader {
+ public:
+  SlowReader(TcpStream& stream, bool is_slow) noexcept : stream_(is_slow ? &stream : nullptr) {
+    if (stream_) stream_->expect_slow_reader(true);
+  }
+  ~SlowReader() {
+    if (stream_) stream_->expect_slow_reader(false);
+  }
+  SlowReader(const SlowReader&) = delete;
+  SlowReader& operator=(const SlowReader&) = delete;
+
+ private:
+  TcpStream* const stream_;
+};
+
 }  // namespace dsc

@@ -1,6 +1,7 @@
 """Arrays of the program that operations move without copying: Communicator.register()."""
 
 import gc
+import mmap
 
 import numpy as np
 import pytest
@@ -51,10 +52,35 @@ def a_registration_keeps_arrays_alive(world):
     assert (x == world.size).all()
 
 
+def an_operation_outlasts_the_registration(world):
+    """The operation continues with the shared pages, and the address can be used for something else afterwards."""
+    for _ in range(5):
+        x = np.ones(1 << 20, np.float32)
+        with world.register(x):
+            work = world.all_reduce(x, async_op=True)
+        work.wait()
+        assert (x == world.size).all()
+        y = np.ones(1 << 20, np.float32)
+        world.all_reduce(y)
+        assert (y == world.size).all()
+
+
+def in_place(world):
+    """The own block of an operation in place is not copied, and nothing changes in it."""
+    x = np.arange(world.size * COUNT, dtype=np.float32)
+    own = x[world.rank * COUNT : (world.rank + 1) * COUNT]
+    before = x.copy()
+    with world.register(x):
+        world.all_gather(x, own)
+        assert (x == before).all()
+        world.broadcast(x, root=world.size - 1)
+        assert (x == before).all()
+
+
 def mistakes(world):
     x = ones()
-    with pytest.raises(TypeError, match=r"arrays\[1\] is a list; expected an array"):
-        world.register(x, [1.0])
+    with pytest.raises(TypeError, match=r"arrays\[1\] is a number; expected an array|arrays\[1\] is a float"):
+        world.register(x, 1.0)
     fixed = ones()
     fixed.flags.writeable = False
     with pytest.raises(ValueError, match=r"arrays\[0\] is read-only"):
@@ -63,8 +89,14 @@ def mistakes(world):
         world.register(x, x)
     with world.register(x), pytest.raises(dsc.InvalidArgError, match="which are registered"):  # and the first one was undone before
         world.register(x)
-    with pytest.raises(dsc.InvalidArgError, match="bytes is 0, expected 1 or more"):
-        world.register(np.empty(0))
+    with pytest.raises(TypeError, match=r"arrays\[0\] is a list; expected an array .pass several one by one"):
+        world.register([x])
+    with pytest.raises(TypeError, match="there are no arrays; expected at least one"):
+        world.register()
+    with pytest.raises(dsc.InvalidArgError, match=r"shared memory \(MAP_SHARED\) .*expected private memory \(arrays\[0\]\)"):
+        world.register(np.frombuffer(mmap.mmap(-1, 1 << 16), np.uint8))
+    with world.register(np.empty(0, np.uint16), np.ones(9000, np.uint16), dtype="bf16") as registration:
+        assert repr(registration) == "<libdsc.Registration of 1 arrays>"
     with pytest.raises(dsc.InvalidArgError, match="which are registered"):
         world.register(world.empty(COUNT))
     if world.size > 1:
@@ -74,4 +106,6 @@ def mistakes(world):
 
 test_numpy = everywhere(arrays_of_numpy)
 test_lifetime = everywhere(a_registration_keeps_arrays_alive)
+test_outlasting = everywhere(an_operation_outlasts_the_registration)
+test_in_place = everywhere(in_place)
 test_mistakes = everywhere(mistakes)

@@ -209,14 +209,14 @@ static int refusals_body(rank_t* self) {
   char stack[BYTES];
   memset(stack, 0, sizeof stack);
   const bool bad = self->rank == 0;
-  PASS_ON(expect_refusal(self, bad ? common : (void*)good, BYTES, "is shared with other processes already"));
-  PASS_ON(expect_refusal(self, bad ? of_file : (void*)good, BYTES, "expected memory of malloc()"));
+  PASS_ON(expect_refusal(self, bad ? common : (void*)good, BYTES, "shared memory (MAP_SHARED)"));
+  PASS_ON(expect_refusal(self, bad ? of_file : (void*)good, BYTES, "expected no mapped file and no stack"));
   if (ranks_are_processes())
-    PASS_ON(expect_refusal(self, bad ? stack : (void*)good, BYTES, "belongs to [stack]"));
+    PASS_ON(expect_refusal(self, bad ? stack : (void*)good, BYTES, "is memory of [stack]"));
   CHECK(self, mprotect(pages + 4096, 4096, PROT_READ) == 0);
-  PASS_ON(expect_refusal(self, bad ? pages : (void*)good, BYTES, "is mapped with access r--"));
+  PASS_ON(expect_refusal(self, bad ? pages : (void*)good, BYTES, "is memory with the rights r--"));
   CHECK(self, munmap(pages + 4096, 4096) == 0);
-  PASS_ON(expect_refusal(self, bad ? pages : (void*)good, BYTES, "is not completely mapped"));
+  PASS_ON(expect_refusal(self, bad ? pages : (void*)good, BYTES, "bytes are mapped"));
   CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_mem_register(self->world, good, (size_t)(BYTES - self->rank)));
   PASS_ON(check_values(self, good, self->rank, 0, BYTES / sizeof *good));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_mem_unregister(good));

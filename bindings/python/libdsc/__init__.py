@@ -47,6 +47,7 @@ from libdsc._log import log_to_logging, read_log, set_log
 from libdsc._batch import Batch
 from libdsc._raw import Backend, Dtype, Op, Result, Source
 from libdsc._communicator import Communicator, OpStats
+from libdsc._shared_memory import Registration
 from libdsc._cross_entropy import CrossEntropy
 from libdsc.errors import (
     AddrInUseError,
@@ -165,6 +166,7 @@ __all__ = [
     "PipeStep",
     "ProtocolError",
     "ReduceOp",
+    "Registration",
     "ReentrantError",
     "Result",
     "RevokedError",

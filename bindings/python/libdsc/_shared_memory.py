@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Sequence, Union
 
-from libdsc import _buffers, _dtypes
+from libdsc import _buffers, _dtypes, errors
 from libdsc._arguments import SIZE, extents, integer
+from libdsc._buffers import Buffer
 from libdsc._library import OnlyOne, check, lib
 from libdsc._memory import array_over, numpy_module
 from libdsc._raw import MemoryKind
@@ -36,18 +38,17 @@ class Registration(OnlyOne):
     __slots__ = ("_owners", "__weakref__")
 
     def __init__(self) -> None:
-        self._owners: dict[int, Any] = {}  # by address
-
-    def _add(self, address: int, owner: Any) -> None:
-        self._owners[address] = owner
+        self._owners: list[tuple[int, Any]] = []  # address, and what keeps the memory alive
 
     def close(self) -> None:
-        """Makes the memory private again. No operation of this rank may still use it. Local; may be called twice."""
+        """Ends the registration, so that the memory becomes private again. Local; may be called twice.
+
+        An operation that still runs continues with the memory, which then stays shared.
+        """
         try:
             while self._owners:
-                address = next(iter(self._owners))
+                address, _ = self._owners.pop()
                 check(lib.dsc_mem_unregister(address))
-                del self._owners[address]
         except Exception as error:
             raise shown(error)
 
@@ -63,7 +64,7 @@ class Registration(OnlyOne):
     def __del__(self) -> None:
         try:
             self.close()
-        except Exception:  # at interpreter shutdown
+        except Exception:  # at interpreter shutdown, or in a forked child
             pass
 
 
@@ -90,37 +91,58 @@ class SharedArrays(TreeOperations):
         assert address.value is not None
         return array_over(address.value, sizes, element, SharedMemory(address.value))
 
-    def register(self, *arrays: Any) -> Registration:
+    def register(self, *arrays: Any, dtype: Any = None) -> Registration:
         """Lets operations move these arrays without copying, like arrays of empty(). Collective.
 
-            with world.register(*model.parameters()):
-                train(model)
+            with world.register(*buffers):  # once, and not in every step: registering copies the arrays
+                train(buffers)
 
         All ranks register arrays of the same sizes in bytes, in the same order. Addresses and contents do not change.
         Keep the result as long as operations shall be fast: it keeps the memory of the arrays alive and ends the
         registration when it is closed or garbage. While it exists, do not replace the memory of an array, as
-        numpy.ndarray.resize() does, and do not let forked children write to it: they share it.
+        numpy.ndarray.resize() does, and do not let forked children write to it: they share it. Reducers need none of
+        this, because their buckets are in such memory already. For gradients of torch that you reduce yourself, use
+        zero_grad(set_to_none=False): other gradients are new tensors in each step. The trace shows the result: the
+        "algorithm" of an operation is "zero_copy".
 
         Args:
-            arrays: writable, contiguous arrays in host memory, such as numpy arrays and tensors. A parameter of torch
-                needs no detach(). Small ones gain nothing: see zero_copy_min_bytes in docs/tuning.md.
+            arrays: writable, contiguous arrays in host memory, such as numpy arrays and tensors; parameters of torch
+                too. Empty ones are skipped. Small ones gain nothing: see zero_copy_min_bytes in docs/tuning.md.
+            dtype: the element type of all arrays, such as "bf16" for arrays of uint16.
         """
         try:
-            found = [_buffers.describe(_plain(x), f"arrays[{i}]") for i, x in enumerate(arrays)]
+            found = [_described(f"arrays[{i}]", x, dtype) for i, x in enumerate(arrays)]
+            if not found:
+                raise TypeError("there are no arrays; expected at least one, as in register(x)")
         except Exception as error:
             raise self._shown(error, "register")
-        registration, item_bytes = Registration(), c_size_t()
+        registration = Registration()
         try:
-            for array in found:
-                check(lib.dsc_dtype_bytes(array.dtype, byref(item_bytes)))
-                self._call(lib.dsc_mem_register, array.address, array.count * item_bytes.value)
-                registration._add(array.address, array.owner)
+            for argument, array in found:
+                if array.count > 0:
+                    self._register(registration, argument, array)
         except BaseException:
             registration.close()
             raise
         return registration
 
+    def _register(self, registration: Registration, argument: str, array: Buffer) -> None:
+        """Registers one array. If a signal handler raises during the call, the array belongs to the registration."""
+        item_bytes = c_size_t()
+        check(lib.dsc_dtype_bytes(array.dtype, byref(item_bytes)))
+        entry = (array.address, array.owner)
+        registration._owners.append(entry)
+        try:
+            self._call(lib.dsc_mem_register, array.address, array.count * item_bytes.value)
+        except errors.DscError as error:  # the memory may belong to another registration
+            registration._owners.remove(entry)
+            error.message += f" ({argument})"
+            raise
 
-def _plain(x: Any) -> Any:
-    """Returns a tensor without its graph, which shares its memory; any other array as it is."""
-    return x.detach() if getattr(x, "requires_grad", False) else x
+
+def _described(argument: str, x: Any, dtype: Any) -> tuple[str, Buffer]:
+    """Describes an array that is registered."""
+    if isinstance(x, (list, tuple)) or inspect.isgenerator(x):
+        raise TypeError(f"{argument} is a {type(x).__name__}; expected an array (pass several one by one: register(*{argument}))")
+    plain = x.detach() if getattr(x, "requires_grad", False) else x  # shares the memory
+    return argument, _buffers.describe(plain, argument, dtype, "only memory that operations may write can be registered")

@@ -3714,23 +3714,23 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
     /// available); DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_NOMEM; DSC_ERR_OVERFLOW;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation.
-    /// After an error nothing has changed.. Since 0.1.
+    /// After an error no memory has changed.. Since 0.1.
     pub fn dsc_mem_register(
         comm: *mut dsc_comm_t,
         memory: *mut c_void,
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Ends a registration: the memory becomes private again. Call it before you free or unmap the
-    /// memory, because otherwise operations would read the old pages when the address is used
-    /// again.
+    /// Ends a registration, and makes the memory private again. Call it before you free, move or
+    /// unmap the memory, because otherwise operations would use the old pages when the address is
+    /// used again.
     ///
     /// - `memory` (in): as given to dsc_mem_register(); NULL does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_NOMEM if the memory stays registered; DSC_ERR_INVALID_ARG when
-    /// memory is not the start of registered memory; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or
+    /// was unmapped (the registration has then ended); DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_unregister(memory: *mut c_void) -> dsc_result_t;
 
     /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
