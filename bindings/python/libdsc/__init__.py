@@ -9,7 +9,7 @@
 Contents. help(libdsc.Communicator) and similar calls say more; the complete documentation is in docs/ of the project:
 
     start and end     init_distributed, finalize, world, is_initialized, launch_report, spawn, Store, Source, SpawnError
-    operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch
+    operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch, Registration
     kinds of them     Op, ReduceOp, premul, user_op, Dtype, Backend
     objects           broadcast_object, all_gather_object, gather_object, scatter_object
     lists and trees   all_reduce_coalesced, broadcast_coalesced, verify_params, average_gradients, broadcast_tree

@@ -59,7 +59,7 @@ class Registration(OnlyOne):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<libdsc.Registration of {len(self._owners)} arrays>"
+        return f"<libdsc.Registration of {len(self._owners)} arrays>" if self._owners else "<libdsc.Registration, closed>"
 
     def __del__(self) -> None:
         try:
