@@ -111,13 +111,6 @@ SharedRange MemoryRegistry::find(const void* data, size_t bytes) const noexcept 
   return {location, std::move(allocation)};
 }
 
-std::shared_ptr<Allocation> MemoryRegistry::get(uint64_t id) const noexcept {
-  MutexLock lock(mutex_);
-  const auto found =
-      std::ranges::find_if(allocations_, [id](const auto& entry) { return entry.second->id == id; });
-  return found == allocations_.end() ? nullptr : found->second;
-}
-
 void MemoryRegistry::take(const void* memory) noexcept {
   std::shared_ptr<Allocation> taken;  // destroyed after the lock is released
   MutexLock lock(mutex_);
@@ -143,13 +136,17 @@ bool MemoryRegistry::release(void* memory) {
 bool MemoryRegistry::end_window(void* memory) {
   const auto registry = owner_of(memory);
   const auto allocation = registry ? registry->holder(memory) : nullptr;
-  if (!allocation || !allocation->window || allocation->begin() != memory || !release(memory)) return false;
+  if (!allocation || !allocation->window || allocation->begin() != memory) return false;
+  if (allocation->users.load() > 0)
+    fail(DSC_ERR_BUSY,
+         "an operation still uses the memory, which stays registered; wait for the operation first");
+  if (!release(memory)) return false;
   if (!allocation->window->is_mapped())
     fail(DSC_ERR_INVALID_ARG,
          "the memory at %p was freed, unmapped or moved while it was registered; end a registration before "
          "that",
          memory);
-  if (allocation->users.load() == 0) allocation->window->close();
+  allocation->window->close();
   return true;
 }
 

@@ -42,8 +42,10 @@ struct Allocation : public std::enable_shared_from_this<Allocation> {
     return window ? window->offset_of(address)
                   : static_cast<size_t>(static_cast<const std::byte*>(address) - begin());
   }
-  // Copy what a buffer in this rank's memory has in private pages to the segment, and back from there.
-  // Nothing to do for memory of dsc_mem_alloc(), all of which is shared.
+  // Returns the address in this rank's memory that has an offset in the segment.
+  std::byte* address_of(uint64_t offset) const noexcept { return begin() + (offset - offset_of(begin())); }
+  // These functions copy what a buffer in this rank's memory has in private pages to the segment, and back
+  // from there. They do nothing for memory of dsc_mem_alloc(), all of which is shared.
   void show_ends(const void* buffer, size_t length) const noexcept {
     if (window) window->show_ends(buffer, length);
   }
@@ -71,7 +73,6 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
 
   // Returns an empty range unless the whole buffer is inside one allocation that is not detached.
   SharedRange find(const void* data, size_t bytes) const noexcept;
-  std::shared_ptr<Allocation> get(uint64_t id) const noexcept;
   // Returns the allocation that contains an address, even if it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
 
@@ -84,9 +85,9 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
   // Removes the allocation that starts at this address. It may belong to any rank of this process. Returns
   // false if there is none.
   static bool release(void* memory);
-  // Removes the allocation of the window that starts at this address, and makes the memory private. It stays
-  // shared while operations use it, because these go on with the shared pages. Returns false if there is
-  // none. Throws INVALID_ARG if the program has unmapped the memory.
+  // Removes the allocation of the window that starts at this address, and makes the memory private. Returns
+  // false if there is none. Throws BUSY, and nothing has changed, while a queued operation uses it. Throws
+  // INVALID_ARG if the program has unmapped the memory.
   static bool end_window(void* memory);
   // Returns the allocation of any rank of this process that contains an address; null if there is none.
   static std::shared_ptr<Allocation> find_holder(const void* data) noexcept;

@@ -14,7 +14,7 @@ class Window {
   // Throws INVALID_ARG if the memory cannot be replaced: a file backs it, it is shared or a stack, or this
   // process cannot write it.
   static void check(const void* memory, size_t bytes);
-  // Returns the size of a segment that can hold so many bytes, whatever their position in a page.
+  // Returns the size of a segment that can hold this many bytes, at any position in a page.
   static size_t segment_bytes(size_t bytes) noexcept;
 
   // `segment` is a mapping of a segment. It must outlive the window.

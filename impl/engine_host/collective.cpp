@@ -213,7 +213,7 @@ Progress Collective::leave() {
   if (phase_ != Phase::kQueued && exposed_) {
     phase_ = Phase::kLeaving;
     if (!departure_) departure_.emplace(group_);
-    if (!departure_->done(call_.send, transfer_.send_bytes, call_.recv, transfer_.recv_bytes))
+    if (!departure_->done(send_range_, transfer_.send_bytes, recv_range_, transfer_.recv_bytes))
       return Progress::kPending;
   }
   return Progress::kFailed;

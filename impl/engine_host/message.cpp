@@ -25,9 +25,9 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  const SharedRange range = worthwhile ? group_.host().memory().find(buffer, bytes_) : SharedRange{};
-  if (range.allocation && call_.kind == OpKind::kSend) range.allocation->show_ends(buffer, bytes_);
-  mine.location = range.location;
+  if (worthwhile) range_ = group_.host().memory().find(buffer, bytes_);
+  if (range_.allocation && call_.kind == OpKind::kSend) range_.allocation->show_ends(buffer, bytes_);
+  mine.location = range_.location;
 }
 
 // Checks for the peer early, while this rank's own store may still wait for the cache line: often the peer
@@ -149,7 +149,7 @@ Progress SendMessage::leave() noexcept {
   if (mine_.posts[sequence_ & 1].location.segment == 0) return Progress::kFailed;
   phase_ = Phase::kLeaving;
   if (!departure_) departure_.emplace(group_);
-  return departure_->done(call_.send, bytes_, nullptr, 0) ? Progress::kFailed : Progress::kPending;
+  return departure_->done(range_, bytes_, {}, 0) ? Progress::kFailed : Progress::kPending;
 }
 
 RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept
@@ -188,9 +188,9 @@ Progress RecvMessage::consume() {
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   const SharedLocation location = theirs_.posts[sequence_ & 1].location;
-  const auto memory = group_.host().memory().get(location.segment);
+  const auto& memory = range_.allocation;  // the sender's buffer is in the same one
   const int sender = group_.local_rank(peer_);
-  if (!memory || !memory->holds(sender, location.offset, bytes_))
+  if (!memory->holds(sender, location.offset, bytes_))
     fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
   const size_t at = chunk_ * kPieceBytes;
   {

@@ -255,7 +255,8 @@ bool Departure::accessors_left(bool& only_other_processes) const noexcept {
   return any;
 }
 
-bool Departure::done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept {
+bool Departure::done(const SharedRange& send, size_t send_bytes, const SharedRange& recv,
+                     size_t recv_bytes) noexcept {
   bool only_other_processes = true;
   if (!accessors_left(only_other_processes)) return true;
   if (!only_other_processes || !patience_.passed()) return false;
@@ -267,10 +268,9 @@ bool Departure::done(const void* send, size_t send_bytes, const void* recv, size
   return detached;
 }
 
-void Departure::detach(const void* buffer, size_t bytes) {
-  const auto allocation = bytes == 0 ? nullptr : group_.host().memory().holder(buffer);
-  if (!allocation) return;
-  allocation->detach(buffer, bytes);
+void Departure::detach(const SharedRange& range, size_t bytes) {
+  if (bytes == 0 || !range.allocation) return;
+  range.allocation->detach(range.allocation->address_of(range.location.offset), bytes);
   log(DSC_LOG_LEVEL_WARN,
       "%zu bytes of shared memory became private to this process, because a rank that does not run may still "
       "write them",

@@ -53,7 +53,7 @@ def a_registration_keeps_arrays_alive(world):
 
 
 def an_operation_outlasts_the_registration(world):
-    """The operation continues with the shared pages, and the address can be used for something else afterwards."""
+    """The array stays registered until the operation is complete, and can be registered again afterwards."""
     for _ in range(5):
         x = np.ones(1 << 20, np.float32)
         with world.register(x):
@@ -63,6 +63,22 @@ def an_operation_outlasts_the_registration(world):
         y = np.ones(1 << 20, np.float32)
         world.all_reduce(y)
         assert (y == world.size).all()
+
+
+def messages_outlast_the_registration(world):
+    """Both ends of a message are in one registration, which ends before the message moves."""
+    if world.size == 1:
+        return
+    half = 1 << 19
+    right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    for _ in range(5):
+        x = np.full(2 * half, world.rank, np.float32)
+        with world.register(x):
+            received = world.recv(x[half:], left, async_op=True)
+            sent = world.send(x[:half], right, async_op=True)
+        received.wait()
+        sent.wait()
+        assert (x[half:] == left).all() and (x[:half] == world.rank).all()
 
 
 def in_place(world):
@@ -107,5 +123,6 @@ def mistakes(world):
 test_numpy = everywhere(arrays_of_numpy)
 test_lifetime = everywhere(a_registration_keeps_arrays_alive)
 test_outlasting = everywhere(an_operation_outlasts_the_registration)
+test_messages = everywhere(messages_outlast_the_registration)
 test_in_place = everywhere(in_place)
 test_mistakes = everywhere(mistakes)

@@ -113,7 +113,7 @@ dsc_result_t play_messages(const Scene& scene, Stage& stage) {
   return result == DSC_OK || result == DSC_ERR_REVOKED ? other : result;
 }
 
-// Whatever happens, the contents stay.
+// The contents of the memory stay, also if the call fails.
 dsc_result_t register_memory(dsc_comm_t* world) {
   std::vector<char> memory(100'000, 'x');
   const dsc_result_t result = dsc_mem_register(world, memory.data(), memory.size());

@@ -12,7 +12,7 @@ from libdsc._arguments import SIZE, extents, integer
 from libdsc._buffers import Buffer
 from libdsc._library import OnlyOne, check, lib
 from libdsc._memory import array_over, numpy_module
-from libdsc._raw import MemoryKind
+from libdsc._raw import MemoryKind, Result
 from libdsc._tracebacks import shown
 from libdsc._trees import TreeOperations
 
@@ -43,12 +43,17 @@ class Registration(OnlyOne):
     def close(self) -> None:
         """Ends the registration, so that the memory becomes private again. Local; may be called twice.
 
-        An operation that still runs continues with the memory, which then stays shared.
+        An array that an operation still uses stays registered, and alive, until a later call of close() or register().
         """
         try:
+            _end_late()
             while self._owners:
-                address, _ = self._owners.pop()
-                check(lib.dsc_mem_unregister(address))
+                entry = self._owners.pop()
+                code = lib.dsc_mem_unregister(entry[0])
+                if code == Result.ERR_BUSY:
+                    _late.append(entry)
+                else:
+                    check(code)
         except Exception as error:
             raise shown(error)
 
@@ -66,6 +71,14 @@ class Registration(OnlyOne):
             self.close()
         except Exception:  # at interpreter shutdown, or in a forked child
             pass
+
+
+_late: list[tuple[int, Any]] = []  # arrays that an operation used when their registration was closed
+
+
+def _end_late() -> None:
+    """Ends registrations that were closed too early, if their operations are complete."""
+    _late[:] = [entry for entry in _late if lib.dsc_mem_unregister(entry[0]) == Result.ERR_BUSY]
 
 
 class SharedArrays(TreeOperations):
@@ -116,6 +129,7 @@ class SharedArrays(TreeOperations):
                 raise TypeError("there are no arrays; expected at least one, as in register(x)")
         except Exception as error:
             raise self._shown(error, "register")
+        _end_late()
         registration = Registration()
         try:
             for argument, array in found:

@@ -3727,8 +3727,9 @@ memory, because otherwise operations would use the old pages when the address is
 
 Collective: no. Blocking: no. Threads: any.
 
-Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was
-unmapped (the registration has then ended); DSC_ERR_FORKED. Since 0.1.
+Returns DSC_OK; DSC_ERR_BUSY while an asynchronous operation uses the memory, which stays
+registered; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was unmapped
+(the registration has then ended); DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_mem_unregister(memory) =
     ccall(address(113), dsc_result_t, (Ptr{Cvoid},), memory)

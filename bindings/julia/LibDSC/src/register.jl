@@ -6,7 +6,12 @@ mutable struct Registration
     Registration(owned::Owned) = finalizer(registration -> drop(registration.owned), new(owned))
 end
 
-free(registration::Registration) = free(registration.owned)
+# An array that an operation still uses stays registered until a later call finds the operation complete.
+function free(registration::Registration)
+    owned = registration.owned
+    owned.release(owned) ? forget(owned) : drop(owned)
+    return
+end
 
 """
     register(array, comm) -> Registration
@@ -27,10 +32,12 @@ function register(array::AbstractArray, comm::Comm)
     is_contiguous(array) || invalid("the array has strides $(strides(array)); expected contiguous elements")
     isbitstype(eltype(array)) || invalid("the array has elements of type $(eltype(array)); expected numbers")
     start, bytes = Ptr{Cvoid}(pointer(array)), sizeof(eltype(array)) * length(array)
-    return Registration(owned_handle(Cvoid, Raw.dsc_mem_unregister; roots = array) do out
+    owned = owned_handle(Cvoid, Raw.dsc_mem_unregister; roots = array) do out
         unsafe_store!(out, start)
         outside_gc(Raw.dsc_mem_register, comm.handle, start, bytes)
-    end)
+    end
+    owned.release = entry -> Raw.dsc_mem_unregister(entry.handle) != Raw.DSC_ERR_BUSY
+    return Registration(owned)
 end
 
 function register(body, array::AbstractArray, comm::Comm)

@@ -3729,8 +3729,9 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or
-    /// was unmapped (the registration has then ended); DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_BUSY while an asynchronous operation uses the memory, which stays
+    /// registered; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was
+    /// unmapped (the registration has then ended); DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_unregister(memory: *mut c_void) -> dsc_result_t;
 
     /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient

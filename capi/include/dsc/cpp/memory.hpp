@@ -53,7 +53,7 @@ class shared_array {
 
 // Lets operations on a communicator, and on the groups made from it, move memory of the program without
 // copying, as long as this object exists. The memory must stay where it is until then: a vector must not
-// grow. It may outlive the communicator.
+// grow. Wait for asynchronous operations on it first. It may outlive the communicator.
 class registration {
  public:
   // Collective: every rank of the communicator registers the same number of bytes. `buffer` is one that
@@ -65,7 +65,7 @@ class registration {
     memory_ = handle<void, dsc_mem_unregister>(view.data());
   }
 
-  // Ends the registration now, and throws if the memory was unmapped before.
+  // Ends the registration now, and throws if an operation still uses the memory, or if it was unmapped.
   void close() { memory_.close(); }
 
  private:

@@ -62,13 +62,13 @@ DSC_API dsc_result_t dsc_mem_register(dsc_comm_t* comm, void* memory, size_t byt
  * memory, because otherwise operations would use the old pages when the address is used again.
  * @param[in] memory [address] as given to dsc_mem_register(); NULL does nothing
  *
- * Operations that run continue with the memory, which must stay valid until they have ended; it then stays
- * shared. It also stays shared if the system refuses private pages, and a log record says so. Shared memory
- * can be used and freed as before, but not registered again. No other thread may access the memory meanwhile.
- * The other ranks may keep their part registered; operations then copy. Collective: no. Blocking: no.
- * Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was unmapped
- * (the registration has then ended); DSC_ERR_FORKED
+ * Wait for asynchronous operations on the memory first. No other thread may access it meanwhile. If the
+ * system refuses private pages, the memory stays shared, and a log record says so: it can be used and freed
+ * as before, but not registered again. The other ranks may keep their part registered; operations then copy.
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BUSY while an asynchronous operation uses the memory, which stays registered;
+ * DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was unmapped (the registration
+ * has then ended); DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_mem_unregister(void* memory);
