@@ -87,9 +87,9 @@ void SendMessage::produce() {
   const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
   const uint64_t before = chunk_;
   while (chunk_ < chunks_ && chunk_ < consumed + 2) {
-    copy(group_.chunk(group_.rank(), peer_, chunk_),
-         static_cast<const std::byte*>(call_.send) + chunk_ * group_.geometry().chunk_bytes,
-         chunk_length(chunk_), false);
+    copy_bytes(group_.chunk(group_.rank(), peer_, chunk_),
+               static_cast<const std::byte*>(call_.send) + chunk_ * group_.geometry().chunk_bytes,
+               chunk_length(chunk_));
     ++chunk_;
     mine_.produced.store(base_ + chunk_, std::memory_order_seq_cst);
   }
@@ -196,8 +196,8 @@ Progress RecvMessage::take_piece() {
   {
     const OthersMemory others(group_);
     if (!others.entered()) return Progress::kFailed;
-    copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at,
-         std::min(kPieceBytes, bytes_ - at), false);
+    copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at,
+               std::min(kPieceBytes, bytes_ - at));
   }
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
   if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed the data
