@@ -1,0 +1,86 @@
+// Memory that all ranks of the floor share: their buffers, and the marks by which they wait for each other.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+#include "harness.hpp"
+#include "meeting.hpp"
+
+namespace bench {
+
+class FloorMemory {
+ public:
+  static constexpr size_t stage_elements = 16 << 10;  // inputs up to 64 KiB may be copied to the stage
+
+  FloorMemory(const Job& job, int rank)
+      : rank_(rank), ranks_(static_cast<size_t>(job.ranks)), waiting_(job.ranks) {
+    const Shape largest(job.op, job.bytes, root, job.ranks);
+    if (largest.in > beside_mark) stage_offset_ = beside_mark;  // copies are faster if they are aligned
+    region_bytes_ = sizeof(Head) + pages(largest.in * sizeof(float)) + pages(largest.out * sizeof(float));
+    base_ = static_cast<char*>(map_shared(job.meeting_path, Meeting::file_bytes, ranks_ * region_bytes_));
+  }
+  ~FloorMemory() { munmap(base_, ranks_ * region_bytes_); }
+  FloorMemory(const FloorMemory&) = delete;
+  FloorMemory& operator=(const FloorMemory&) = delete;
+
+  // Returns a buffer. All ranks allocate the same buffers in the same order.
+  float* allocate(size_t elements) {
+    const size_t start = used_;
+    used_ += pages(elements * sizeof(float));
+    if (used_ > region_bytes_) throw std::bad_alloc();
+    return reinterpret_cast<float*>(region(rank_) + start);
+  }
+
+  // Returns another rank's buffer that corresponds to a buffer of this rank.
+  float* of_rank(float* own, int rank) const {
+    return reinterpret_cast<float*>(region(rank) + (reinterpret_cast<char*>(own) - region(rank_)));
+  }
+
+  float* stage(int rank) const { return head(rank)->staged + stage_offset_; }
+
+  // Tells the other ranks that this rank has started its n-th operation, and that its input is complete.
+  void set_arrived(uint32_t n) const { head(rank_)->arrived.store(n, std::memory_order_release); }
+  void wait_arrived(int rank, uint32_t n) const { wait(head(rank)->arrived, n); }
+
+  // Tells the other ranks that this rank has written all that it writes in the n-th operation.
+  void set_done(uint32_t n) const { head(rank_)->done.store(n, std::memory_order_release); }
+  void wait_done(int rank, uint32_t n) const { wait(head(rank)->done, n); }
+
+ private:
+  static constexpr size_t page = 4096;
+
+  static constexpr size_t beside_mark = 12;  // elements that fit into the cache line of the mark
+
+  // The stage begins in the cache line of the mark, so that a few elements need only one line.
+  struct alignas(page) Head {
+    std::atomic<uint32_t> arrived;
+    alignas(16) float staged[beside_mark + stage_elements];
+    alignas(64) std::atomic<uint32_t> done;
+  };
+  static_assert(std::atomic<uint32_t>::is_always_lock_free, "the marks are shared between processes");
+
+  static size_t pages(size_t bytes) { return (bytes + page - 1) / page * page; }
+  char* region(int rank) const { return base_ + static_cast<size_t>(rank) * region_bytes_; }
+  Head* head(int rank) const { return reinterpret_cast<Head*>(region(rank)); }
+
+  void wait(const std::atomic<uint32_t>& mark, uint32_t n) const {
+    waiting_.until([&] { return static_cast<int32_t>(mark.load(std::memory_order_acquire) - n) >= 0; });
+  }
+
+  int rank_;
+  size_t ranks_;
+  Waiting waiting_;
+  size_t stage_offset_ = 0;
+  size_t region_bytes_ = 0;
+  size_t used_ = sizeof(Head);
+  char* base_ = nullptr;
+};
+
+}  // namespace bench
