@@ -102,13 +102,15 @@ class FloorEngine : public bench::Engine {
 
  private:
   float* input(const Variant& variant, int rank) const {
-    return variant.way == Way::staged ? memory_.stage(rank) : memory_.of_rank(buffers_[0], rank);
+    return variant.way == Way::staged ? memory_.stage(rank, started_) : memory_.of_rank(buffers_[0], rank);
   }
   float* output(int rank) const { return memory_.of_rank(buffers_[allocated_ - 1], rank); }
 
   void begin(const Variant& variant, const float* data, size_t elements) {
-    if (variant.way == Way::staged && data) std::memcpy(memory_.stage(rank_), data, elements * sizeof(float));
-    memory_.set_arrived(++started_);
+    ++started_;
+    if (variant.way == Way::staged && data)
+      std::memcpy(memory_.stage(rank_, started_), data, elements * sizeof(float));
+    memory_.set_arrived(started_);
   }
 
   // Only ranks whose output others have written have to wait for them.
@@ -194,7 +196,7 @@ class FloorEngine : public bench::Engine {
     const int peer = rank_ ^ 1, sender = is_sender ? rank_ : peer, receiver = is_sender ? peer : rank_;
     begin(variant, is_sender ? own_buffer : nullptr, c.count);
     const float* const from =
-        variant.way == Way::staged ? memory_.stage(sender) : memory_.of_rank(own_buffer, sender);
+        variant.way == Way::staged ? memory_.stage(sender, started_) : memory_.of_rank(own_buffer, sender);
     Block block{.rows = 1, .width = c.count};
     if (variant.way == Way::divided)
       block = part(block, is_sender, 2);

@@ -136,6 +136,8 @@ class Runner:
             options = ["--oversubscribe"] if engine.name == "openmpi" else []
             if engine.name == "openmpi" and os.geteuid() == 0:
                 options.append("--allow-run-as-root")
+            if engine.name == "openmpi" and self.bind:
+                options += ["--bind-to", "core:overload-allowed"]
             if engine.name == "mpich" and self.bind:
                 options += ["-bind-to", "core"]
             command, copies = [engine.launcher, *options, "-n", str(ranks), driver, *words], 1

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 
@@ -22,7 +22,7 @@ class FloorMemory {
   FloorMemory(const Job& job, int rank)
       : rank_(rank), ranks_(static_cast<size_t>(job.ranks)), waiting_(job.ranks) {
     const Shape largest(job.op, job.bytes, root, job.ranks);
-    if (largest.in > beside_mark) stage_offset_ = beside_mark;  // copies are faster if they are aligned
+    staged_beside_mark_ = largest.in <= std::size(Post{}.staged);
     region_bytes_ = sizeof(Head) + pages(largest.in * sizeof(float)) + pages(largest.out * sizeof(float));
     base_ = static_cast<char*>(map_shared(job.meeting_path, Meeting::file_bytes, ranks_ * region_bytes_));
   }
@@ -43,11 +43,19 @@ class FloorMemory {
     return reinterpret_cast<float*>(region(rank) + (reinterpret_cast<char*>(own) - region(rank_)));
   }
 
-  float* stage(int rank) const { return head(rank)->staged + stage_offset_; }
+  // Returns where a rank stages its input in its n-th operation.
+  float* stage(int rank, uint32_t n) const {
+    Head* const h = head(rank);
+    return staged_beside_mark_ ? h->posts[n % 2].staged : h->staged;
+  }
 
-  // Tells the other ranks that this rank has started its n-th operation, and that its input is complete.
-  void set_arrived(uint32_t n) const { head(rank_)->arrived.store(n, std::memory_order_release); }
-  void wait_arrived(int rank, uint32_t n) const { wait(head(rank)->arrived, n); }
+  // Tells the other ranks that this rank has started its n-th operation, and that its input is complete. Then
+  // gets the line of the next mark, which other ranks still have, so that the next mark need not wait for it.
+  void set_arrived(uint32_t n) const {
+    head(rank_)->posts[n % 2].arrived.store(n, std::memory_order_release);
+    own_line(&head(rank_)->posts[(n + 1) % 2]);
+  }
+  void wait_arrived(int rank, uint32_t n) const { wait(head(rank)->posts[n % 2].arrived, n); }
 
   // Tells the other ranks that this rank has written all that it writes in the n-th operation.
   void set_done(uint32_t n) const { head(rank_)->done.store(n, std::memory_order_release); }
@@ -56,15 +64,26 @@ class FloorMemory {
  private:
   static constexpr size_t page = 4096;
 
-  static constexpr size_t beside_mark = 12;  // elements that fit into the cache line of the mark
-
-  // The stage begins in the cache line of the mark, so that a few elements need only one line.
-  struct alignas(page) Head {
+  // A mark, and a few elements in the same cache line, so that other ranks need only this line.
+  struct alignas(128) Post {  // processors prefetch lines in pairs
     std::atomic<uint32_t> arrived;
-    alignas(16) float staged[beside_mark + stage_elements];
-    alignas(64) std::atomic<uint32_t> done;
+    alignas(16) float staged[12];
+  };
+
+  struct alignas(page) Head {
+    Post posts[2];  // of operations with even and odd numbers
+    alignas(128) std::atomic<uint32_t> done;
+    alignas(128) float staged[stage_elements];
   };
   static_assert(std::atomic<uint32_t>::is_always_lock_free, "the marks are shared between processes");
+
+  static void own_line(const void* line) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw (%0)" ::"r"(line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+  }
 
   static size_t pages(size_t bytes) { return (bytes + page - 1) / page * page; }
   char* region(int rank) const { return base_ + static_cast<size_t>(rank) * region_bytes_; }
@@ -77,7 +96,7 @@ class FloorMemory {
   int rank_;
   size_t ranks_;
   Waiting waiting_;
-  size_t stage_offset_ = 0;
+  bool staged_beside_mark_ = false;
   size_t region_bytes_ = 0;
   size_t used_ = sizeof(Head);
   char* base_ = nullptr;

@@ -37,7 +37,7 @@ def draw(measured: Times, about: str) -> str:
     ops, columns = list(dict.fromkeys(cell.op for cell in measured)), sorted({cell.size for cell in measured})
     ratios = {(cell, ours): ahead(engines, ours, MPI) for cell, engines in measured.items() for ours in MEMORY}
     height = len(ops) * ROW + 56
-    page = svg.Page(TITLE, about, TOP + len(ranks) * height + 10)
+    page = svg.Page(TITLE, about, TOP + len(ranks) * height)
     draw_legend(page)
     wide = (svg.WIDTH - 2 * svg.MARGIN - NAMES - GAP) / 2
     step = wide / len(columns)

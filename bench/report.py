@@ -103,7 +103,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     others = "ddp, context_parallel, expert_parallel, tensor_map_types, pipe_run, python_call, instructions, switches"
     parser.add_argument("ops", type=operations, metavar="OP", help=f"{known}, or several with commas; and {others}, see their --help")
     parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed; for all also without wire")
-    parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
+    parser.add_argument("--ranks", type=numbers, default=None, help="default: 2,4; for a quick run of all only 2")
     parser.add_argument("--hosts", type=positive, default=1, help="number of hosts, as network namespaces, over which the ranks are distributed; default: 1")
     parser.add_argument("--sizes", type=sizes, default=None, help="such as 4,1KiB,25MiB; default: 4 B to 100 MiB; for several operations to 64 MiB")
     parser.add_argument("--rounds", type=positive, default=None, help="default: 3; for all 5")
@@ -117,6 +117,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     options = parser.parse_args(arguments, Options())
     everything = options.ops == LISTS["all"]
     options.rounds = options.rounds or (1 if options.quick else 5 if everything else 3)
+    options.ranks = options.ranks or ([2] if everything and options.quick else [2, 4])
     options.bind = everything if options.bind is None else options.bind
     if options.peers is None:
         options.peers = [name for name in PEERS if not everything or name in overview.OTHERS]

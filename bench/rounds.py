@@ -52,8 +52,9 @@ class Rounds:
                 self.failed.add((engine.name, cell.op, cell.ranks))
                 print(f"\nbench: {engine.name} failed and is left out at {cell.op}, {cell.ranks} ranks: {failure}", file=sys.stderr)
                 continue
-            self.remaining.add((cell, engine.name), time.monotonic() - start)
-            self.runs.append(run | {"round": number})
+            seconds = time.monotonic() - start
+            self.remaining.add((cell, engine.name), seconds)
+            self.runs.append(run | {"round": number, "seconds": round(seconds, 2)})
             print(f" {engine.name} {short(run['median_us'])}", end="", file=sys.stderr, flush=True)
 
     def medians(self) -> dict[Cell, dict[str, float]]:

@@ -10,7 +10,8 @@ namespace bench {
 
 class Waiting {
  public:
-  // Ranks spin first, unless there are more ranks than cores, and then yield.
+  // Ranks spin first, unless there are more ranks than cores, and then yield. They begin without pauses,
+  // because a pause can take as long as a cache line needs to another core.
   explicit Waiting(int ranks) : spins_(ranks > usable_cores() ? 0 : spins_before_yield) {}
 
   // Returns when ready() returns true. Throws std::runtime_error after a minute.
@@ -18,7 +19,7 @@ class Waiting {
   void until(const Ready& ready) const {
     for (int i = 0; i < spins_; ++i) {
       if (ready()) return;
-      pause_core();
+      if (i >= spins_before_pause) pause_core();
     }
     const time_t give_up = now_s() + deadline_s;
     for (int i = 1; !ready(); ++i) {
@@ -29,6 +30,7 @@ class Waiting {
   }
 
  private:
+  static constexpr int spins_before_pause = 1000;
   static constexpr int spins_before_yield = 20000;
   static constexpr int yields_between_clock_reads = 4096;
   static constexpr time_t deadline_s = 60;
