@@ -27,9 +27,15 @@ enum class Way {
 
 struct Variant {
   Way way;
+  bool late_looks;
   bool non_temporal;
-  const char* name;
 };
+
+std::string name_of(const Variant& variant) {
+  constexpr const char* names[] = {"staged", "pull", "push", "divided"};
+  return std::string(names[static_cast<size_t>(variant.way)]) + (variant.late_looks ? ", late looks" : "") +
+         (variant.non_temporal ? ", non-temporal" : "");
+}
 
 std::vector<Way> ways(Op op) {
   switch (op) {
@@ -53,18 +59,15 @@ std::vector<Way> ways(Op op) {
 
 // Small inputs may be staged, and stores of large outputs may bypass the caches.
 std::vector<Variant> variants_of(const bench::Job& job) {
-  constexpr size_t non_temporal_from = 1 << 20;
-  constexpr const char* names[] = {"staged", "pull", "push", "divided"};
-  constexpr const char* non_temporal_names[] = {"", "pull, non-temporal", "push, non-temporal",
-                                                "divided, non-temporal"};
+  constexpr size_t late_until = 16 << 10, non_temporal_from = 1 << 20;
   const size_t largest_input = bench::Shape(job.op, job.bytes, bench::root, job.ranks).in;
   std::vector<Variant> found;
   for (const Way way : ways(job.op)) {
-    const size_t index = static_cast<size_t>(way);
-    if (way != Way::staged || largest_input <= bench::FloorMemory::stage_elements)
-      found.push_back({way, false, names[index]});
-    if (way != Way::staged && job.bytes >= non_temporal_from)
-      found.push_back({way, true, non_temporal_names[index]});
+    const bool staged = way == Way::staged;
+    if (staged && largest_input > bench::FloorMemory::stage_elements) continue;
+    found.push_back({way, false, false});
+    if (job.bytes <= late_until) found.push_back({way, true, false});
+    if (!staged && job.bytes >= non_temporal_from) found.push_back({way, false, true});
   }
   return found;
 }
@@ -83,12 +86,13 @@ class FloorEngine : public bench::Engine {
 
   std::vector<std::string> variants(Op) const override {
     std::vector<std::string> names;
-    for (const Variant& variant : variants_) names.emplace_back(variant.name);
+    for (const Variant& variant : variants_) names.push_back(name_of(variant));
     return names;
   }
 
   void call(const Call& c) override {
     const Variant& variant = variants_[static_cast<size_t>(c.variant)];
+    memory_.set_late_looks(variant.late_looks);
     if (c.op == Op::send_recv) return round_trip(c, variant);
     begin(variant, bench::sends(c.op, rank_) ? c.in : nullptr, shape_.in);
     if (c.op == Op::barrier)

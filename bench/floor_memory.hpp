@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -49,6 +50,10 @@ class FloorMemory {
     return staged_beside_mark_ ? h->posts[n % 2].staged : h->staged;
   }
 
+  // A rank that looks at a mark before it is set takes the line away from the rank that is about to set it.
+  // With `late`, ranks look once, and then not before a line can have moved to another core and back.
+  void set_late_looks(bool late) { looks_late_ = late; }
+
   // Tells the other ranks that this rank has started its n-th operation, and that its input is complete. Then
   // gets the line of the next mark, which other ranks still have, so that the next mark need not wait for it.
   void set_arrived(uint32_t n) const {
@@ -63,6 +68,7 @@ class FloorMemory {
 
  private:
   static constexpr size_t page = 4096;
+  static constexpr std::chrono::nanoseconds line_transfer{200};
 
   // A mark, and a few elements in the same cache line, so that other ranks need only this line.
   struct alignas(128) Post {  // processors prefetch lines in pairs
@@ -90,13 +96,20 @@ class FloorMemory {
   Head* head(int rank) const { return reinterpret_cast<Head*>(region(rank)); }
 
   void wait(const std::atomic<uint32_t>& mark, uint32_t n) const {
-    waiting_.until([&] { return static_cast<int32_t>(mark.load(std::memory_order_acquire) - n) >= 0; });
+    const auto is_set = [&] { return static_cast<int32_t>(mark.load(std::memory_order_acquire) - n) >= 0; };
+    if (is_set()) return;
+    using Clock = std::chrono::steady_clock;
+    if (looks_late_)
+      for (const auto later = Clock::now() + line_transfer; Clock::now() < later;) {
+      }
+    waiting_.until(is_set);
   }
 
   int rank_;
   size_t ranks_;
   Waiting waiting_;
   bool staged_beside_mark_ = false;
+  bool looks_late_ = false;
   size_t region_bytes_ = 0;
   size_t used_ = sizeof(Head);
   char* base_ = nullptr;
