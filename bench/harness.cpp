@@ -22,7 +22,7 @@ namespace {
 
 constexpr int warm_ups = 3;
 constexpr int fewest_repetitions = 12;
-constexpr double budget_us = 2e6;  // limit of all timed calls of a variant; slow engines run fewer calls
+constexpr double budget_us = 2e6;  // limit of all timed calls of a run; slow engines run fewer calls
 
 int repetitions(size_t bytes, bool quick) {
   if (bytes <= (16u << 10)) return quick ? 50 : 1500;
@@ -111,12 +111,12 @@ double time_once(Engine& engine, Meeting& meeting, const Buffers& buffers, const
 
 // Times one variant, and returns the time of each repetition on this rank.
 std::vector<double> time_variant(Engine& engine, Meeting& meeting, const Buffers& buffers, const Call& call,
-                                 int repetitions) {
+                                 int repetitions, double limit_us) {
   if (call.rank == 0) meeting.set_last_repetition(repetitions - 1);
   std::vector<double> times;
   double spent_us = 0;
   for (int repetition = -warm_ups; repetition < 0 || repetition <= meeting.last_repetition(); ++repetition) {
-    if (call.rank == 0 && repetition + 1 >= fewest_repetitions && spent_us > budget_us &&
+    if (call.rank == 0 && repetition + 1 >= fewest_repetitions && spent_us > limit_us &&
         repetition < meeting.last_repetition())
       meeting.set_last_repetition(repetition);
     const double elapsed = time_once(engine, meeting, buffers, call);
@@ -181,12 +181,13 @@ void measure(Engine& engine, const Job& job) {
   Call call{job.op, 0, engine.rank(), job.ranks, buffers.in(), buffers.out(), buffers.shape.count};
   engine.prepare(call);
 
+  const double limit_us = budget_us / static_cast<double>(variants.size());
   size_t repeated = 0;
   // One after another, because a variant leaves the buffers in the caches of other cores than the next one
   // does.
   for (; call.variant < static_cast<int>(variants.size()); ++call.variant) {
     std::vector<double> times =
-        time_variant(engine, meeting, buffers, call, repetitions(job.bytes, job.quick));
+        time_variant(engine, meeting, buffers, call, repetitions(job.bytes, job.quick), limit_us);
     repeated = times.size();
     meeting.result(call.variant, call.rank) = median(times);
   }
