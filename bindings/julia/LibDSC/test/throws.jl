@@ -1,13 +1,20 @@
-# The last rank throws; the others wait for it and must get an error that names it: dscrun -n 3 -- julia throws.jl
+# A task of the last rank throws; the other ranks wait for it and must get an error that names it: dscrun -n 3 -- julia throws.jl
 
 using LibDSC, Test
 
 struct Broken <: Exception end
 
+"Throws from a task while another one waits."
+function throw_in_task(world)
+    @async wait(irecv!([0], world; source = 0))
+    yield()
+    wait(@async throw(Broken()))
+end
+
 function throw_or_wait(world)
     thrower = world.size - 1
     LibDSC.barrier(world)
-    world.rank == thrower && throw(Broken())
+    world.rank == thrower && throw_in_task(world)
     work = iallreduce!(ones(1000), +, world)
     err = try wait(work) catch error; error end
     @test err isa LibDSC.PeerLeftError && err.rank == thrower && err.ranks == [thrower]
@@ -23,7 +30,7 @@ try
     @test !last_rank
 catch error
     # The ranks that got the failure cannot finalize together with the one that threw.
-    @test last_rank ? error isa Broken : error isa DscError
+    @test last_rank ? error isa TaskFailedException && error.task.exception isa Broken : error isa DscError
 end
 @test !LibDSC.is_initialized()
 println("rank $(ENV["RANK"]): done")
