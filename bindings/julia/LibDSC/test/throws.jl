@@ -4,17 +4,10 @@ using LibDSC, Test
 
 struct Broken <: Exception end
 
-"Throws from a task while another one waits."
-function throw_in_task(world)
-    @async wait(irecv!([0], world; source = 0))
-    yield()
-    wait(@async throw(Broken()))
-end
-
 function throw_or_wait(world)
     thrower = world.size - 1
     LibDSC.barrier(world)
-    world.rank == thrower && throw_in_task(world)
+    world.rank == thrower && wait(@async throw(Broken()))
     work = iallreduce!(ones(1000), +, world)
     err = try wait(work) catch error; error end
     @test err isa LibDSC.PeerLeftError && err.rank == thrower && err.ranks == [thrower]
