@@ -33,6 +33,13 @@ const FUNCTION_WORDS = Dict(
     "dsc_pipe_schedule_reset" => "iterate",
     "dsc_reduce_scatter_v" => "reduce_scatterv!",
     "dsc_sampler_indices" => "shard_indices",
+    "dsc_sharded_close" => "free",
+    "dsc_sharded_create" => "Sharded",
+    "dsc_sharded_locations" => "Sharded",
+    "dsc_sharded_reshard" => "unit",
+    "dsc_sharded_shards" => "Sharded",
+    "dsc_sharded_unshard" => "unit",
+    "dsc_sharded_wait" => "unit",
     "dsc_store_append" => "append!",
     "dsc_store_check" => "haskey",
     "dsc_store_count" => "length",
@@ -46,7 +53,7 @@ const FUNCTION_WORDS = Dict(
     "dsc_work_wait" => "wait",
 )
 
-const FUNCTION_PREFIX = r"^dsc_(comm_|bucket_reducer_|mesh_|store_|pipe_schedule_)?"
+const FUNCTION_PREFIX = r"^dsc_(comm_|bucket_reducer_|mesh_|store_|pipe_schedule_|sharded_)?"
 
 "Returns the name of a C function in this package. What only the raw layer has keeps its C name."
 function function_word(c_name)
@@ -96,6 +103,7 @@ const PHRASES = (
     r"\bcosts->n is (\d+)" => s"the longest list of costs has \1 values",
     r"\b(\w+->)+" => "",
     r"\bdsc_\w+(?=\(\))" => function_word,
+    r"\bunit_starts\b" => "units",
     r"\bNULL\b" => "nothing",
     r"\bn_(\w+) is (\d+)" => s"\1 has \2 entries",
     r"\b(\w*timeout)_ms is (-?\d+)" => s"\1 is \2 ms",
