@@ -5,6 +5,24 @@ using LibDSC, Test
 
 const SIGINT = Cint(2)
 
+"In a pipeline, the function that runs at the interrupt, or the next one, throws. The other rank gets its text."
+function interrupt_pipeline(world, pid)
+    reversed = LibDSC.split(world, 0; key = -world.rank)
+    schedule = LibDSC.Schedule("1f1b"; stages = 2, stage = reversed.rank, micro_batches = 2)
+    between = [Float32 => (4, 2)]
+    is_first = reversed.rank == 0
+    err = try
+        LibDSC.pipe_run(schedule, reversed; inputs = is_first ? [] : between, outputs = is_first ? between : []) do call
+            # Rank 0 waits for the first activations.
+            is_first ? call.op === :forward && call.micro_batch == 0 && interrupt(pid) : interrupted(() -> nothing) |> throw
+        end
+    catch error
+        error
+    end
+    @test is_first ? err isa LibDSC.CallbackError && err.rank == 1 && occursin("InterruptException", err.message) :
+        err isa InterruptException
+end
+
 # For barriers while an operation of the world is open.
 const OTHER = Ref{Comm}()
 
@@ -62,6 +80,7 @@ function test(world)
     Base.exit_on_sigint(false)
     interrupt_wait(world, pid)
     interrupt_operation(world, pid)
+    interrupt_pipeline(world, pid)
     Base.exit_on_sigint(true)
     meet()
     world.rank == 0 && allreduce!([1], +, world) # the interrupt ends the process in this call
