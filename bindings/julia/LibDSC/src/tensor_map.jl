@@ -67,6 +67,7 @@ map_options(mapping, whole, dim, width, sizes) = changed(
 function mapped_size(mapping, x, dim, comm, backward, parts)
     mapping in MAPPINGS || invalid("mapping is :$mapping; expected one of :$(join(MAPPINGS, ", :"))")
     1 <= dim <= ndims(x) || invalid("dim is $dim; expected 1 to $(ndims(x)), the dimensions of the array")
+    parts === nothing || expect_parts(parts, comm)
     mapping in (:copy, :reduce) && return size(x)
     grows = (mapping in (:gather, :gather_reduce)) != backward
     changed = parts === nothing ? equal_size(size(x, dim), dim, grows, comm.size) :
@@ -79,9 +80,10 @@ function equal_size(found, dim, grows, ranks)
     return grows ? found * ranks : found ÷ ranks
 end
 
+expect_parts(parts, comm) = length(parts) == comm.size && all(>=(0), parts) ||
+    invalid("parts is $parts; expected $(comm.size) sizes, one for each rank")
+
 function listed_size(found, dim, grows, parts, comm)
-    length(parts) == comm.size && all(>=(0), parts) ||
-        invalid("parts is $parts; expected $(comm.size) sizes, one for each rank")
     whole, part = sum(parts), parts[comm.rank + 1]
     expected = grows ? part : whole
     found == expected || invalid("dimension $dim has size $found; expected $expected, as in parts")

@@ -46,6 +46,7 @@ function test_uneven_parts(world)
     @test fetch(LibDSC.itensor_map!(similar(x), :gather, part, 2, world; parts = parts)) == x
     for wrong in (parts[2:end], fill(-1, n), parts .+ 1)
         @test_throws LibDSC.InvalidArgError LibDSC.tensor_map(:scatter, x, 2, world; parts = wrong)
+        @test_throws LibDSC.InvalidArgError LibDSC.tensor_map(:reduce, x, 2, world; parts = wrong)
     end
 end
 
