@@ -6,26 +6,13 @@ import re
 import numpy as np
 import pytest
 from compiled import API
-from conftest import ROOT
+from library_messages import messages
 
 import libdsc as dsc
 from libdsc import _words, errors
 
-LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')
-FORMATS = re.compile(r"%[-+ #0]*[*\d.]*(?:hh?|ll?|z|t)?[a-zA-Z]")
 WORDS_OF_C = re.compile(r"->|\bNULL\b|\bdsc_\w+|\bn_[a-z_]+ is\b")
 NOT_IN_PYTHON = {"bits of dsc_source, or 0 for all"}  # the package checks `sources` first
-
-
-def messages():
-    """Returns (file, text) of every message of the library, with 1 for each value that it inserts."""
-    for folder in ("impl", "capi"):
-        for path in sorted((ROOT / folder).rglob("*.[ch]pp")):
-            code = re.sub(r"^\s*(//|#).*$", "", path.read_text(), flags=re.MULTILINE)
-            for literal in LITERALS.findall(code):
-                text = "".join(re.findall(r'"((?:\\.|[^"\\\n])*)"', literal)).replace('\\"', '"')
-                if " " in text and "\\n" not in text:
-                    yield path.name, FORMATS.sub("1", text)
 
 
 def test_no_message_shows_words_of_c():

@@ -35,6 +35,7 @@ include("functions.jl")
 include("objects.jl")
 include("log.jl")
 include("options.jl")
+include("words.jl")
 include("handles.jl")
 include("register.jl")
 include("store.jl")
@@ -43,6 +44,8 @@ include("trees.jl")
 include("tensors.jl")
 include("reducer.jl")
 include("reducer_features.jl")
+include("sharded.jl")
+include("sharded_step.jl")
 include("sampler.jl")
 include("schedule.jl")
 include("pipe_run.jl")
@@ -51,7 +54,7 @@ include("precompile.jl")
 
 export Comm, Work, IN_PLACE, DscError
 export allreduce!, allgather!, reduce_scatter!, alltoall!, allgatherv!, reduce_scatterv!, alltoallv!
-export Reducer, mark_ready!
+export Reducer, Sharded, mark_ready!
 export bcast!, reduce!, gather!, scatter!, recv!
 export iallreduce!, iallgather!, ireduce_scatter!, ialltoall!, iallgatherv!, ireduce_scatterv!, ialltoallv!
 export ibcast!, ireduce!, igather!, iscatter!, irecv!

@@ -69,7 +69,9 @@ function error_of(code, message; rank = nothing, ranks = Int[], group = "", op =
 end
 
 "Makes the exception for an error record of the library."
-function error_of(info::Ref{Raw.dsc_error_info_t}, message = text(info, :text))
+error_of(info::Ref{Raw.dsc_error_info_t}) = error_of(info, in_julia(field(info, :code), text(info, :text)))
+
+function error_of(info::Ref{Raw.dsc_error_info_t}, message)
     code, rank, sequence = field(info, :code), field(info, :rank), field(info, :sequence)
     ranks = [Int(field(info, :ranks, i)) for i in 1:min(field(info, :n_ranks), 64)]
     return get(ERROR_TYPES, code, UnknownError)(
@@ -84,7 +86,7 @@ Returns the exception of this task's last failed call. It must run without a swi
 the library keeps the error per thread.
 """
 @noinline function last_error(code)
-    message = unsafe_string(Raw.dsc_last_error_message())
+    message = in_julia(code, unsafe_string(Raw.dsc_last_error_message()))
     info = empty_struct(Raw.dsc_error_info_t)
     known = Raw.dsc_last_error_info(info) == Raw.DSC_OK && field(info, :code) == code
     return known ? error_of(info, message) : error_of(code, message)

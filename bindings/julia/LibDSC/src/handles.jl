@@ -53,7 +53,29 @@ function list_of(fill, ::Type{T}) where {T}
     end
 end
 
+"Returns the list of structs that a function writes to its last three arguments: entries, capacity, needed."
+function structs_of(fill_list, ::Type{T}) where {T}
+    needed = Ref{Csize_t}(0)
+    check(fill_list(Ptr{T}(C_NULL), 0, needed))
+    entries = fill(empty_struct(T)[], needed[])
+    check(fill_list(entries, length(entries), needed))
+    return entries
+end
+
 const NO_TEXT = Cstring(C_NULL)
 
 "The address of a text for calls in which nothing may be allocated. The caller keeps the text alive."
 address(text::String) = Base.unsafe_convert(Cstring, text)
+
+"Returns an array over memory that belongs to `owner`, which the array keeps alive."
+function array_over(owner, ::Type{T}, place, dimensions) where {T}
+    array = unsafe_wrap(Array, Ptr{T}(place), dimensions)
+    isempty(array) || finalizer(_ -> owner, kept_by_views(array)) # the closure keeps the owner
+    return array
+end
+
+"""
+What `vec` and `reshape` of an array keep alive: before Julia 1.11 the array itself, and then the `Memory` below it,
+which all these arrays share.
+"""
+kept_by_views(array::Array) = isdefined(Core, :GenericMemory) ? array.ref.mem : array

@@ -33,7 +33,7 @@ end
 
 # Enumerations are symbols: the end of the library's name.
 const ENUMERATIONS = (average = "DSC_AVERAGE_", rebuild = "DSC_REBUILD_", norm = "DSC_NORM_",
-    messages = "DSC_PIPE_MESSAGES_", placement = "DSC_PIPE_PLACEMENT_")
+    messages = "DSC_PIPE_MESSAGES_", placement = "DSC_PIPE_PLACEMENT_", layout = "DSC_SHARD_LAYOUT_")
 
 option_value(type, name, value::Symbol, texts) =
     haskey(ENUMERATIONS, name) ? enumerator(ENUMERATIONS[name], name, value) : invalid("$name is :$value; expected a number")

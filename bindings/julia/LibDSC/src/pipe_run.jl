@@ -72,9 +72,12 @@ function execute_run(run, schedule, comm, settings, wants_mean)
     given[] = changed(given[]; inputs = list_or_null(inputs), n_inputs = length(run.inputs),
         outputs = list_or_null(outputs), n_outputs = length(run.outputs))
     table, mean = Ref(callbacks(run)), Ref(NaN)
-    code = GC.@preserve run schedule comm inputs outputs given texts table mean outside_gc(Raw.dsc_pipe_run,
-        schedule_handle(schedule), comm.handle, pointer_to(table), pointer_to(given),
-        wants_mean ? pointer_to(mean) : Ptr{Float64}(C_NULL))
+    place = wants_mean ? pointer_to(mean) : Ptr{Float64}(C_NULL)
+    # Ctrl-C must not throw where a function of Julia begins or ends, because the exception would pass through the library.
+    code = disable_sigint() do
+        GC.@preserve run schedule comm inputs outputs given texts table mean outside_gc(Raw.dsc_pipe_run,
+            schedule_handle(schedule), comm.handle, pointer_to(table), pointer_to(given), place)
+    end
     run.failure === nothing || throw(run.failure)
     code < 0 && throw_last(code)
     return wants_mean ? mean[] : nothing
@@ -103,7 +106,7 @@ end
 @noinline function answer(context, call)::Int32
     run = unsafe_pointer_to_objref(context)::PipeRun
     try
-        compute_instruction(run, call)
+        reenable_sigint(() -> compute_instruction(run, call))
         return Int32(0)
     catch error
         run.failure = error

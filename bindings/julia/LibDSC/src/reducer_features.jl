@@ -17,16 +17,8 @@ grad_views(reducer::Reducer) = map_leaves((leaf, index) -> view_like(reducer, le
 function view_like(reducer, leaf, index)
     found = Ref{Ptr{Cvoid}}(C_NULL)
     check(Raw.dsc_bucket_reducer_grad_view(reducer_handle(reducer), index - 1, found))
-    array = unsafe_wrap(Array, Ptr{eltype(leaf)}(found[]), size(leaf))
-    isempty(array) || finalizer(_ -> reducer, kept_by_views(array)) # the closure keeps the reducer, which owns the memory
-    return array
+    return array_over(reducer, eltype(leaf), found[], size(leaf))
 end
-
-"""
-What `vec` and `reshape` of an array keep alive: before Julia 1.11 the array itself, and then the `Memory` below it,
-which all these arrays share.
-"""
-kept_by_views(array::Array) = isdefined(Core, :GenericMemory) ? array.ref.mem : array
 
 "Copies a parameter's gradient out of its bucket, between iterations."
 function read_grad!(grad, reducer::Reducer, index::Integer)
@@ -45,11 +37,14 @@ finite, no gradient was changed. All ranks must call it. `shards` is the communi
 parts of the model.
 """
 function clip!(reducer::Reducer; shards::Union{Comm, Nothing} = nothing, options...)
+    return clip_with(Raw.dsc_bucket_reducer_clip, reducer_handle(reducer), shards, options)
+end
+
+function clip_with(raw, handle, shards, options, stream...)
     given, _ = options_of(Raw.dsc_clip_options_t, Raw.dsc_clip_options_init, "clip!", options)
     shards === nothing || (given[] = changed(given[]; shards = shards.handle))
     found = Ref(0.0)
-    GC.@preserve given found shards check(outside_gc(Raw.dsc_bucket_reducer_clip, reducer_handle(reducer),
-        pointer_to(given), pointer_to(found)))
+    GC.@preserve given found shards check(outside_gc(raw, handle, pointer_to(given), pointer_to(found), stream...))
     return found[]
 end
 

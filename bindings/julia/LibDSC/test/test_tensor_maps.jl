@@ -12,6 +12,7 @@ function test(world)
     for dim in (1, 3), (type, scale) in ((Float64, 1), (ComplexF32, 1 + 1im))
         test_mappings(type.(whole) .* type(scale), dim, world)
     end
+    test_uneven_parts(world)
     test_started(world, whole)
     test_wrong_arguments(world, whole)
     test_unknown_numbers(world)
@@ -29,6 +30,24 @@ function test_mappings(x, dim, world)
     @test map(:gather_reduce, part) == x && map(:gather_reduce, x; backward = true) ≈ n * part
     @test map(:reduce_scatter, x) ≈ n * part && map(:reduce_scatter, part; backward = true) == x
     @test map(:gather, part_along(x, dim, world)) == x # a view that is not contiguous
+end
+
+"Rank r has a part of r columns, and the last rank one more."
+function test_uneven_parts(world)
+    n = world.size
+    parts = [r + (r == n - 1) for r in 0:n - 1]
+    x = reshape(collect(1.0:3 * sum(parts)), 3, sum(parts))
+    part = x[:, sum(parts[1:world.rank]) + 1:sum(parts[1:world.rank + 1])]
+    map(mapping, array; options...) = LibDSC.tensor_map(mapping, array, 2, world; parts = parts, options...)
+    @test map(:scatter, x) == part && map(:scatter, part; backward = true) == x
+    @test map(:gather, part) == x && map(:gather, x; backward = true) == part
+    @test map(:gather_reduce, part) == x && map(:gather_reduce, x; backward = true) ≈ n * part
+    @test map(:reduce_scatter, x) ≈ n * part && map(:reduce_scatter, part; backward = true) == x
+    @test fetch(LibDSC.itensor_map!(similar(x), :gather, part, 2, world; parts = parts)) == x
+    for wrong in (parts[2:end], fill(-1, n), parts .+ 1)
+        @test_throws LibDSC.InvalidArgError LibDSC.tensor_map(:scatter, x, 2, world; parts = wrong)
+        @test_throws LibDSC.InvalidArgError LibDSC.tensor_map(:reduce, x, 2, world; parts = wrong)
+    end
 end
 
 function test_started(world, whole)
