@@ -73,6 +73,7 @@ std::shared_ptr<HostGroup> HostGroup::join(const HostGroupSettings& settings, co
   host->publish(ItemKind::kProcessPage, 0, process.page_fd());
   host->publish(ItemKind::kPidfd, 0, process.pidfd());
   host->fetch_pages(settings.meeting.deadline);
+  host->report_unreadable();
   host->count_all_processors();
   host->watch();
   if (!host->trace_.folder.empty()) TraceWriter::get().enroll(host);
@@ -152,6 +153,7 @@ void HostGroup::fetch_pages(Deadline deadline) {
   for (const auto& peer : peers_) {
     if (peer->own) {
       peer->page = &process_.page();
+      peer->memory = PeerMemory(process_.pidfd(), process_.page().probe);
       continue;
     }
     const int first_rank = peer->ranks.front();
@@ -164,6 +166,18 @@ void HostGroup::fetch_pages(Deadline deadline) {
       fail(DSC_ERR_VERSION, "the shared page of rank %d has layout version %u, expected %u",
            global_rank(first_rank), peer->page->version, kLayoutVersion);
     peer->pidfd = fetch(first_rank, owner, ItemKind::kPidfd, 0, deadline, check);
+    peer->memory = PeerMemory(peer->pidfd.get(), peer->page->probe);
+  }
+}
+
+// Only speed depends on this, so it is no warning.
+void HostGroup::report_unreadable() const {
+  for (const auto& peer : peers_) {
+    if (peer->memory.readable()) continue;
+    return log(DSC_LOG_LEVEL_INFO,
+               "large data in ordinary memory is copied twice, because the memory of rank %d (pid %" PRId64
+               ") cannot be read: %s",
+               global_rank(peer->ranks.front()), peer->pid, peer->memory.why_not().c_str());
   }
 }
 

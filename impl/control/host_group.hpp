@@ -16,6 +16,7 @@
 #include "control/iteration_source.hpp"
 #include "control/job_event.hpp"
 #include "control/memory.hpp"
+#include "control/peer_memory.hpp"
 #include "control/process.hpp"
 
 namespace dsc {
@@ -33,6 +34,7 @@ struct PeerProcess {
   std::shared_ptr<Mapping> mapping;
   ProcessPage* page = nullptr;
   UniqueFd pidfd;
+  PeerMemory memory;
   std::atomic<dsc_result_t> gone{DSC_OK};   // PEER_DEAD or PEER_LEFT once its end has been observed
   std::atomic<int64_t> unresponsive_ns{0};  // time since its heartbeat last changed; 0 while it changes
   uint64_t last_beat = 0;                   // used only by the monitor's thread
@@ -146,6 +148,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   bool has_failed() noexcept;
   void keep_record(const Group& group);
   void fetch_pages(Deadline deadline);
+  void report_unreadable() const;
   void probe_processes() const;
   static void await_end(const PeerProcess& peer);
   void count_all_processors();

@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kNoLimit = size_t{1} << 62;
 constexpr size_t kPage = 4096;
 
 // The tuning for groups of up to `members` members.
@@ -34,15 +33,15 @@ constexpr size_t kAlone = 1;  // stands for no limit, or for 0 if there are more
 // The first row that fits is used. The values were measured on a machine with two cores. They were chosen so
 // that the staging buffers of all members fit into the last-level cache.
 constexpr std::array kRows = {
-    Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
-    Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{2, true, {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4, false, {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{8, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
-    Row{16, true, {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
-    Row{32, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
-    Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{2, true, {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, false, {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{8, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
+    Row{16, true, {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
+    Row{32, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
+    Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
 };
 
 // A setting by name, with the values that it accepts.
@@ -59,6 +58,7 @@ constexpr std::array kKeys = {
     Key{"stage_bytes", &Tuning::stage_bytes, kPage, 16 * kMiB, kPage},
     Key{"stage_chunk_bytes", &Tuning::stage_chunk_bytes, kPage, 16 * kMiB, kPage},
     Key{"zero_copy_min_bytes", &Tuning::zero_copy_min_bytes, 0, kNoLimit, 1},
+    Key{"single_copy_min_bytes", &Tuning::single_copy_min_bytes, 0, kNoLimit, 1},
     Key{"zero_copy_chunk_bytes", &Tuning::zero_copy_chunk_bytes, kPage, 64 * kMiB, kPage},
     Key{"streaming_bytes", &Tuning::streaming_bytes, 0, kNoLimit, 1},
     Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},

@@ -62,9 +62,12 @@ def test_reasons_name_settings_that_exist():
 def test_the_choice_follows_the_settings():
     sizes = ("all_reduce", "--ranks", "4", "--sizes", "4KiB,1MiB")
     small, large, shared = (4, 4096, "libdsc"), (4, 1 << 20, "libdsc"), (4, 1 << 20, "libdsc_zero_copy")
-    chosen = algorithms(measured(*sizes, DSC_TUNING="direct_bytes=4611686018427387904"))
+    staged = "single_copy_min_bytes=4611686018427387904"
+    chosen = algorithms(measured(*sizes))
+    assert (chosen[large], chosen[shared]) == ("single_copy", "zero_copy")
+    chosen = algorithms(measured(*sizes, DSC_TUNING=f"direct_bytes=4611686018427387904,{staged}"))
     assert (chosen[small], chosen[large], chosen[shared]) == ("direct", "direct", "zero_copy")
-    chosen = algorithms(measured(*sizes, DSC_TUNING="direct_bytes=0,zero_copy_min_bytes=4611686018427387904"))
+    chosen = algorithms(measured(*sizes, DSC_TUNING=f"direct_bytes=0,zero_copy_min_bytes=4611686018427387904,{staged}"))
     assert chosen[small] == chosen[large] == chosen[shared] != "direct"
 
 

@@ -250,11 +250,9 @@ int internal_body(rank_t* self) {
   CHECK(self, entries[0].at("collective_seq_id") == 0 && entries[0].at("op_id") == 1);
   CHECK(self, entries[2].at("collective_seq_id") == 1 && entries[8].at("collective_seq_id") == 7);
   const char* const shared = self->size == 1 ? "local" : "zero_copy";
-  // "divided" and "claimed" are used where every rank has a processor.
-  const Json& plainly = entries[8].at("algorithm");
-  const bool is_staged = self->size == 1 ? plainly == "local" : plainly == "divided" || plainly == "claimed";
+  const char* const plainly = self->size == 1 ? "local" : "single_copy";
   CHECK(self, entries[7].at("algorithm") == shared);
-  CHECK(self, is_staged);
+  CHECK(self, entries[8].at("algorithm") == plainly);
   const Json algorithms = trace_of(group).at("algorithms");
   for (const Json& entry : {entries[7], entries[8]})
     CHECK(self, !algorithms.at(entry.at("algorithm").get<std::string>()).get<std::string>().empty());
