@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "control/tuning.hpp"
 
 namespace dsc {
 namespace {
@@ -80,19 +81,24 @@ int64_t PeerMemory::read_once(PeerRead& parts, uint64_t& found) const noexcept {
   return ::process_vm_readv(pid_, parts.to_.data(), parts.parts_, parts.from_.data(), parts.parts_, 0);
 }
 
-// Each call also reads the probe. It shows that the data came from the right process: the kernel may have given
-// the number of an ended process to another one, or the process may have started another program.
+// Each call also reads the probe. It shows that the data came from the right process: the kernel may have
+// given the number of an ended process to another one, or the process may have started another program.
 bool PeerMemory::read(PeerRead& parts) const {
   while (!parts.empty()) {
     uint64_t found = 0;
     const int64_t bytes = read_once(parts, found);
     if (bytes < 0 && errno != ESRCH && errno != EFAULT)
-      fail_errno(errno, "reading %zu bytes of the memory of process %d", parts.bytes_, pid_);
+      fail_errno(errno,
+                 "reading %zu bytes of the memory of process %d, which was possible at start-up "
+                 "(DSC_TUNING=single_copy_min_bytes=%zu forbids it)",
+                 parts.bytes_, pid_, kNoLimit);
     if (bytes < static_cast<int64_t>(sizeof found) || found != probe_.value) return false;
     const size_t moved = static_cast<size_t>(bytes) - sizeof found;
     if (moved == 0)
-      fail_errno(EFAULT, "reading %zu bytes at %p of process %d", parts.from_[1].iov_len, parts.from_[1].iov_base,
-                 pid_);
+      fail_errno(
+          EFAULT,
+          "reading %zu bytes at %p of process %d (a buffer must stay mapped until the operation is complete)",
+          parts.from_[1].iov_len, parts.from_[1].iov_base, pid_);
     parts.drop(moved);
   }
   return true;
@@ -107,7 +113,8 @@ bool others_can_read(const void* buffer, size_t bytes) noexcept {
   thread_local size_t next = 0;
   const auto first = reinterpret_cast<uint64_t>(buffer);
   for (const Range& range : known)
-    if (first >= range.first && bytes <= range.bytes && first - range.first <= range.bytes - bytes) return true;
+    if (first >= range.first && bytes <= range.bytes && first - range.first <= range.bytes - bytes)
+      return true;
   std::array<std::byte, 2> ends;
   const iovec to{ends.data(), ends.size()};
   const std::array from{piece(first, 1), piece(first + bytes - 1, 1)};

@@ -50,8 +50,8 @@ class PeerMemory {
   // Returns why the memory cannot be read, or an empty text if it can.
   const std::string& why_not() const noexcept { return why_not_; }
 
-  // Reads all parts, and empties the list. Returns false if the process has ended; the data is then undefined.
-  // Throws SYSTEM if the memory is not mapped, or if the kernel refuses.
+  // Reads all parts, and empties the list. Returns false if the process has ended; the data is then
+  // undefined. Throws SYSTEM if the memory is not mapped, or if the kernel refuses.
   bool read(PeerRead& parts) const;
 
  private:

@@ -59,9 +59,11 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
              "next chunk of at most stage_chunk_bytes and reduces it in all stages, and every rank reads the "
              "result from its own stage, stage_bytes at a time";
     case Algorithm::kStaged:
-      return "a message that is neither zero_copy nor single_copy: it goes through a channel, message_chunk_bytes at a time";
+      return "a message that is neither zero_copy nor single_copy: it goes through a channel, "
+             "message_chunk_bytes at a time";
     case Algorithm::kSingleCopy:
-      return "ordinary buffers, and one rank reads at least single_copy_min_bytes from another: the kernel copies "
+      return "ordinary buffers, and one rank reads at least single_copy_min_bytes from another: the kernel "
+             "copies "
              "the data directly between the buffers";
     case Algorithm::kZeroCopy:
       return "all buffers are in the same memory from dsc_mem_alloc(), and a rank has at least "

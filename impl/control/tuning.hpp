@@ -24,8 +24,8 @@ struct Tuning {
   size_t stage_chunk_bytes;  // largest chunk that a member claims in a reduction through staging buffers
   // From this size of a member's data on, zero copy is faster despite its second barrier round.
   size_t zero_copy_min_bytes;
-  // From this size of the data that one member reads from another on, the kernel copies it directly between ordinary
-  // buffers.
+  // From this size of the data that one member reads from another on, the kernel copies it directly between
+  // ordinary buffers.
   size_t single_copy_min_bytes;
   size_t zero_copy_chunk_bytes;  // largest chunk that a member claims with zero copy
   // From this size of all members' data on, results are written with non-temporal stores.

@@ -60,7 +60,8 @@ bool Collective::all_arrived_before_the_end() const noexcept {
 
 Progress Collective::move() {
   const auto step = [this](auto& mover) {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(mover)>, std::monostate>) return Progress::kDone;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(mover)>, std::monostate>)
+      return Progress::kDone;
     else {
       const Progress progress = mover.step();
       awaits_arrival_ = progress == Progress::kPending && mover.awaits_arrival();

@@ -216,8 +216,7 @@ Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   const size_t at = chunk_ * kPieceBytes;
   const size_t bytes = std::min(kPieceBytes, bytes_ - at);
-  const Progress progress =
-      path_ == Algorithm::kSingleCopy ? read_piece(at, bytes) : copy_piece(at, bytes);
+  const Progress progress = path_ == Algorithm::kSingleCopy ? read_piece(at, bytes) : copy_piece(at, bytes);
   if (progress == Progress::kPending) return pending();
   if (progress == Progress::kFailed) return progress;
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;

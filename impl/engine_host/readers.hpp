@@ -6,8 +6,8 @@
 
 namespace dsc {
 
-// Returns true if no other member still reads this rank's send buffer. Every member arrives once it has read all
-// its data.
+// Returns true if no other member still reads this rank's send buffer. Every member arrives once it has read
+// all its data.
 inline bool readers_arrived(Group& group, const Transfer& transfer) noexcept {
   if (!transfer.sends(transfer.rank)) return true;
   for (int member = 0; member < transfer.size; ++member)

@@ -19,12 +19,13 @@ size_t scratch_bytes(const Group& group, const Transfer& transfer) noexcept {
   return std::min(group.geometry().stage_bytes / static_cast<size_t>(transfer.size - 1), kMostScratchBytes);
 }
 
-// Returns whether one member reads enough from another. If this rank does not know the lengths yet, it judges by
-// its own buffers.
+// Returns whether one member reads enough from another. If this rank does not know the lengths yet, it judges
+// by its own buffers.
 bool is_large(const Group& group, const Transfer& transfer) noexcept {
   const auto members = static_cast<size_t>(transfer.size);
   const bool knows = transfer.knows_all();
-  const size_t bytes = knows ? transfer.bytes_of(transfer.longest) : std::max(transfer.send_bytes, transfer.recv_bytes);
+  const size_t bytes =
+      knows ? transfer.bytes_of(transfer.longest) : std::max(transfer.send_bytes, transfer.recv_bytes);
   const bool shared = !knows || transfer.pattern == Pattern::kAllReduce;
   return (shared ? bytes / members : bytes) >= group.tuning().single_copy_min_bytes;
 }
@@ -52,8 +53,7 @@ Progress read_member(const Group& group, int member, PeerRead& parts) {
   bool alive = false;
   capture([&] { alive = group.process_of(member).memory.read(parts); },
           [&](dsc_result_t code, const char* text) {
-            fail(code, "the buffer of %s cannot be read: %s; a buffer must stay mapped until the operation is complete",
-                 group.describe_member(member).c_str(), text);
+            fail(code, "the buffer of %s: %s", group.describe_member(member).c_str(), text);
           });
   if (!alive) return Progress::kPending;  // the monitor reports the end of the process soon
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -113,9 +113,8 @@ void SingleCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const auto at = static_cast<size_t>(member);
     const Slot& slot = group_.slot(member, group_.epoch());
-    sources_[at] = transfer_.sends(member)
-                       ? locate(member, slot.send_memory, transfer_.elements_read_of(member))
-                       : 0;
+    sources_[at] =
+        transfer_.sends(member) ? locate(member, slot.send_memory, transfer_.elements_read_of(member)) : 0;
     if (combines()) results_[at] = locate(member, slot.recv_memory, transfer_.count);
   }
 }
@@ -152,8 +151,8 @@ Block SingleCopy::shared_block(int member) const noexcept {
   return {share.first, share.first, share.elements};
 }
 
-// Reads elements of a block, beginning with element done_. With `packed`, they are put there one after the other,
-// and otherwise at their places in the receive buffer.
+// Reads elements of a block, beginning with element done_. With `packed`, they are put there one after the
+// other, and otherwise at their places in the receive buffer.
 Progress SingleCopy::read_runs(int member, uint64_t source, const Block& block, size_t elements,
                                std::byte* packed) {
   PeerRead parts;
@@ -161,7 +160,8 @@ Progress SingleCopy::read_runs(int member, uint64_t source, const Block& block, 
   for_each_run(block, done_, elements, [&](size_t from, size_t to, size_t run) {
     if (parts.full() && progress == Progress::kMoved) progress = read_member(group_, member, parts);
     if (progress != Progress::kMoved) return;
-    parts.add(packed ? packed : transfer_.recv_at(to), source + transfer_.bytes_of(from), transfer_.bytes_of(run));
+    parts.add(packed ? packed : transfer_.recv_at(to), source + transfer_.bytes_of(from),
+              transfer_.bytes_of(run));
     if (packed) packed += transfer_.bytes_of(run);
   });
   return progress == Progress::kMoved ? read_member(group_, member, parts) : progress;
@@ -206,8 +206,8 @@ Block SingleCopy::block_from(int sender) const noexcept {
              : transfer_.incoming(sender);
 }
 
-// Handles one chunk. Begins with this rank's own block, and then with the sender that follows this rank, so that
-// the ranks do not all read the same memory at the same time.
+// Handles one chunk. Begins with this rank's own block, and then with the sender that follows this rank, so
+// that the ranks do not all read the same memory at the same time.
 Progress SingleCopy::copy_piece() {
   for (; turn_ < transfer_.size; ++turn_, done_ = 0) {
     const int sender = (transfer_.rank + turn_) % transfer_.size;

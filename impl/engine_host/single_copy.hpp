@@ -1,9 +1,9 @@
 // Moves data between ordinary buffers of the members. Each member lets the kernel copy what it needs from the
-// buffers of the others. Nobody writes to the memory of another member, so a member that leaves after a failure
-// need not wait for the others.
+// buffers of the others. Nobody writes to the memory of another member, so a member that leaves after a
+// failure need not wait for the others.
 //
-// A reduction to all ranks has two steps. First each rank reduces its share of the data. Then it reads the other
-// shares from the receive buffers of the ranks that reduced them.
+// A reduction to all ranks has two steps. First each rank reduces its share of the data. Then it reads the
+// other shares from the receive buffers of the ranks that reduced them.
 #pragma once
 
 #include "comm/transfer.hpp"
@@ -21,8 +21,8 @@ ReadableMemory readable_memory(const void* buffer, size_t bytes) noexcept;
 
 class SingleCopy {
  public:
-  // Writes to a slot which buffers of this rank the others may read. Returns whether they will probably read the
-  // send buffer. If the lengths are not known yet, all ranks publish their buffers.
+  // Writes to a slot which buffers of this rank the others may read. Returns whether they will probably read
+  // the send buffer. If the lengths are not known yet, all ranks publish their buffers.
   static bool offer(const Group& group, const Transfer& transfer, Slot& slot) noexcept;
   // True if all ranks have offered what the others read. The answer is equal on all ranks.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;

@@ -70,7 +70,8 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   const Block block = transfer.outgoing(0);
   const size_t elements = in_part(block.count, first, part);
   if (algorithm != Algorithm::kDivided) return put(0, block, first, elements);
-  const Share own = share_of(transfer.rank, transfer.size, elements);  // this rank reads its share from the send buffer
+  const Share own =
+      share_of(transfer.rank, transfer.size, elements);  // this rank reads its share from the send buffer
   const size_t behind = own.first + own.elements;
   put(0, block, first, own.first);
   put(behind, block, first + behind, elements - behind);

@@ -1,5 +1,5 @@
-// Reading the memory of other processes through the kernel: only mapped memory of a process that lives, and of no
-// other process.
+// Reading the memory of other processes through the kernel: only mapped memory of a process that lives, and
+// of no other process.
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -195,9 +195,12 @@ void knows_what_others_can_read(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(reads_itself_and_others),    cmocka_unit_test(reads_many_parts_at_once),
-      cmocka_unit_test(an_end_is_no_error),         cmocka_unit_test(another_process_is_noticed),
-      cmocka_unit_test(what_is_not_mapped_is_an_error), cmocka_unit_test(knows_what_others_can_read),
+      cmocka_unit_test(reads_itself_and_others),
+      cmocka_unit_test(reads_many_parts_at_once),
+      cmocka_unit_test(an_end_is_no_error),
+      cmocka_unit_test(another_process_is_noticed),
+      cmocka_unit_test(what_is_not_mapped_is_an_error),
+      cmocka_unit_test(knows_what_others_can_read),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -73,8 +73,8 @@ Json check_pidfd() {
   return info;
 }
 
-// Whether one process may read another's memory, which the library uses for large data in ordinary memory. A child
-// has no more rights to its parent than one rank has to another.
+// Whether one process may read another's memory, which the library uses for large data in ordinary memory. A
+// child has no more rights to its parent than one rank has to another.
 Json check_single_copy() {
   static const uint64_t word = 1;
   const pid_t child = fork();
