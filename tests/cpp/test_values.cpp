@@ -20,15 +20,18 @@ static_assert(only_moves<dsc::comm> && only_moves<dsc::work> && only_moves<dsc::
 static_assert(only_moves<dsc::bucket_reducer> && only_moves<dsc::sharded> && only_moves<dsc::pipe_schedule>);
 static_assert(only_moves<dsc::shared_array<float>> && only_moves<dsc::premul_sum> &&
               only_moves<dsc::user_op<float>>);
-// A pointer to a gradient is not taken for a stream.
-template <class Owner, class Pointer, class = void>
-constexpr bool takes_as_stream = false;
-template <class Owner, class Pointer>
-constexpr bool takes_as_stream<
-    Owner, Pointer, std::void_t<decltype(std::declval<Owner&>().mark_ready(0, std::declval<Pointer>()))>> =
+// Marks take buffers and streams. A pointer to a gradient is neither.
+template <class Owner, class Argument, class = void>
+constexpr bool marks = false;
+template <class Owner, class Argument>
+constexpr bool marks<Owner, Argument,
+                     std::void_t<decltype(std::declval<Owner&>().mark_ready(0, std::declval<Argument>()))>> =
     true;
-static_assert(takes_as_stream<dsc::bucket_reducer, void*> && takes_as_stream<dsc::sharded, struct stream*>);
-static_assert(!takes_as_stream<dsc::bucket_reducer, float*> && !takes_as_stream<dsc::sharded, const float*>);
+static_assert(marks<dsc::bucket_reducer, void*> && marks<dsc::sharded, struct stream*>);
+static_assert(marks<dsc::bucket_reducer, std::vector<float>&> && marks<dsc::sharded, std::vector<float>>);
+static_assert(marks<dsc::bucket_reducer, float (&)[3]> && marks<dsc::sharded, const float (&)[3]>);
+static_assert(!marks<dsc::bucket_reducer, float*> && !marks<dsc::sharded, const float*>);
+static_assert(!marks<dsc::bucket_reducer, short*> && !marks<dsc::sharded, dsc::f16*&>);
 static_assert(std::is_nothrow_copy_constructible_v<dsc::error> &&
               std::is_copy_constructible_v<dsc::comm_view>);
 
@@ -46,13 +49,16 @@ template <class T, class = void>
 constexpr bool has_dtype = false;
 template <class T>
 constexpr bool has_dtype<T, std::void_t<decltype(dsc::dtype_of<T>::value)>> = true;
-// A receive buffer must not be a temporary. A view may be one, because the program owns its memory.
-using dsc::detail::outlives_call;
-static_assert(outlives_call<std::vector<float>&> && outlives_call<const std::vector<float>&>);
-static_assert(outlives_call<dsc::span<float>> && outlives_call<dsc::span<const float>>);
-static_assert(!outlives_call<std::vector<float>> && !outlives_call<std::array<float, 4>>);
-
 static_assert(!has_dtype<short> && !has_dtype<std::string> && !has_dtype<long double>);
+
+// A container that is a temporary ends before its last use. A view does not, because the program owns its
+// memory.
+template <class Buffer>
+constexpr bool ends_early = dsc::detail::is_temporary_container<Buffer>();
+static_assert(ends_early<std::vector<float>> && ends_early<const std::vector<float>> &&
+              ends_early<std::array<float, 4>>);
+static_assert(!ends_early<std::vector<float>&> && !ends_early<const std::vector<float>&>);
+static_assert(!ends_early<dsc::span<float>> && !ends_early<dsc::span<const float>>);
 
 static_assert(std::is_constructible_v<dsc::span<float>, std::vector<float>&>);
 static_assert(!std::is_constructible_v<dsc::span<float>, const std::vector<float>&>);
@@ -97,6 +103,33 @@ void test_errors_have_types() {
   EXPECT(copy.what() == std::string(unknown.what()) && copy.rank() == -1 && copy.ranks().empty());
   EXPECT(error_of([] { dsc::check(DSC_ERR_TIMEOUT); }).code() == dsc::errc::timeout);
   EXPECT(dsc::check(DSC_IN_PROGRESS) == DSC_IN_PROGRESS);
+}
+
+// Threads of one operation may throw different exceptions. The library reports one of them, which is thrown.
+void test_kept_exceptions() {
+  dsc::detail::kept_exception kept;
+  const auto fail = [&](const std::string& text) {
+    char room[16];
+    EXPECT(kept.run(room, sizeof room, [&] { throw std::out_of_range(text); }) == 1);
+    return dsc::error(dsc::errc::callback, std::string("returned 1: ") + room);
+  };
+  const auto thrown_for = [&](const dsc::error& failure) {
+    try {
+      kept.rethrow_cause(failure);
+    } catch (const std::out_of_range& cause) {
+      return std::string(cause.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT(thrown_for(dsc::error(dsc::errc::callback, "returned 1: first")) == "nothing");
+  const dsc::error first = fail("first"), longer = fail("first of all"), last = fail("last, and cut off");
+  EXPECT(thrown_for(first) == "first" && thrown_for(longer) == "first of all" &&
+         thrown_for(first) == "first");
+  EXPECT(thrown_for(last) == "last, and cut off");
+  EXPECT(thrown_for(dsc::error(dsc::errc::callback, "returned 1: other")) == "nothing");
+  EXPECT(thrown_for(dsc::error(dsc::errc::timeout, "first")) == "nothing");
+  for (int i = 0; i < 100; ++i) fail(std::to_string(i));
+  EXPECT(thrown_for(first) == "nothing");  // the number of exceptions is limited
 }
 
 void test_options_begin_with_defaults() {
@@ -216,6 +249,7 @@ void test_any_order(std::size_t order) {
 
 int main() {
   int failures = run_test("spans", test_spans) + run_test("errors", test_errors_have_types) +
+                 run_test("kept_exceptions", test_kept_exceptions) +
                  run_test("options", test_options_begin_with_defaults) + run_test("stores", test_stores) +
                  run_test("meshes", test_meshes) + run_test("schedules", test_schedules) +
                  run_test("world", test_one_owner_of_the_world);

@@ -27,7 +27,7 @@ allreduce(x::AbstractArray, op::F, comm::Comm) where {F} = allreduce!(x, similar
 
 @inline function _allreduce(mode, send, recv, op::F, comm) where {F}
     source, target = pair(send, recv, count_of(recv))
-    number = native(op, eltype(recv))
+    number = number_or_function(op, eltype(recv))
     number === nothing && return fold_all(mode, source, target, op, comm)
     dtype, width = carrier(eltype(recv))
     return execute(mode, Raw.dsc_all_reduce, comm, source, target, address(source), address(target),

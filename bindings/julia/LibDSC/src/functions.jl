@@ -15,6 +15,23 @@ function known_op(op, type, name)
         "LibDSC.AVG with a type that supports it, or use allreduce!, reduce! or alltoall! and your function"))
 end
 
+"""
+Returns the library's number of an operation, or `nothing` if the ranks call it as a function. What cannot be called or
+sent is refused here, because later other ranks would already wait.
+"""
+@inline function number_or_function(op, type)
+    number = native(op, type)
+    number === nothing && expect_function(op, type)
+    return number
+end
+
+@noinline function expect_function(op, type)
+    carrier(type)
+    hasmethod(op, Tuple{type, type}) || invalid("op is $(repr(op)); expected +, *, max, min, &, |, xor, LibDSC.AVG, " *
+        "or a function of two elements of type $type")
+    return
+end
+
 fold_all(::Started, source, target, op, comm) = not_started("iallreduce!", op, source)
 fold_root(::Started, source, target, op, comm, root) = not_started("ireduce!", op, source)
 
@@ -54,7 +71,6 @@ Gathers the elements piece by piece and combines them where `gather` returns tru
 the loop, because other ranks would wait; all ranks learn of it at the end.
 """
 function fold_pieces(gather, elements::AbstractVector{T}, result, op, comm) where {T}
-    carrier(T)  # It throws for elements that cannot be sent, before other ranks see the operation.
     piece = max(1, PIECE_BYTES ÷ max(1, sizeof(T)))
     failure = nothing
     for first in 1:piece:length(elements)

@@ -18,9 +18,15 @@ function view_like(reducer, leaf, index)
     found = Ref{Ptr{Cvoid}}(C_NULL)
     check(Raw.dsc_bucket_reducer_grad_view(reducer_handle(reducer), index - 1, found))
     array = unsafe_wrap(Array, Ptr{eltype(leaf)}(found[]), size(leaf))
-    finalizer(_ -> reducer, array) # the closure keeps the reducer, which owns the memory
+    isempty(array) || finalizer(_ -> reducer, kept_by_views(array)) # the closure keeps the reducer, which owns the memory
     return array
 end
+
+"""
+What `vec` and `reshape` of an array keep alive: before Julia 1.11 the array itself, and then the `Memory` below it,
+which all these arrays share.
+"""
+kept_by_views(array::Array) = isdefined(Core, :GenericMemory) ? array.ref.mem : array
 
 "Copies a parameter's gradient out of its bucket, between iterations."
 function read_grad!(grad, reducer::Reducer, index::Integer)

@@ -37,7 +37,7 @@ ireduce!(send, recv, op::F, comm::Comm; root::Integer = 0) where {F} = _reduce(S
 function _reduce(mode, send, recv, op::F, comm, root) where {F}
     expect_rank("root", root, comm)
     source, target = rooted(send, recv, comm.rank == root, count_of(send))
-    number = native(op, eltype(send))
+    number = number_or_function(op, eltype(send))
     number === nothing && return fold_root(mode, source, target, op, comm, root)
     dtype, width = carrier(eltype(send))
     return execute(mode, Raw.dsc_reduce, comm, source, target, address(source), address(target),

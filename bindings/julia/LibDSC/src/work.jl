@@ -88,19 +88,23 @@ end
 
 "Waits for the descriptor of the operation. It is duplicated, because another task may complete the work meanwhile."
 function poll(work::Work, seconds)
-    descriptor = lock(work.lock) do
-        work.completed && return Int32(-1)
-        found = Ref{Int32}(-1)
-        check(Raw.dsc_work_eventfd(handle_of(work.owned), found))
-        return ccall(:dup, Int32, (Int32,), found[])
-    end
-    descriptor < 0 && return
+    descriptor = lock(() -> work.completed ? nothing : duplicate_descriptor(work), work.lock)
+    descriptor === nothing && return
     try
         FileWatching.poll_fd(RawFD(descriptor), isfinite(seconds) ? seconds : -1; readable = true)
     finally
         ccall(:close, Int32, (Int32,), descriptor)
     end
     return
+end
+
+function duplicate_descriptor(work)
+    found = Ref{Int32}(-1)
+    check(Raw.dsc_work_eventfd(handle_of(work.owned), found))
+    copy = ccall(:dup, Int32, (Int32,), found[])
+    copy < 0 && throw(error_of(Raw.DSC_ERR_SYSTEM,
+        "wait: the descriptor of the operation cannot be duplicated: $(Libc.strerror()); the operation continues"))
+    return copy
 end
 
 "Drives operations from this task, in a world without a progress thread."

@@ -92,6 +92,16 @@ function test_views(world, mean)
     views = nothing
     GC.gc()
     @test sum(part) ≈ 12mean
+    part, owner = view_and_owner(world)
+    foreach(_ -> GC.gc(), 1:3) # the first one only calls finalizers, which still need the reducer
+    @test owner.value isa LibDSC.Reducer && part == zeros(12)
+    LibDSC.barrier(world) # a rank that releases the reducer would end it for the others
+end
+
+"A vector over a view, and its reducer, which only the vector keeps."
+@noinline function view_and_owner(world)
+    reducer = LibDSC.Reducer(world, [zeros(4, 3)])
+    return vec(LibDSC.grad_view(reducer, 1)), WeakRef(reducer)
 end
 
 function test_options(world, mean)

@@ -30,6 +30,7 @@ function test(world)
         end
         @test wait(work) && fetch(work) == [n]
     end
+    n > 1 && test_no_descriptors(world)
     @test wait(LibDSC.ibarrier(world); timeout = 100)
     # Without a valid handle the result is not known, so it is no success.
     lost = LibDSC.ibarrier(world)
@@ -48,6 +49,37 @@ function test_drop(world)
     LibDSC.barrier(world)
     @test length(LibDSC.OWNED) < kept + 30
     @test LibDSC.allreduce(1, +, world) == world.size
+end
+
+# A wait for which the process has no free descriptor fails at once, and the operation continues.
+function test_no_descriptors(world)
+    if world.rank > 0
+        LibDSC.recv!([0], world; source = 0) # until rank 0 has tried to wait
+        @test fetch(iallreduce!([1], +, world)) == [world.size]
+        return
+    end
+    work = iallreduce!([1], +, world)
+    LibDSC.check(LibDSC.Raw.dsc_work_eventfd(LibDSC.handle_of(work.owned), Ref{Int32}(-1))) # opens it
+    err = without_descriptors(() -> try wait(work; timeout = 20) catch error; error end)
+    @test err isa LibDSC.SystemError && occursin("cannot be duplicated: Too many open files", err.message)
+    foreach(rank -> LibDSC.send([0], world; dest = rank), 1:world.size - 1)
+    @test fetch(work) == [world.size]
+end
+
+"Calls a function while this process cannot open a descriptor."
+function without_descriptors(body)
+    open_files = Int32(7) # RLIMIT_NOFILE of Linux
+    limit = Ref((UInt64(0), UInt64(0)))
+    set(value) = @test ccall(:setrlimit, Int32, (Int32, Ref{Tuple{UInt64, UInt64}}), open_files, Ref(value)) == 0
+    @test ccall(:getrlimit, Int32, (Int32, Ref{Tuple{UInt64, UInt64}}), open_files, limit) == 0
+    lowest = ccall(:dup, Int32, (Int32,), 0)
+    ccall(:close, Int32, (Int32,), lowest)
+    set((UInt64(lowest), limit[][2]))
+    try
+        return body()
+    finally
+        set(limit[])
+    end
 end
 
 # While a task waits for the other ranks, other tasks of this rank run, and may even be what the others wait for.

@@ -5,12 +5,14 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <dsc/cpp/error.hpp>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace dsc {
 inline namespace v0 {
@@ -26,7 +28,8 @@ inline void write_callback_text(const std::string& text, char* room, std::size_t
   room[length] = '\0';
 }
 
-// Keeps the exception of a callback. Several threads may use it.
+// Keeps the exceptions of a callback. It may run on several threads, which throw different ones; the library
+// reports the first that reaches it. So the exceptions are kept by their texts. Several threads may use this.
 class kept_exception {
  public:
   // Calls a function for the library. Returns 0, or 1 after an exception, which it keeps, and whose text it
@@ -56,34 +59,48 @@ class kept_exception {
     throw failure;
   }
 
-  // Throws the kept exception if the failure is its consequence. A failure of another rank's callback has
+  // Throws the kept exception whose consequence the failure is. A failure of another rank's callback has
   // another text, or comes while nothing is kept.
   void rethrow_cause(const error& failure) {
-    std::exception_ptr cause;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const bool is_cause =
-          exception_ && (failure.code() == errc::callback || failure.code() == errc::revoked);
-      if (is_cause && std::strstr(failure.what(), text_.c_str()) != nullptr) cause = exception_;
-    }
-    if (cause) std::rethrow_exception(cause);
+    if (failure.code() != errc::callback && failure.code() != errc::revoked) return;
+    if (const std::exception_ptr cause = find(failure.what())) std::rethrow_exception(cause);
   }
 
  private:
+  struct thrown {
+    std::exception_ptr exception;
+    std::string text;  // as the library has it, so that it can be found in the text of the failure
+  };
+  static constexpr std::size_t most = 64;  // more than threads that run the function at the same time
+
+  // Keeps the exception that is being handled. The newest one with a text replaces the others with this text.
   void keep(const char* text, char* room, std::size_t capacity) noexcept {
     try {
       const std::lock_guard<std::mutex> lock(mutex_);
-      exception_ = std::current_exception();
       write_callback_text(text, room, capacity);
-      text_ = room != nullptr && capacity > 0 ? room : text;
+      const std::string shown = room != nullptr && capacity > 0 ? room : text;
+      const auto same = [&](const thrown& one) { return one.text == shown; };
+      kept_.erase(std::remove_if(kept_.begin(), kept_.end(), same), kept_.end());
+      if (kept_.size() == most) kept_.erase(kept_.begin());
+      kept_.push_back({std::current_exception(), shown});
     } catch (...) {
       // Without memory for the text, the library's own error remains.
     }
   }
 
+  // The exception with the longest text that the failure contains, because one text may be a part of another.
+  std::exception_ptr find(const char* failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const thrown* found = nullptr;
+    for (const thrown& one : kept_) {
+      const bool is_better = found == nullptr || one.text.size() > found->text.size();
+      if (is_better && std::strstr(failure, one.text.c_str()) != nullptr) found = &one;
+    }
+    return found != nullptr ? found->exception : nullptr;
+  }
+
   std::mutex mutex_;
-  std::exception_ptr exception_;
-  std::string text_;  // as the library has it, so that it can be found in the text of the failure
+  std::vector<thrown> kept_;  // the newest one last
 };
 
 }  // namespace detail

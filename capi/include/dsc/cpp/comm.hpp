@@ -76,7 +76,6 @@ class comm_view {
 
   // Starts an operation. Its buffers must stay valid and untouched until the work has completed.
   work start(const operation& it) const {
-    it.expect_lasting_buffers();
     it.validate({rank_, size_});
     std::vector<reduce_op> ops = functions_of(&it, 1);  // before the operation runs, because this may throw
     dsc_work_t* made = nullptr;
@@ -93,65 +92,65 @@ class comm_view {
 
   // Starts operations together. The work reports the first failure among them.
   work start_batch(const std::vector<operation>& list, void* stream = nullptr) const {
-    for (const operation& it : list) it.expect_lasting_buffers();
     std::vector<reduce_op> ops = functions_of(list.data(), list.size());
     dsc_work_t* made = nullptr;
     perform(list, stream, &made);
     return work(made, raw_, std::move(ops));
   }
 
-  // The operations of dsc::request, performed at once: world.all_reduce(gradients, dsc::op::sum).
+  // The operations of dsc::request, performed at once: world.all_reduce(gradients, dsc::op::sum). They also
+  // send temporaries.
   template <class... A>
   void all_reduce(A&&... a) const {
-    run(request::all_reduce(std::forward<A>(a)...));
+    run(request::all_reduce(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void broadcast(A&&... a) const {
-    run(request::broadcast(std::forward<A>(a)...));
+    run(request::broadcast(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void all_gather(A&&... a) const {
-    run(request::all_gather(std::forward<A>(a)...));
+    run(request::all_gather(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void reduce_scatter(A&&... a) const {
-    run(request::reduce_scatter(std::forward<A>(a)...));
+    run(request::reduce_scatter(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void reduce(A&&... a) const {
-    run(request::reduce(std::forward<A>(a)...));
+    run(request::reduce(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void gather(A&&... a) const {
-    run(request::gather(std::forward<A>(a)...));
+    run(request::gather(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void scatter(A&&... a) const {
-    run(request::scatter(std::forward<A>(a)...));
+    run(request::scatter(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void all_to_all(A&&... a) const {
-    run(request::all_to_all(std::forward<A>(a)...));
+    run(request::all_to_all(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void all_gather_v(A&&... a) const {
-    run(request::all_gather_v(std::forward<A>(a)...));
+    run(request::all_gather_v(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void reduce_scatter_v(A&&... a) const {
-    run(request::reduce_scatter_v(std::forward<A>(a)...));
+    run(request::reduce_scatter_v(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void all_to_all_v(A&&... a) const {
-    run(request::all_to_all_v(std::forward<A>(a)...));
+    run(request::all_to_all_v(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void send(A&&... a) const {
-    run(request::send(std::forward<A>(a)...));
+    run(request::send(detail::during_call(std::forward<A>(a))...));
   }
   template <class... A>
   void recv(A&&... a) const {
-    run(request::recv(std::forward<A>(a)...));
+    run(request::recv(detail::during_call(std::forward<A>(a))...));
   }
   void barrier(void* stream = nullptr) const { run(request::barrier(stream)); }
 

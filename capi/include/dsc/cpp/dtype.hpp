@@ -76,8 +76,28 @@ struct dtype_of<f8e4m3> : detail::has_dtype<dtype::f8e4m3> {};
 template <>
 struct dtype_of<f8e5m2> : detail::has_dtype<dtype::f8e5m2> {};
 
+namespace detail {
+
+template <class T, class = void>
+inline constexpr bool is_element = false;
 template <class T>
-inline constexpr dtype dtype_of_v = dtype_of<std::remove_cv_t<T>>::value;
+inline constexpr bool is_element<T, std::void_t<decltype(dtype_of<std::remove_cv_t<T>>::value)>> = true;
+
+// Every use of an element type comes through here, so that a wrong one gets the same message everywhere.
+template <class T>
+constexpr dtype expected_dtype() {
+  static_assert(is_element<T>,
+                "wrong element type; expected float, double, bool, an integer of 1, 4 or 8 bytes, std::byte, "
+                "dsc::f16, dsc::bf16, dsc::f8e4m3, dsc::f8e5m2, or a type with a specialization of "
+                "dsc::dtype_of");
+  if constexpr (is_element<T>) return dtype_of<std::remove_cv_t<T>>::value;
+  return dtype::u8;  // without this, a second message would follow the one above
+}
+
+}  // namespace detail
+
+template <class T>
+inline constexpr dtype dtype_of_v = detail::expected_dtype<T>();
 
 static_assert(sizeof(bool) == 1, "the library's bool has one byte");
 

@@ -69,8 +69,9 @@ class op_number {
 // does: ranks with different ids get errc::mismatch.
 //
 // If it throws, the operation throws this exception where the function ran, and the communicator is revoked.
-// The other ranks throw a dsc::error with its text. The function is kept until the process ends, also after
-// this object is destroyed; so what it refers to must not end before.
+// The other ranks throw a dsc::error with its text. If several threads throw, the exception is the first
+// that reaches the library. The function is kept until the process ends, also after this object is destroyed;
+// so what it refers to must not end before.
 template <class T>
 class user_op {
  public:

@@ -45,14 +45,6 @@ class operation {
 
   dsc_result_t launch(dsc_comm_t* comm, dsc_work_t** work) const { return call_(*this, comm, work); }
 
-  // Throws if the operation would still read a temporary when start() has returned.
-  void expect_lasting_buffers() const {
-    if (!sends_temporary) return;
-    detail::wrong(std::string(name_) +
-                  ": send is a temporary, which ends before the operation; expected a "
-                  "variable or a view");
-  }
-
   void expect(const char* buffer, std::size_t has, std::size_t wanted) const {
     if (has == wanted) return;
     detail::wrong(std::string(name_) + ": " + buffer + " has " + std::to_string(has) +
@@ -72,7 +64,6 @@ class operation {
   dsc::reduce_op op = dsc::op::sum;
   std::int32_t peer = 0;  // or the root
   void* stream = nullptr;
-  bool sends_temporary = false;
   std::vector<std::size_t> send_counts, recv_counts;  // of operations with lengths that differ
 
  private:

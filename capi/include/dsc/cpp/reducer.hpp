@@ -38,24 +38,26 @@ class bucket_reducer {
 
   // The gradient is in memory of the program, which must stay valid until finish() has written the result to
   // it.
-  template <class T>
-  void mark_ready(std::size_t index, span<T> gradient, void* stream = nullptr) const {
-    params_.expect_gradient("mark_ready", index, gradient.size(), dtype_of_v<T>, false);
-    expect(dsc_bucket_reducer_mark_ready(get(), index, gradient.data(), stream));
+  template <class Buffer, detail::if_buffer<Buffer> = 0>
+  void mark_ready(std::size_t index, Buffer&& gradient, void* stream = nullptr) const {
+    const auto elements = detail::writable_view(std::forward<Buffer>(gradient));
+    params_.expect_gradient("mark_ready", index, elements, false);
+    expect(dsc_bucket_reducer_mark_ready(get(), index, elements.data(), stream));
   }
 
   // A pointer to elements would be taken for a stream; pass a span.
-  template <class T, dtype = dtype_of<std::remove_cv_t<T>>::value>
-  void mark_ready(std::size_t index, T* gradient, void* stream = nullptr) const = delete;
+  template <class Pointer, detail::if_pointer_to_elements<Pointer> = 0>
+  void mark_ready(std::size_t index, Pointer&& gradient, void* stream = nullptr) const = delete;
 
   // This rank has no gradient for the parameter.
   void mark_unused(std::size_t index) const { expect(dsc_bucket_reducer_mark_unused(get(), index)); }
 
   // Adds a gradient to this rank's sum, for several backward passes per step. mark_ready() completes the sum.
-  template <class T>
-  void accumulate(std::size_t index, span<T> gradient, void* stream = nullptr) const {
-    params_.expect_gradient("accumulate", index, gradient.size(), dtype_of_v<T>, false);
-    expect(dsc_bucket_reducer_accumulate(get(), index, gradient.data(), stream));
+  template <class Buffer>
+  void accumulate(std::size_t index, Buffer&& gradient, void* stream = nullptr) const {
+    const auto elements = detail::view(gradient);
+    params_.expect_gradient("accumulate", index, elements, false);
+    expect(dsc_bucket_reducer_accumulate(get(), index, elements.data(), stream));
   }
 
   // Waits for all buckets and writes the results to the gradients.

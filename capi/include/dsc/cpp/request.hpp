@@ -2,14 +2,14 @@
 //
 // A buffer is anything with data() and size(): a vector, an array, a std::span or a dsc::span. The element
 // type is that of the buffer. Sizes are checked before anything happens. `stream` matters only for memory of
-// a GPU. A request refers to its buffers, which must outlive the operation.
+// a GPU. A request refers to its buffers, which must outlive the operation; so a temporary does not compile.
 #ifndef DSC_CPP_REQUEST_HPP
 #define DSC_CPP_REQUEST_HPP
 
 #include <cstddef>
 #include <cstdint>
+#include <dsc/cpp/buffer.hpp>
 #include <dsc/cpp/operation.hpp>
-#include <dsc/cpp/span.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,12 +22,10 @@ namespace detail {
 // Both buffers of an operation, which must have the same element type.
 template <class Send, class Recv>
 operation with_buffers(operation made, Send&& send, Recv&& recv, void* stream) {
-  static_assert(outlives_call<Recv>, "recv is a temporary; expected a variable or a view");
-  const auto to = view(recv);
+  const auto from = lasting_view(std::forward<Send>(send));
+  const auto to = writable_view(std::forward<Recv>(recv));
   using element = typename decltype(to)::element_type;
-  static_assert(!std::is_const_v<element>, "the operation writes to recv, but its elements are const");
-  made.set_buffers<element>(span<const element>(view(send)), to);
-  made.sends_temporary = !outlives_call<Send>;
+  made.set_buffers<element>(span<const element>(from), to);
   made.stream = stream;
   return made;
 }
@@ -35,8 +33,8 @@ operation with_buffers(operation made, Send&& send, Recv&& recv, void* stream) {
 // An operation in place: the same memory is sent and received.
 template <class Buffer>
 operation in_place(operation made, Buffer&& buffer, void* stream) {
-  static_assert(outlives_call<Buffer>, "the buffer is a temporary; expected a variable or a view");
-  return with_buffers(std::move(made), buffer, buffer, stream);
+  const auto elements = writable_view(std::forward<Buffer>(buffer));
+  return with_buffers(std::move(made), elements, elements, stream);
 }
 
 inline operation with_op(operation made, const reduce_op& op) {
@@ -175,11 +173,10 @@ inline operation barrier(void* stream = nullptr) {
 // Sends elements to one rank. It completes when the receiver has made the matching call.
 template <class Buffer>
 operation send(Buffer&& buffer, std::int32_t peer, void* stream = nullptr) {
-  const auto elements = detail::view(buffer);
+  const auto elements = detail::lasting_view(std::forward<Buffer>(buffer));
   using element = std::remove_const_t<typename decltype(elements)::element_type>;
   operation made = detail::with_peer(operation("send", detail::launch_send), peer);
   made.set_buffers<element>(elements, {});
-  made.sends_temporary = !detail::outlives_call<Buffer>;
   made.stream = stream;
   return made;
 }

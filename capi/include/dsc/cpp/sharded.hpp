@@ -59,22 +59,20 @@ class sharded {
   void mark_ready(std::size_t index, void* stream = nullptr) const {
     check(dsc_sharded_mark_ready(get(), index, nullptr, 0, stream));
   }
-  template <class T>
-  void mark_ready(std::size_t index, span<T> gradient, void* stream = nullptr) const {
-    params_.expect_gradient("mark_ready", index, gradient.size(), dtype_of_v<T>, true);
-    check(dsc_sharded_mark_ready(get(), index, gradient.data(), detail::value(dtype_of_v<T>), stream));
+  template <class Buffer, detail::if_buffer<Buffer> = 0>
+  void mark_ready(std::size_t index, Buffer&& gradient, void* stream = nullptr) const {
+    pass_gradient(dsc_sharded_mark_ready, "mark_ready", index, detail::view(gradient), stream);
   }
   // A pointer to elements would be taken for a stream; pass a span.
-  template <class T, dtype = dtype_of<std::remove_cv_t<T>>::value>
-  void mark_ready(std::size_t index, T* gradient, void* stream = nullptr) const = delete;
+  template <class Pointer, detail::if_pointer_to_elements<Pointer> = 0>
+  void mark_ready(std::size_t index, Pointer&& gradient, void* stream = nullptr) const = delete;
 
   void mark_unused(std::size_t index) const { check(dsc_sharded_mark_unused(get(), index)); }
 
   // Adds a gradient to this rank's sum. mark_ready() completes the sum.
-  template <class T>
-  void accumulate(std::size_t index, span<T> gradient, void* stream = nullptr) const {
-    params_.expect_gradient("accumulate", index, gradient.size(), dtype_of_v<T>, true);
-    check(dsc_sharded_accumulate(get(), index, gradient.data(), detail::value(dtype_of_v<T>), stream));
+  template <class Buffer>
+  void accumulate(std::size_t index, Buffer&& gradient, void* stream = nullptr) const {
+    pass_gradient(dsc_sharded_accumulate, "accumulate", index, detail::view(gradient), stream);
   }
 
   // Waits until all units are reduced; the gradient shards then hold the averages.
@@ -133,6 +131,12 @@ class sharded {
   void close() { check(dsc_sharded_close(get())); }
 
  private:
+  template <class Call, class T>
+  void pass_gradient(Call call, const char* name, std::size_t index, span<T> gradient, void* stream) const {
+    params_.expect_gradient(name, index, gradient, true);
+    check(call(get(), index, gradient.data(), detail::value(dtype_of_v<T>), stream));
+  }
+
   struct locations {
     std::vector<std::size_t> units, buckets, starts;
     std::size_t n_units = 0, shard = 0, shards = 0;

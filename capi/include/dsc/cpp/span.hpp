@@ -90,24 +90,6 @@ span(T*, std::size_t) -> span<T>;
 template <class Container>
 span(Container&&) -> span<detail::element_of<std::remove_reference_t<Container>>>;
 
-namespace detail {
-
-// Whether a buffer argument still exists after the call: it is a variable, or a view of memory that the
-// program owns. A container that is a temporary is neither. A view, unlike a container, has the same access
-// to its elements if it is const itself.
-template <class Buffer>
-inline constexpr bool outlives_call =
-    std::is_lvalue_reference_v<Buffer> || is_span<without_reference<Buffer>>::value ||
-    std::is_const_v<element_of<without_reference<Buffer>>> ||
-    !std::is_const_v<element_of<const without_reference<Buffer>>>;
-
-// The view of a buffer argument, whose element type the operations deduce.
-template <class Buffer>
-constexpr auto view(Buffer&& buffer) {
-  return span<element_of<std::remove_reference_t<Buffer>>>(buffer);
-}
-
-}  // namespace detail
 }  // namespace v0
 }  // namespace dsc
 

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <dsc/cpp/buffer.hpp>
 #include <dsc/cpp/comm.hpp>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace dsc {
@@ -19,7 +21,7 @@ class tensor : public dsc_tensor_t {
   template <class Buffer,
             std::enable_if_t<!std::is_base_of_v<dsc_tensor_t, detail::without_reference<Buffer>>, int> = 0>
   explicit tensor(Buffer&& elements, const char* shown_name = nullptr)
-      : tensor(detail::view(elements), shown_name, 0) {}
+      : tensor(detail::writable_view(std::forward<Buffer>(elements)), shown_name, 0) {}
 
   // Elements of a type, without memory: for shapes of pipelines and for checks.
   template <class T>
@@ -38,8 +40,6 @@ class tensor : public dsc_tensor_t {
   template <class T>
   tensor(span<T> elements, const char* shown_name, int)
       : dsc_tensor_t(dsc_tensor_on_host(elements.data(), elements.size(), detail::value(dtype_of_v<T>))) {
-    static_assert(!std::is_const_v<T>,
-                  "a tensor may be written to, but the elements of this buffer are const");
     name = shown_name;
   }
 };
@@ -95,13 +95,14 @@ class param_list {
 
   // Throws unless a gradient of the program has the parameter's number of elements and one of the allowed
   // types.
-  void expect_gradient(const char* call, std::size_t index, std::size_t count, dtype type,
-                       bool or_grad_type) const {
+  template <class T>
+  void expect_gradient(const char* call, std::size_t index, span<T> gradient, bool or_grad_type) const {
     if (index >= entries_.size()) return;  // the library says which indices it expects
     const entry& one = entries_[index];
-    if (count != one.count)
+    if (gradient.size() != one.count)
       wrong(std::string(call) + ": the gradient of parameter " + std::to_string(index) + " has " +
-            std::to_string(count) + " elements, expected " + std::to_string(one.count));
+            std::to_string(gradient.size()) + " elements, expected " + std::to_string(one.count));
+    constexpr dtype type = dtype_of_v<T>;
     if (type != one.type && !(or_grad_type && type == one.grad_type)) refuse_type(index, type, one.type);
   }
 
