@@ -57,6 +57,10 @@ bool has_ended(int pidfd) noexcept {
   return poll(&query, 1, 0) == 1;
 }
 
+PeerMemory memory_of(int pidfd, const ProcessPage& page) {
+  return {pidfd, page.pid, page.monitor_thread.load(), page.probe};
+}
+
 // Returns whether the reducer was destroyed after a complete iteration. An unfinished iteration is kept,
 // because users read a trace to see where it stopped.
 bool is_done_with(const std::shared_ptr<const IterationSource>& source) {
@@ -153,7 +157,7 @@ void HostGroup::fetch_pages(Deadline deadline) {
   for (const auto& peer : peers_) {
     if (peer->own) {
       peer->page = &process_.page();
-      peer->memory = PeerMemory(process_.pidfd(), process_.page().probe);
+      peer->memory = memory_of(process_.pidfd(), process_.page());
       continue;
     }
     const int first_rank = peer->ranks.front();
@@ -166,7 +170,7 @@ void HostGroup::fetch_pages(Deadline deadline) {
       fail(DSC_ERR_VERSION, "the shared page of rank %d has layout version %u, expected %u",
            global_rank(first_rank), peer->page->version, kLayoutVersion);
     peer->pidfd = fetch(first_rank, owner, ItemKind::kPidfd, 0, deadline, check);
-    peer->memory = PeerMemory(peer->pidfd.get(), peer->page->probe);
+    peer->memory = memory_of(peer->pidfd.get(), *peer->page);
   }
 }
 

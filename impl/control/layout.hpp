@@ -30,6 +30,7 @@ struct alignas(kLine) ProcessPage {
   int32_t pid;
   ProcessorSet processors;
   MemoryProbe probe;
+  std::atomic<int32_t> monitor_thread;  // a thread that lives as long as the process
   std::atomic<ProcessState> state;
   alignas(kLine) std::atomic<uint64_t> heartbeat;
   alignas(kLine) Notifier notifier;

@@ -51,8 +51,9 @@ void PeerRead::drop(size_t bytes) noexcept {
   size_t whole = 1;
   for (; whole < parts_ && bytes >= to_[whole].iov_len; ++whole) bytes -= to_[whole].iov_len;
   for (auto* list : {&to_, &from_}) {
-    std::copy(list->begin() + static_cast<ptrdiff_t>(whole), list->begin() + static_cast<ptrdiff_t>(parts_),
-              list->begin() + 1);
+    if (whole > 1)
+      std::copy(list->begin() + static_cast<ptrdiff_t>(whole), list->begin() + static_cast<ptrdiff_t>(parts_),
+                list->begin() + 1);
     if (bytes == 0) continue;
     (*list)[1].iov_base = static_cast<std::byte*>((*list)[1].iov_base) + bytes;
     (*list)[1].iov_len -= bytes;
@@ -60,16 +61,20 @@ void PeerRead::drop(size_t bytes) noexcept {
   parts_ -= whole - 1;
 }
 
-PeerMemory::PeerMemory(int pidfd, const MemoryProbe& probe) : pid_(pid_of(pidfd)), probe_(probe) {
-  if (pid_ == 0) {
-    why_not_ = "the process is in another PID namespace, or /proc is not mounted";
-    return;
-  }
+PeerMemory::PeerMemory(int pidfd, int32_t pid, int32_t thread, const MemoryProbe& probe)
+    : thread_(thread), probe_(probe) {
+  if (pid_of(pidfd) != pid)
+    why_not_ = "the process has ended or is in another PID namespace, or /proc is not mounted";
+  else
+    try_to_read();
+}
+
+void PeerMemory::try_to_read() {
   PeerRead nothing;
   uint64_t found = 0;
   if (read_once(nothing, found) < 0)
     why_not_ = why_refused(errno);
-  else if (found != probe.value)
+  else if (found != probe_.value)
     why_not_ = "another process has the number of this one";
   else
     why_not_.clear();
@@ -78,7 +83,7 @@ PeerMemory::PeerMemory(int pidfd, const MemoryProbe& probe) : pid_(pid_of(pidfd)
 int64_t PeerMemory::read_once(PeerRead& parts, uint64_t& found) const noexcept {
   parts.to_[0] = {&found, sizeof found};
   parts.from_[0] = piece(probe_.address, sizeof found);
-  return ::process_vm_readv(pid_, parts.to_.data(), parts.parts_, parts.from_.data(), parts.parts_, 0);
+  return ::process_vm_readv(thread_, parts.to_.data(), parts.parts_, parts.from_.data(), parts.parts_, 0);
 }
 
 // Each call also reads the probe. It shows that the data came from the right process: the kernel may have
@@ -89,38 +94,27 @@ bool PeerMemory::read(PeerRead& parts) const {
     const int64_t bytes = read_once(parts, found);
     if (bytes < 0 && errno != ESRCH && errno != EFAULT)
       fail_errno(errno,
-                 "reading %zu bytes of the memory of process %d, which was possible at start-up "
+                 "reading %zu bytes of the memory of thread %d, which was possible at start-up "
                  "(DSC_TUNING=single_copy_min_bytes=%zu forbids it)",
-                 parts.bytes_, pid_, kNoLimit);
+                 parts.bytes_, thread_, kNoLimit);
     if (bytes < static_cast<int64_t>(sizeof found) || found != probe_.value) return false;
     const size_t moved = static_cast<size_t>(bytes) - sizeof found;
     if (moved == 0)
       fail_errno(
           EFAULT,
-          "reading %zu bytes at %p of process %d (a buffer must stay mapped until the operation is complete)",
-          parts.from_[1].iov_len, parts.from_[1].iov_base, pid_);
+          "reading %zu bytes at %p of thread %d (a buffer must stay mapped until the operation is complete)",
+          parts.from_[1].iov_len, parts.from_[1].iov_base, thread_);
     parts.drop(moved);
   }
   return true;
 }
 
 bool others_can_read(const void* buffer, size_t bytes) noexcept {
-  struct Range {
-    uint64_t first;
-    size_t bytes;
-  };
-  thread_local std::array<Range, 16> known{};
-  thread_local size_t next = 0;
   const auto first = reinterpret_cast<uint64_t>(buffer);
-  for (const Range& range : known)
-    if (first >= range.first && bytes <= range.bytes && first - range.first <= range.bytes - bytes)
-      return true;
   std::array<std::byte, 2> ends;
   const iovec to{ends.data(), ends.size()};
   const std::array from{piece(first, 1), piece(first + bytes - 1, 1)};
-  if (::process_vm_readv(::getpid(), &to, 1, from.data(), from.size(), 0) != std::ssize(ends)) return false;
-  known[next++ % known.size()] = {first, bytes};
-  return true;
+  return ::process_vm_readv(::gettid(), &to, 1, from.data(), from.size(), 0) == std::ssize(ends);
 }
 
 }  // namespace dsc

@@ -43,8 +43,9 @@ class PeerRead {
 class PeerMemory {
  public:
   PeerMemory() = default;
-  // Tries once whether this process may read the memory of the process of the pidfd.
-  PeerMemory(int pidfd, const MemoryProbe& probe);
+  // Tries once whether this process may read the memory of the process of the pidfd. `pid` is the number of
+  // the process, and `thread` that of a thread which lives as long as the process, as the process sees them.
+  PeerMemory(int pidfd, int32_t pid, int32_t thread, const MemoryProbe& probe);
 
   bool readable() const noexcept { return why_not_.empty(); }
   // Returns why the memory cannot be read, or an empty text if it can.
@@ -57,13 +58,15 @@ class PeerMemory {
  private:
   int64_t read_once(PeerRead& parts, uint64_t& found) const noexcept;
 
-  int32_t pid_ = 0;  // in the PID namespace of this process
+  void try_to_read();
+
+  int32_t thread_ = 0;
   MemoryProbe probe_{0, 0};
   std::string why_not_ = "it was not tried";
 };
 
 // Returns true if other processes can read the first and the last byte of a buffer of this process. They
-// cannot read memory of devices, for example. A thread remembers its latest answers.
+// cannot read memory of devices, for example.
 bool others_can_read(const void* buffer, size_t bytes) noexcept;
 
 }  // namespace dsc

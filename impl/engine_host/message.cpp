@@ -27,8 +27,8 @@ void Message::describe_call(MessagePost& mine) noexcept {
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
   mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
-  const bool offers =
-      call_.kind == OpKind::kSend && !is_short_ && bytes_ >= group_.tuning().single_copy_min_bytes;
+  const bool offers = call_.kind == OpKind::kSend && !is_short_ && bytes_ > 0 &&
+                      bytes_ >= group_.tuning().single_copy_min_bytes;
   mine.memory = offers ? readable_memory(buffer, bytes_) : ReadableMemory{0, 0};
 }
 

@@ -24,6 +24,7 @@ static const char* const extremes[] = {
     "zero_copy_min_bytes=4611686018427387904",
     "single_copy_min_bytes=0",
     "single_copy_min_bytes=0,stage_bytes=4096,zero_copy_chunk_bytes=4096",
+    "single_copy_min_bytes=0,zero_copy_min_bytes=0",
     "single_copy_min_bytes=4611686018427387904",
     "zero_copy_chunk_bytes=4096",
     "zero_copy_chunk_bytes=67108864",

@@ -101,9 +101,9 @@ void reads_itself_and_others(void**) {
   const std::vector<unsigned char> before = pattern();
   const Child child;
   pattern().assign(kBytes, 0);  // the child still has the old values
-  const PeerMemory theirs(child.pidfd(), probe());
+  const PeerMemory theirs(child.pidfd(), child.pid(), child.pid(), probe());
   const dsc::UniqueFd own_fd = pidfd_of(getpid());
-  const PeerMemory own(own_fd.get(), probe());
+  const PeerMemory own(own_fd.get(), getpid(), gettid(), probe());
   assert_true(theirs.readable() && own.readable());
   std::vector<unsigned char> found(kBytes, 7);
   assert_true(is_read(own, pattern().data(), found.data(), kBytes));
@@ -115,7 +115,7 @@ void reads_itself_and_others(void**) {
 void reads_many_parts_at_once(void**) {
   std::iota(pattern().begin(), pattern().end(), 1);
   const Child child;
-  const PeerMemory memory(child.pidfd(), probe());
+  const PeerMemory memory(child.pidfd(), child.pid(), child.pid(), probe());
   std::vector<unsigned char> found(kBytes);
   PeerRead parts;
   size_t at = 0;
@@ -133,14 +133,15 @@ void reads_many_parts_at_once(void**) {
 
 void an_end_is_no_error(void**) {
   Child child;
-  const PeerMemory memory(child.pidfd(), probe());
+  const pid_t pid = child.pid();
+  const PeerMemory memory(child.pidfd(), child.pid(), child.pid(), probe());
   assert_true(memory.readable());
   unsigned char byte = 0;
   child.kill_only();
   while (is_read(memory, pattern().data(), &byte, 1)) usleep(100);  // a process that nobody has waited for
   child.end();
   assert_false(is_read(memory, pattern().data(), &byte, 1));
-  const PeerMemory late(child.pidfd(), probe());
+  const PeerMemory late(child.pidfd(), pid, pid, probe());
   assert_false(late.readable());
   assert_non_null(strstr(late.why_not().c_str(), "PID namespace"));
 }
@@ -148,12 +149,13 @@ void an_end_is_no_error(void**) {
 // A process that has the number of the right one, but other memory.
 void another_process_is_noticed(void**) {
   const Child child;
-  PeerMemory memory(child.pidfd(), {address_of(&probe_value), probe_value + 1});
+  PeerMemory memory(child.pidfd(), child.pid(), child.pid(), {address_of(&probe_value), probe_value + 1});
   assert_false(memory.readable());
   assert_non_null(strstr(memory.why_not().c_str(), "another process"));
   unsigned char byte = 0;
   assert_false(is_read(memory, pattern().data(), &byte, 1));
-  memory = PeerMemory(child.pidfd(), {4096, probe_value});  // nothing is mapped there
+  memory =
+      PeerMemory(child.pidfd(), child.pid(), child.pid(), {4096, probe_value});  // nothing is mapped there
   assert_false(memory.readable());
 }
 
@@ -164,7 +166,7 @@ void what_is_not_mapped_is_an_error(void**) {
   two_pages = mmap(nullptr, 2 * page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   assert_true(two_pages != MAP_FAILED);
   const Child child([] { munmap(static_cast<char*>(two_pages) + page(), page()); });
-  const PeerMemory memory(child.pidfd(), probe());
+  const PeerMemory memory(child.pidfd(), child.pid(), child.pid(), probe());
   std::vector<unsigned char> found(2 * page());
   for (const size_t start : {size_t{0}, page()}) {
     PeerRead parts;
@@ -173,7 +175,7 @@ void what_is_not_mapped_is_an_error(void**) {
     std::string text;
     assert_int_equal(read(memory, parts, alive, text), DSC_ERR_SYSTEM);
     assert_non_null(strstr(text.c_str(), "Bad address"));
-    assert_non_null(strstr(text.c_str(), ("process " + std::to_string(child.pid())).c_str()));
+    assert_non_null(strstr(text.c_str(), ("thread " + std::to_string(child.pid())).c_str()));
   }
   munmap(two_pages, 2 * page());
 }

@@ -86,7 +86,7 @@ Json check_single_copy() {
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child) return check(false);
-  errno = WEXITSTATUS(status);
+  errno = WIFEXITED(status) ? WEXITSTATUS(status) : ENOSYS;
   return check(errno == 0);
 }
 
