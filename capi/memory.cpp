@@ -26,6 +26,23 @@ dsc_result_t dsc_mem_free(void* memory) {
   });
 }
 
+dsc_result_t dsc_mem_register(dsc_comm_t* comm, void* memory, size_t bytes) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    if (!memory) dsc::fail(DSC_ERR_INVALID_ARG, "memory is NULL");
+    if (bytes == 0) dsc::fail(DSC_ERR_INVALID_ARG, "bytes is 0, expected 1 or more");
+    if (bytes > SIZE_MAX / 2 || reinterpret_cast<uintptr_t>(memory) > UINTPTR_MAX - bytes)
+      dsc::fail(DSC_ERR_OVERFLOW, "%zu bytes at %p exceed the address space", bytes, memory);
+    inside->register_memory(memory, bytes);
+  });
+}
+
+dsc_result_t dsc_mem_unregister(void* memory) {
+  return dsc::guard(__func__, [&] {
+    if (memory) dsc::unregister_memory(memory);
+  });
+}
+
 dsc_result_t dsc_mem_retain(const void* address, void** memory) {
   return dsc::guard(__func__, [&] {
     if (memory) *memory = nullptr;

@@ -3,16 +3,12 @@
 import keyword
 import re
 
+from . import pointers
+
 # Enumerators may be DSC_OK and DSC_ERR_TIMEOUT, as in similar C libraries, instead of DSC_RESULT_TIMEOUT.
 FREE_ENUMS = {"dsc_result"}
 MOST_ARGUMENTS = 10
 MORE_ARGUMENTS = {"dsc_shard_copies": "two plans of the same parameters, each with its number of shards"}
-# Functions whose needed size is the product of the two numbers that follow the capacity.
-PRODUCTS = {"dsc_mesh_groups", "dsc_mesh_levels", "dsc_mesh_members"}
-# In this function, the number after the capacity is read on the root and written on other ranks.
-BOTH_WAYS = {"dsc_broadcast_shape"}
-# These functions write two lists, each with its capacity and its number of entries.
-TWO_LISTS = {"dsc_mesh_plan"}
 TAILS = ("stream", "work")
 # A struct dsc_X_options_t may be the argument of a function dsc_X_VERB with one of these verbs.
 VERBS = ("create", "open", "split", "forward")
@@ -113,11 +109,10 @@ def json_names(api):
 
 def needed_sizes(api):
     """The argument after a capacity must be the needed size, with that name."""
-    exceptions = PRODUCTS | BOTH_WAYS | TWO_LISTS
     for function in api["functions"]:
         names = [a["name"] for a in function["arguments"]] + [""]
         for name, after in zip(names, names[1:]):
-            if name.endswith("capacity") and after != "needed" and function["name"] not in exceptions:
+            if name.endswith("capacity") and after != "needed" and function["name"] not in pointers.NEEDED:
                 yield f"{function['name']}: {after or 'nothing'} comes after {name}; expected needed"
 
 
@@ -154,7 +149,7 @@ def argument_order(api):
 
 
 def describes(function, name, output):
-    is_capacity = function["name"] in TWO_LISTS and name.endswith("_capacity")
+    is_capacity = function["name"] in pointers.NEEDED and name.endswith("_capacity")
     return name in (f"n_{output}", f"{output}_dtype") or is_capacity
 
 

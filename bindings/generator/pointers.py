@@ -39,6 +39,24 @@ ELEMENTS = {
     "view_dtype": "the type of the parameter, or grad_dtype of the options if it is set",
     "byte": "bytes",
 }
+# The numbers that tell how many entries an output needs, where they are not the argument "needed".
+NEEDED = {
+    "dsc_mesh_groups": {"ranks": "n_groups * group_size"},
+    "dsc_mesh_levels": {"ranks": "n_groups * group_size"},
+    "dsc_mesh_members": {"ranks": "n_groups * group_size"},
+    "dsc_mesh_plan": {"names": "n_groups", "starts": "n_groups + 1", "ranks": "n_ranks"},
+    "dsc_broadcast_shape": {"shape": "ndim"},
+}
+# What the entries of a list of pointers point to: a tensor that a list describes, or as many numbers as its field says.
+ENTRIES = {
+    "dsc_pipe_call_t": {
+        "inputs": "input_tensors",
+        "input_grads": "input_tensors",
+        "outputs": "output_tensors",
+        "output_grads": "output_tensors",
+        "output_shapes": "output_tensors.ndim",
+    },
+}
 UNITS = {"_ms": "milliseconds", "_ns": "nanoseconds", "bytes": "bytes"}
 NUMBER = r"-?[\d,]+(?:\^\d+)?"
 RANGE = re.compile(rf"(?:^|[;,:] )({NUMBER} (?:or more|to (?:{NUMBER}|\w+)(?: - 1)?)|above {NUMBER}, at most {NUMBER}|finite(?: and {NUMBER} or more)?)")
@@ -109,6 +127,7 @@ class Owner:
         if "*" in part["type"] or part["role"] == "callback":
             self.add_direction(part, mark)
             self.add_length(part, element, mark)
+            self.add_needed(part)
             self.add_null(part)
             self.add_lifetime(part)
         add_number(part)
@@ -179,6 +198,14 @@ class Owner:
             # Entries that are pointers keep their star: "int64_t* const*" is a list of int64_t*.
             part["element"] = element + "*" * (part["type"].count("*") - 1) if part["role"] == "list" else element
 
+    def add_needed(self, part):
+        """Adds "needed", what a call says about the room that an output needs, and "entry", what entries point to."""
+        needed = NEEDED.get(self.entry["name"], {}).get(part["name"]) or ("needed" if "needed" in self.names else None)
+        if needed and part["direction"] != "in" and "capacity" in part.get("length", ""):
+            part["needed"] = needed
+        if entry := ENTRIES.get(self.entry["name"], {}).get(part["name"]):
+            part["entry"] = entry
+
     def add_null(self, part):
         """Adds "null", the meaning of NULL, to a pointer that may be NULL."""
         # In the comment of an address that is written, "NULL on failure" is about the value that is written there.
@@ -212,6 +239,10 @@ class Owner:
             yield f"{where} is memory of the library; expected a sentence such as '{part['name']} is valid until ...' after 'Ownership:'"
         if "length" in part:
             yield from (f"{where} has the length '{part['length']}', but {problem}" for problem in self.unknown(part["length"]))
+        if re.search(r"(?<!error_)capacity", part.get("length", "")) and "needed" not in part:
+            yield f"{where} has a capacity, but nothing says how much is needed; expected the argument needed, or an entry in NEEDED"
+        if part["role"] == "list" and part["element"].endswith("*") and element not in self.types.handles and "entry" not in part:
+            yield f"{where} is a list of {part['element']}, but nothing says what these point to; expected an entry in ENTRIES"
         if mark.get("element") and mark["element"] not in ELEMENTS:
             yield f"{where} has elements of {mark['element']}; expected one of {', '.join(ELEMENTS)}"
 

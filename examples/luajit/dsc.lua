@@ -96,6 +96,7 @@ function Binding:value(call, name)
   local value, part = call.values[name], index(call.entry.arguments)[name]
   if value ~= nil and part.role == "handle" then return self:info(value, part) end
   if call.lengths[name] then return lengths.list(value, call.lengths[name]) end
+  if value ~= nil and part.role == "number" and part.type:find("*", 1, true) then return tonumber(value[0]) end
   if value ~= nil then return value end
   if name ~= "size" and name ~= "rank" then return nil end
   for _, argument in ipairs(call.entry.arguments) do
@@ -143,7 +144,8 @@ function Binding:room(call, part, n)
     return place
   end
   if not n then return nil end
-  local array = ffi.new(((part.role == "text" or part.role == "data") and "char" or element) .. "[?]", math.max(n, 1))
+  local entry = part.role == "texts" and "const char*" or (part.role == "text" or part.role == "data") and "char" or element
+  local array = ffi.new(entry .. "[?]", math.max(n, 1))
   if self.structs[element] and n > 0 then array[0].struct_size = self.structs[element].size end
   return array
 end
@@ -153,40 +155,44 @@ function Binding:output(part, place, n)
   if part.role == "number" then return tonumber(place[0]) end
   if part.role == "text" then return ffi.string(place) end
   if part.role == "data" then return ffi.string(place, n) end
-  if part.role == "list" then
+  if part.role == "list" or part.role == "texts" then
     local list = {}
-    for i = 1, n do list[i] = self.structs[element_of(part.type)] and place[i - 1] or tonumber(place[i - 1]) end
+    for i = 1, n do
+      local entry = place[i - 1]
+      list[i] = part.role == "texts" and ffi.string(entry) or self.structs[element_of(part.type)] and entry or tonumber(entry)
+    end
     return setmetatable(list, {memory = place})
   end
   return place[0]
 end
 
+-- Returns the name of the argument that says how much room an output has, if the library tells how much it needs.
+local function capacity_of(part)
+  return part.needed and part.length:match("^[%w_]*capacity")
+end
+
 -- Whether the program passes the memory of a part: everything that a call moves, but not bytes whose size it returns.
 local function is_buffer(part)
-  return part.role == "data" and part.length ~= "capacity"
+  return part.role == "data" and not capacity_of(part)
 end
 
--- Whether the library tells how many entries or bytes an output needs.
-local function is_sized(names, i, part)
-  return part.length == "capacity" and names[i + 2] == "needed"
-end
-
--- Whether a part is computed by the binding: what is not passed and not returned.
-local function is_computed(names, i, part)
-  local after = names[i + 1]
-  return part.name == "needed" or part.name == "capacity" and after == "needed" or part.name == "struct_size" or part.name == "context"
+-- Returns a set of the parts that the binding computes: what is not passed and not returned.
+local function computed_of(arguments)
+  local computed = {needed = true, struct_size = true, context = true}
+  for _, part in ipairs(arguments) do
+    if capacity_of(part) then computed[capacity_of(part)] = true end
+  end
+  return computed
 end
 
 -- Takes the inputs of a call from the arguments that the program gave.
 function Binding:take(call, given, n_given)
-  local names, next_given, counts = {}, 1, {}
-  for i, part in ipairs(call.entry.arguments) do names[i] = part.name end
-  call.names = names
-  for i, part in ipairs(call.entry.arguments) do
-    local is_input = part.direction ~= "out" and not is_sized(names, i, part) or is_buffer(part) or part.null and part.role == "new_handle"
+  local next_given, counts, computed = 1, {}, computed_of(call.entry.arguments)
+  for _, part in ipairs(call.entry.arguments) do
+    local is_input = part.direction ~= "out" and not capacity_of(part) or is_buffer(part) or part.null and part.role == "new_handle"
     local is_counted = counts[part.name] ~= nil
     if is_counted then call.values[part.name] = counts[part.name]
-    elseif not is_computed(names, i, part) and is_input and not (part.role == "struct" and part.direction == "inout") then
+    elseif not computed[part.name] and is_input and not (part.role == "struct" and part.direction == "inout") then
       local value, n = self:input(call, part, given[next_given])
       if part.role == "new_handle" then value = value and ffi.new(element_of(part.type) .. "*[1]") end
       call.values[part.name], next_given = value, next_given + 1
@@ -205,26 +211,41 @@ function Binding:arguments(call)
   return unpack(list, 1, n)
 end
 
--- Texts and bytes get some room in the first call, because a few calls must not be repeated: they remove or change what
--- they return. Lists are asked for their length first.
-function Binding:first_capacity(call)
-  for i, part in ipairs(call.entry.arguments) do
-    if is_sized(call.names, i, part) and (part.role == "text" or part.role == "data") then return 1024 end
+-- Sets the capacities of the first call. Texts and bytes get some room, because a few calls must not be repeated: they
+-- remove or change what they return. Lists are asked for their length first.
+function Binding:first_capacities(call)
+  for _, part in ipairs(call.entry.arguments) do
+    local name = capacity_of(part)
+    if name then call.values[name] = (part.role == "text" or part.role == "data") and 1024 or call.values[name] or 0 end
   end
-  return 0
+end
+
+-- Returns how many entries or bytes an output needs, as the library has told.
+function Binding:needed(call, part)
+  return lengths.evaluate(part.needed, function(name) return self:value(call, name) end)
+end
+
+-- Raises the capacities that were too small. Returns whether there are any.
+function Binding:raise_capacities(call)
+  local are_raised = false
+  for _, part in ipairs(call.entry.arguments) do
+    local name = capacity_of(part)
+    if name and name == part.length and self:needed(call, part) > call.values[name] then
+      call.values[name], are_raised = self:needed(call, part), true
+    end
+  end
+  return are_raised
 end
 
 -- Makes room for the outputs: all at first, and those with a capacity again when the library has told their size.
-function Binding:prepare(call, capacity)
-  for i, part in ipairs(call.entry.arguments) do
-    if part.name == "capacity" and call.names[i + 1] == "needed" then call.values.capacity = capacity
-    elseif part.name == "needed" then call.values.needed = ffi.new("size_t[1]")
-    elseif part.name == "struct_size" then call.values.struct_size = self.structs[element_of(call.entry.arguments[1].type)].size
-    elseif is_sized(call.names, i, part) and part.direction ~= "in" then call.values[part.name] = self:room(call, part, capacity)
-    elseif part.direction ~= "in" and call.values[part.name] == nil and not (part.role == "new_handle" and part.null) and not is_buffer(part) then
+function Binding:prepare(call)
+  for _, part in ipairs(call.entry.arguments) do
+    local is_sized = capacity_of(part) and part.direction ~= "in"
+    if part.name == "struct_size" then call.values.struct_size = self.structs[element_of(call.entry.arguments[1].type)].size
+    elseif part.direction ~= "in" and (is_sized or call.values[part.name] == nil) and not (part.role == "new_handle" and part.null) and not is_buffer(part) then
       local n = part.length and lengths.evaluate(part.length, function(name) return self:value(call, name) end)
       call.values[part.name] = self:room(call, part, n)
-      call.lengths[part.name] = n
+      call.lengths[part.name] = not is_sized and n or nil
     end
   end
 end
@@ -232,12 +253,12 @@ end
 -- Returns the outputs in the order of the arguments.
 function Binding:results(call)
   local list, n = {}, 0
-  for i, part in ipairs(call.entry.arguments) do
+  for _, part in ipairs(call.entry.arguments) do
     local place = call.values[part.name]
-    local is_list = part.direction == "inout" and part.role == "list" and not is_sized(call.names, i, part)
+    local is_list = part.direction == "inout" and part.role == "list" and not capacity_of(part)
     local is_output = part.direction ~= "in" and not is_buffer(part) and part.name ~= "needed"
     if is_output and not is_list then
-      local entries = call.lengths[part.name] or part.length == "capacity" and tonumber(call.values.needed and call.values.needed[0] or 0)
+      local entries = call.lengths[part.name] or capacity_of(part) and self:needed(call, part)
       n = n + 1
       if place ~= nil then list[n] = self:output(part, place, entries) end
     end
@@ -250,13 +271,13 @@ local STATES = {DSC_DONE = true, DSC_IN_PROGRESS = true}
 function Binding:call(entry, ...)
   local call = {entry = entry, values = {}, keep = {}, callbacks = {}, lengths = {}}
   self:take(call, {...}, select("#", ...))
-  self:prepare(call, self:first_capacity(call))
+  self:first_capacities(call)
+  self:prepare(call)
   for _, part in ipairs(entry.arguments) do self:check_size(call, part) end
   local code = self.library[entry.name](self:arguments(call))
   if entry.returns ~= "dsc_result_t" then return type(code) == "cdata" and ffi.string(code) or code end
-  local needed = call.values.needed
-  if code >= 0 and needed and call.values.capacity and needed[0] > call.values.capacity then
-    self:prepare(call, tonumber(needed[0]))
+  if code >= 0 and self:raise_capacities(call) then
+    self:prepare(call)
     code = self.library[entry.name](self:arguments(call))
   end
   for _, pointer in ipairs(call.callbacks) do pointer:free() end

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/pages.hpp"
 #include "base/utf8.hpp"
 
 namespace dsc {
@@ -37,7 +37,7 @@ void run_fork_actions() {
 }
 
 void make_alive_page() {
-  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = page_bytes();
   void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();
   if (madvise(page, bytes, MADV_WIPEONFORK) != 0)

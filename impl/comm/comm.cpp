@@ -132,6 +132,13 @@ void* Comm::allocate_on_device(size_t bytes) {
   return device_->allocate(bytes);
 }
 
+void Comm::register_memory(void* memory, size_t bytes) {
+  if (const int32_t device = device_of(memory); device != kHostMemory)
+    fail(DSC_ERR_UNSUPPORTED, "memory is on device %d, expected host memory", device);
+  note_step(OpKind::kMemRegister);
+  group_->register_memory(memory, bytes);
+}
+
 // ---- groups
 
 std::shared_ptr<Comm> Comm::open(int32_t color, const GroupOptions& options,

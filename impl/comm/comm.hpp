@@ -84,6 +84,8 @@ class Comm final {
   // returns memory of the device. release_memory() of comm/memory.hpp frees both, from any thread.
   void* allocate_memory(size_t bytes);
   void* allocate_on_device(size_t bytes);
+  // Collective. unregister_memory() of comm/memory.hpp undoes it, from any thread.
+  void register_memory(void* memory, size_t bytes);
 
   // Drives the queued operations of this rank, in all groups of its world, on the calling thread. Returns
   // when one of them completes, when none remains, or when the deadline has passed. Returns true if none

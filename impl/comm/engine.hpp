@@ -3,7 +3,7 @@
 // add an engine. tests/conformance contains a small engine, and the test suite that every engine must pass.
 //
 // Functions with a body are optional: unsupported_reason(), learn_of(), on_status_query(), query_hosts(),
-// query_rank(). An engine must implement all others.
+// query_rank(), register_memory(). An engine must implement all others.
 #pragma once
 
 #include <functional>
@@ -94,6 +94,12 @@ struct Answer {
 // An engine for host memory. It also knows which ranks are alive, and decides whether the group has failed.
 class GroupEngine : public Engine {
  public:
+  // Collective. Lets operations move memory of the program without a copy in between. unregister_memory() of
+  // comm/memory.hpp undoes it. On a failure, nothing has changed on any rank.
+  virtual void register_memory(void*, size_t) {
+    fail(DSC_ERR_UNSUPPORTED, "the engine does not share memory of the program between ranks");
+  }
+
   GroupEngine(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
               int timeout_ms)
       : state(std::move(identity), std::move(local), std::move(info), timeout_ms) {}

@@ -75,7 +75,10 @@ std::pair<void*, KeptBlock> find_in(const Blocks& blocks, const void* address) {
 
 std::pair<void*, KeptBlock> find_any(const void* address) {
   if (auto allocation = MemoryRegistry::find_holder(address)) {
-    void* const start = allocation->own_base();
+    if (allocation->window)
+      fail(DSC_ERR_INVALID_ARG,
+           "address is in memory that the program has registered; expected the library's");
+    void* const start = allocation->begin();
     const size_t bytes = allocation->bytes;
     return {start, {bytes, std::move(allocation)}};
   }
@@ -93,6 +96,13 @@ void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner) {
 
 void release_memory(void* memory) {
   if (!MemoryRegistry::release(memory) && !release_kept(memory)) fail_not_allocated();
+}
+
+void unregister_memory(void* memory) {
+  if (!MemoryRegistry::end_window(memory))
+    fail(DSC_ERR_INVALID_ARG,
+         "memory is not the start of memory that dsc_mem_register() registered, or it was already "
+         "unregistered");
 }
 
 void* retain_memory(const void* address) {

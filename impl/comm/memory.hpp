@@ -14,6 +14,10 @@ void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner);
 // Any thread.
 void release_memory(void* memory);
 
+// Undoes Comm::register_memory(). Throws BUSY while a queued operation uses the memory. Throws INVALID_ARG if
+// `memory` is not the start of such memory, or if the program has unmapped it. Any thread.
+void unregister_memory(void* memory);
+
 // Keeps the memory that contains an address alive, and returns its start. It stays allocated until
 // drop_memory() was called as often as retain_memory(), even if it is released in between. Throws INVALID_ARG
 // for other memory. Any thread.

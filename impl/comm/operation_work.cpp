@@ -54,6 +54,7 @@ bool OperationWork::end(const std::optional<Failure>& failure) noexcept {
   if (done()) return false;
   if (failure) failure_.emplace(*failure);
   end_ticks_.store(tick_now(), std::memory_order_relaxed);
+  window_use_.end();
   done_.store(true, std::memory_order_seq_cst);
   if (event_fd_) eventfd_write(event_fd_.get(), 1);
   if (countdown_) countdown_->complete_one();

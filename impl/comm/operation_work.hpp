@@ -9,12 +9,14 @@
 #include "base/mutex.hpp"
 #include "comm/work.hpp"
 #include "control/call.hpp"
+#include "control/memory.hpp"
 
 namespace dsc {
 
 class OperationWork : public Work {
  public:
-  OperationWork(const Call& call, uint64_t group) : call_(call), group_(group) {}
+  OperationWork(const Call& call, uint64_t group)
+      : call_(call), group_(group), window_use_(call.send, call.recv) {}
 
   bool done() const noexcept final { return done_.load(std::memory_order_acquire); }
   bool wait(Deadline deadline) override;
@@ -37,6 +39,7 @@ class OperationWork : public Work {
  private:
   const Call call_;
   const uint64_t group_;
+  WindowUse window_use_;
   std::atomic<bool> done_{false};
   std::atomic<int64_t> end_ticks_{0};
   mutable Mutex mutex_;

@@ -45,6 +45,7 @@ Pattern pattern_of(OpKind kind) noexcept {
     case OpKind::kVerify:
     case OpKind::kPipeRun:
     case OpKind::kBind:
+    case OpKind::kMemRegister:
       return Pattern::kAllGather;
     case OpKind::kAllToAll:
     case OpKind::kAllToAllV:

@@ -62,6 +62,8 @@ const char* op_kind_name(OpKind kind) noexcept {
       return "pipe_run";
     case OpKind::kBind:
       return "bind_device";
+    case OpKind::kMemRegister:
+      return "mem_register";
   }
   return "unknown operation";
 }

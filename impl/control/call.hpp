@@ -39,7 +39,8 @@ enum class OpKind : uint8_t {
   kReducerFinish,  // barrier of ranks whose iteration is incomplete; never matches the all-reduce of a bucket
   kReady,          // barrier after all ranks of a world have mapped its memory, and before they use it
   kPipeRun,        // all-gather of the signatures of schedules, before stages run them
-  kBind  // all-gather of the results of binding to devices, before the group is returned to the user
+  kBind,        // all-gather of the results of binding to devices, before the group is returned to the user
+  kMemRegister  // all-gather of the size and the result of each rank's registration of its memory
 };
 
 const char* op_kind_name(OpKind kind) noexcept;

@@ -25,8 +25,7 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
 // members, is below the threshold of zero copy, and fits into a staging buffer.
 size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
   const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
-  const size_t single_copy = tuning.single_copy_min_bytes > 0 ? tuning.single_copy_min_bytes - 1 : 0;
-  const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy, single_copy});
+  const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy});
   return std::min(Group::kMostSmallBytes, all / members);
 }
 
@@ -79,8 +78,8 @@ void Group::make_segment() {
   header->size = size_;
   header->rank = rank_;
   header->stage_bytes = static_cast<uint32_t>(geometry_.stage_bytes);
-  header->reads_members = reads_members() ? 1 : 0;
   header->group = id_;
+  header->single_copy_min_bytes = reads_members() ? tuning_.single_copy_min_bytes : kNoLimit;
   host_->publish(ItemKind::kGroupSegment, id_, fd.get());
   published_ = true;
 }
@@ -132,7 +131,8 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
         header->rank != member || header->group != id_ || header->stage_bytes != geometry_.stage_bytes)
       fail(DSC_ERR_PROTOCOL, "the shared memory of %s has another layout or belongs to another group",
            describe_member(member).c_str());
-    if (header->reads_members == 0) tuning_.single_copy_min_bytes = kNoLimit;
+    tuning_.single_copy_min_bytes =
+        std::max(tuning_.single_copy_min_bytes, static_cast<size_t>(header->single_copy_min_bytes));
     bases_[static_cast<size_t>(member)] = mapping->data();
     Notifier* notifier = &process_of(member).page->notifier;
     if (std::find(notifiers_.begin(), notifiers_.end(), notifier) == notifiers_.end())

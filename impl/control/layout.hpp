@@ -77,7 +77,6 @@ struct alignas(kLine) Slot {
   SharedLocation send;
   SharedLocation recv;
   ReadableMemory send_memory;
-  ReadableMemory recv_memory;
   uint64_t sequence;
   char note[40];
   uint64_t nonfinite_count;  // number of NaN and infinite values among the inputs that this rank has read
@@ -115,8 +114,8 @@ struct alignas(kLine) MemberHeader {
   int32_t size;
   int32_t rank;
   uint32_t stage_bytes;
-  uint32_t reads_members;  // 1: this rank can read the memory of all members' processes
   uint64_t group;
+  uint64_t single_copy_min_bytes;  // no limit if this rank cannot read the memory of all members
 };
 
 // State of a member, which other members read while they wait for it.

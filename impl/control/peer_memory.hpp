@@ -66,7 +66,7 @@ class PeerMemory {
 };
 
 // Returns true if other processes can read the first and the last byte of a buffer of this process. They
-// cannot read memory of devices, for example.
+// cannot read memory of devices, for example, or of a process that has become undumpable (prctl).
 bool others_can_read(const void* buffer, size_t bytes) noexcept;
 
 }  // namespace dsc

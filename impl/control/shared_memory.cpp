@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/mutex.hpp"
+#include "base/pages.hpp"
 #include "base/thread.hpp"
 
 namespace dsc {
@@ -103,10 +104,11 @@ Mapping::Mapping(int fd, size_t bytes, OnFork on_fork)
 Mapping::~Mapping() { munmap(data_, bytes_); }
 
 // Moves the copy over the old pages in one step, so that the range is mapped at all times.
-void Mapping::detach(size_t offset, size_t bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::byte* const start = data_ + offset / page * page;
-  const size_t length = (offset % page + bytes + page - 1) / page * page;
+void make_private(std::byte* first, size_t bytes) {
+  const size_t page = page_bytes();
+  const size_t before = reinterpret_cast<uintptr_t>(first) % page;
+  std::byte* const start = first - before;
+  const size_t length = (before + bytes + page - 1) / page * page;
   void* copy = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (copy == MAP_FAILED)
     fail(DSC_ERR_NOMEM, "no memory to detach %zu bytes from a peer that may still write them", length);
@@ -114,6 +116,9 @@ void Mapping::detach(size_t offset, size_t bytes) {
   if (mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, start) == MAP_FAILED) {
     const int error = errno;
     munmap(copy, length);
+    if (error == ENOMEM)
+      fail(DSC_ERR_NOMEM, "the process may not map %zu more bytes (limits: vm.max_map_count, RLIMIT_AS)",
+           length);
     fail_errno(error, "mremap over shared memory");
   }
 }

@@ -10,6 +10,10 @@ namespace dsc {
 
 enum class OnFork { kGone, kInherited };
 
+// Replaces mapped pages by private ones with the same contents. Afterwards no other process can access them.
+// Whole pages change, also those that the range only touches. Throws NOMEM.
+void make_private(std::byte* start, size_t bytes);
+
 // A mapping of a whole segment. All ranks of a process share one mapping per segment.
 class Mapping {
  public:
@@ -20,10 +24,6 @@ class Mapping {
 
   std::byte* data() const noexcept { return data_; }
   size_t bytes() const noexcept { return bytes_; }
-
-  // Replaces these pages by private memory with the same contents. Afterwards no other process can access
-  // them.
-  void detach(size_t offset, size_t bytes);
 
  private:
   std::byte* data_;

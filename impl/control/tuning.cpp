@@ -33,31 +33,15 @@ constexpr size_t kAlone = 1;  // stands for no limit, or for 0 if there are more
 // The first row that fits is used. The values were measured on a machine with two cores. They were chosen so
 // that the staging buffers of all members fit into the last-level cache.
 constexpr std::array kRows = {
-    Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
-    Row{2,
-        false,
-        {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{2,
-        true,
-        {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4,
-        false,
-        {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4,
-        true,
-        {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{8,
-        true,
-        {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
-    Row{16,
-        true,
-        {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
-    Row{32,
-        true,
-        {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
-    Row{1 << 30,
-        true,
-        {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{2, true, {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, false, {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{8, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
+    Row{16, true, {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
+    Row{32, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
+    Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
 };
 
 // A setting by name, with the values that it accepts.
@@ -74,10 +58,10 @@ constexpr std::array kKeys = {
     Key{"stage_bytes", &Tuning::stage_bytes, kPage, 16 * kMiB, kPage},
     Key{"stage_chunk_bytes", &Tuning::stage_chunk_bytes, kPage, 16 * kMiB, kPage},
     Key{"zero_copy_min_bytes", &Tuning::zero_copy_min_bytes, 0, kNoLimit, 1},
-    Key{"single_copy_min_bytes", &Tuning::single_copy_min_bytes, 0, kNoLimit, 1},
     Key{"zero_copy_chunk_bytes", &Tuning::zero_copy_chunk_bytes, kPage, 64 * kMiB, kPage},
     Key{"streaming_bytes", &Tuning::streaming_bytes, 0, kNoLimit, 1},
     Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},
+    Key{"single_copy_min_bytes", &Tuning::single_copy_min_bytes, 0, kNoLimit, 1},
 };
 
 // Units are powers of 1024. "KB" is refused, because some users would read it as 1000 bytes.
@@ -148,11 +132,13 @@ TuningOverrides parse_tuning(const std::string& text) {
   return {found.begin(), found.end()};
 }
 
-Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& overrides) {
+Tuning choose_tuning(int members, bool oversubscribed, bool kernel_copies,
+                     const TuningOverrides& overrides) {
   const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& one) {
     return members <= one.members && (!oversubscribed || one.oversubscribed);
   });
   Tuning tuning = row->tuning;
+  if (members > 1 && kernel_copies) tuning.single_copy_min_bytes = 16 * kKiB;
   if (tuning.streaming_bytes == kCache) tuning.streaming_bytes = last_level_cache();
   if (tuning.divided_bytes == kAlone) tuning.divided_bytes = oversubscribed ? 0 : kNoLimit;
   for (const auto& [name, value] : overrides) tuning.*find_key(name)->value = value;

@@ -24,13 +24,13 @@ struct Tuning {
   size_t stage_chunk_bytes;  // largest chunk that a member claims in a reduction through staging buffers
   // From this size of a member's data on, zero copy is faster despite its second barrier round.
   size_t zero_copy_min_bytes;
-  // From this size of the data that one member reads from another on, the kernel copies it directly between
-  // ordinary buffers.
-  size_t single_copy_min_bytes;
   size_t zero_copy_chunk_bytes;  // largest chunk that a member claims with zero copy
   // From this size of all members' data on, results are written with non-temporal stores.
   size_t streaming_bytes;
   size_t message_chunk_bytes;  // size of a chunk of a message; two chunks are in transit at a time
+  // From this size of the data that one member reads from another on, the kernel copies it directly between
+  // ordinary buffers.
+  size_t single_copy_min_bytes = kNoLimit;
 };
 
 // Values that the user has set for some of the settings, by name.
@@ -40,7 +40,8 @@ using TuningOverrides = std::vector<std::pair<std::string, size_t>>;
 // and their ranges.
 TuningOverrides parse_tuning(const std::string& text);
 
-Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& overrides);
+// `kernel_copies`: the kernel copies faster between processes than a staging buffer.
+Tuning choose_tuning(int members, bool oversubscribed, bool kernel_copies, const TuningOverrides& overrides);
 
 // Returns all settings, with sizes in bytes.
 std::string tuning_text(const Tuning& tuning);

@@ -40,6 +40,7 @@ class HierEngine final : public GroupEngine {
   void run(const Call& call) override;
   std::shared_ptr<Work> start(const Call& call) override;
   void* allocate(size_t bytes) override;
+  void register_memory(void* memory, size_t bytes) override;
   bool has_running() noexcept override;
   void finalize() override;
 

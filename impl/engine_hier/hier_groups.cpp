@@ -66,4 +66,22 @@ void* HierEngine::allocate(size_t bytes) {
   return memory;
 }
 
+// The ranks of each host register their memory together. If that fails on a host, it is undone on the others.
+void HierEngine::register_memory(void* memory, size_t bytes) {
+  const std::string note = std::to_string(bytes) + " bytes";
+  // Before anything changes, the sizes are compared and the memory is checked.
+  run_on_all(*this, OpKind::kMemRegister, bytes, note,
+             [&] { MemoryRegistry::check_unregistered(memory, bytes); });
+  bool is_registered = false;
+  const auto step = [&] {
+    local_->register_memory(memory, bytes);
+    is_registered = true;
+  };
+  capture([&] { run_on_all(*this, OpKind::kMemRegister, bytes, note, step); },
+          [&](const Error& error) {
+            if (is_registered) MemoryRegistry::end_window(memory);
+            throw Error(error);
+          });
+}
+
 }  // namespace dsc

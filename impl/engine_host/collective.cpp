@@ -121,6 +121,7 @@ void Collective::expose_buffers(Slot& slot) {
     recv_range_ =
         send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
   }
+  if (send_range_.allocation) send_range_.allocation->show_ends(transfer_.send, transfer_.send_bytes);
   slot.send = send_range_.location;
   slot.recv = recv_range_.location;
 }
@@ -175,7 +176,7 @@ void Collective::choose_path() {
     return;
   }
   if (SingleCopy::possible(group_, transfer_)) {
-    mover_.emplace<SingleCopy>(group_, transfer_, report());
+    mover_.emplace<SingleCopy>(group_, transfer_);
     move_by(Algorithm::kSingleCopy);
     return;
   }
@@ -224,7 +225,7 @@ Progress Collective::leave() {
   if (phase_ != Phase::kQueued && exposed_) {
     phase_ = Phase::kLeaving;
     if (!departure_) departure_.emplace(group_);
-    if (!departure_->done(call_.send, transfer_.send_bytes, call_.recv, transfer_.recv_bytes))
+    if (!departure_->done(send_range_, transfer_.send_bytes, recv_range_, transfer_.recv_bytes))
       return Progress::kPending;
   }
   return Progress::kFailed;

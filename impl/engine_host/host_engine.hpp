@@ -32,6 +32,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   void run(const Call& call) override;
   std::shared_ptr<Work> start(const Call& call) override;
   void* allocate(size_t bytes) override;
+  void register_memory(void* memory, size_t bytes) override;
   bool has_running() noexcept override;
   void finalize() override;
 
@@ -92,6 +93,8 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::shared_ptr<Group> map_group(const NewGroup& wanted,
                                    const std::function<std::shared_ptr<Group>()>& create);
   void check_parent() const;
+  struct Segments;
+  std::shared_ptr<Allocation> share_segments(const Segments& wanted);
   struct Recovery;
   Decision decide(const Ballot& ballot, const Recovery& call);
   Ballot map_survivors(const Decision& decision, std::string name, const GroupOptions& options,

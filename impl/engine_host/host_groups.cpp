@@ -59,12 +59,22 @@ std::shared_ptr<HostEngine> HostEngine::make_part(const NewGroup& wanted) {
   return part;
 }
 
-void* HostEngine::allocate(size_t bytes) {
+// Describes segments that all ranks create and map.
+struct HostEngine::Segments {
+  OpKind kind;
+  uint64_t tag;  // equal on all ranks, as is `note`
+  std::string note;
+  size_t bytes;
+  std::function<void()> check;                // runs before this rank creates its segment
+  std::function<void(Allocation&)> complete;  // runs when this rank has mapped all segments
+};
+
+// It succeeds on all ranks or on none: either all have mapped all segments, or no rank keeps its own.
+std::shared_ptr<Allocation> HostEngine::share_segments(const Segments& wanted) {
   const uint64_t id = state.next_id();
-  const std::string note = std::to_string(bytes) + " bytes";
   auto allocation = std::make_shared<Allocation>();
   allocation->id = id;
-  allocation->bytes = bytes;
+  allocation->bytes = wanted.bytes;
   allocation->own_rank = host().rank();
   allocation->mappings.resize(static_cast<size_t>(host().size()));
   struct Withdraw {
@@ -72,24 +82,67 @@ void* HostEngine::allocate(size_t bytes) {
     uint64_t id;
     ~Withdraw() { host.withdraw(ItemKind::kMemory, id); }
   } withdraw{host(), id};
-  run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
-    const UniqueFd fd = create_segment("dsc-memory", bytes, static_cast<size_t>(size()));
+  run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [&] {
+    wanted.check();
+    const UniqueFd fd = create_segment("dsc-memory", wanted.bytes, static_cast<size_t>(size()));
     allocation->mappings[static_cast<size_t>(allocation->own_rank)] =
-        map_segment(fd.get(), bytes, OnFork::kInherited);
+        map_segment(fd.get(), wanted.bytes, OnFork::kInherited);
     host().publish(ItemKind::kMemory, id, fd.get());
   });
-  // Either all ranks have mapped all parts, or no rank keeps its part.
-  run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
+  run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [&] {
     for (int member = 0; member < size(); ++member) {
       if (member == rank()) continue;
       const int peer = group_->local_rank(member);
       const UniqueFd fd = group_->fetch(member, ItemKind::kMemory, id, Deadline::after_ms(timeout_ms()),
                                         [this] { check_parent(); });
-      allocation->mappings[static_cast<size_t>(peer)] = map_segment(fd.get(), bytes, OnFork::kInherited);
+      allocation->mappings[static_cast<size_t>(peer)] =
+          map_segment(fd.get(), wanted.bytes, OnFork::kInherited);
     }
+    wanted.complete(*allocation);
   });
+  return allocation;
+}
+
+void* HostEngine::allocate(size_t bytes) {
+  const auto allocation = share_segments({.kind = OpKind::kMemAlloc,
+                                          .tag = bytes,
+                                          .note = std::to_string(bytes) + " bytes",
+                                          .bytes = bytes,
+                                          .check = [] {},
+                                          .complete = [](Allocation&) {}});
   host().memory().add(allocation);
-  return allocation->own_base();
+  return allocation->begin();
+}
+
+// If another rank fails after this rank has opened its window, this rank closes it again.
+void HostEngine::register_memory(void* memory, size_t bytes) {
+  MemoryRegistry& registry = host().memory();
+  std::shared_ptr<Allocation> mine;
+  bool is_claimed = false;
+  const auto check = [&] {
+    registry.claim(memory, bytes);
+    is_claimed = true;
+  };
+  const auto open = [&](Allocation& allocation) {
+    allocation.window.emplace(memory, bytes, allocation.base(allocation.own_rank));
+    allocation.window->open();
+    mine = allocation.shared_from_this();
+    registry.add(mine);
+  };
+  capture(
+      [&] {
+        share_segments({.kind = OpKind::kMemRegister,
+                        .tag = bytes,
+                        .note = std::to_string(bytes) + " bytes",
+                        .bytes = Window::segment_bytes(bytes),
+                        .check = check,
+                        .complete = open});
+      },
+      [&](const Error& error) {
+        if (mine) mine->window->close();
+        if (is_claimed) MemoryRegistry::release(memory);
+        throw Error(error);
+      });
 }
 
 }  // namespace dsc

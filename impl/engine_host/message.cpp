@@ -26,7 +26,9 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
+  if (worthwhile) range_ = group_.host().memory().find(buffer, bytes_);
+  if (range_.allocation && call_.kind == OpKind::kSend) range_.allocation->show_ends(buffer, bytes_);
+  mine.location = range_.location;
   const bool offers = call_.kind == OpKind::kSend && !is_short_ && bytes_ > 0 &&
                       bytes_ >= group_.tuning().single_copy_min_bytes;
   mine.memory = offers ? readable_memory(buffer, bytes_) : ReadableMemory{0, 0};
@@ -152,7 +154,7 @@ Progress SendMessage::leave() noexcept {
   if (mine_.posts[sequence_ & 1].location.segment == 0) return Progress::kFailed;
   phase_ = Phase::kLeaving;
   if (!departure_) departure_.emplace(group_);
-  return departure_->done(call_.send, bytes_, nullptr, 0) ? Progress::kFailed : Progress::kPending;
+  return departure_->done(range_, bytes_, {}, 0) ? Progress::kFailed : Progress::kPending;
 }
 
 RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept
@@ -190,13 +192,13 @@ Progress RecvMessage::consume() {
 // Copies a part of the sender's buffer, which is in shared memory.
 Progress RecvMessage::copy_piece(size_t at, size_t bytes) {
   const SharedLocation location = theirs_.posts[sequence_ & 1].location;
-  const auto memory = group_.host().memory().get(location.segment);
+  const auto& memory = range_.allocation;  // the sender's buffer is in the same one
   const int sender = group_.local_rank(peer_);
-  if (!memory || !memory->holds(sender, location.offset, bytes_))
+  if (!memory->holds(sender, location.offset, bytes_))
     fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
   const OthersMemory others(group_);
   if (!others.entered()) return Progress::kFailed;
-  copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at, bytes, false);
+  copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at, bytes);
   return Progress::kMoved;
 }
 
@@ -211,7 +213,7 @@ Progress RecvMessage::read_piece(size_t at, size_t bytes) {
   return read_member(group_, peer_, parts);
 }
 
-// Reads a piece directly from the sender's buffer.
+// Moves one piece directly from the sender's buffer.
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   const size_t at = chunk_ * kPieceBytes;

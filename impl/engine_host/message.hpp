@@ -43,6 +43,7 @@ class Message : public Operation {
   const int peer_;
   const size_t bytes_;
   const bool is_short_;
+  SharedRange range_;  // this rank's buffer, if other ranks can reach it
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;   // number of chunks of all messages before this one
   uint64_t chunk_ = 0;  // the next chunk or, if the sender's buffer is read directly, the next piece

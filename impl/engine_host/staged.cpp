@@ -9,6 +9,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMinChunkBytes = size_t{8} << 10;
+constexpr size_t kLineElements = 64;
 
 // Returns how many elements of a block, starting at `first`, fit into one part.
 size_t in_part(size_t count, size_t first, size_t part) noexcept {
@@ -50,6 +51,15 @@ Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
       part(part_elements(group, transfer_in)),
       stage_bytes(transfer_in.bytes_of(part) * transfer_in.parts) {}
 
+// Returns the range of a part that a member reduces. Ranges consist of whole cache lines.
+Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept {
+  const auto members = static_cast<size_t>(transfer.size);
+  const size_t lines = (elements + kLineElements - 1) / kLineElements;
+  const size_t each = (lines + members - 1) / members * kLineElements;
+  const size_t first = std::min(elements, static_cast<size_t>(member) * each);
+  return {first, std::min(each, elements - first)};
+}
+
 void Staged::Plan::fill(std::byte* stage, size_t first) const {
   if (!transfer.sends(transfer.rank)) return;
   const auto put = [&](size_t offset, const Block& block, size_t start, size_t count) {
@@ -70,8 +80,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   const Block block = transfer.outgoing(0);
   const size_t elements = in_part(block.count, first, part);
   if (algorithm != Algorithm::kDivided) return put(0, block, first, elements);
-  const Share own =
-      share_of(transfer.rank, transfer.size, elements);  // this rank reads its share from the send buffer
+  const Range own = share_of(transfer.rank, elements);  // this rank reads its share from the send buffer
   const size_t behind = own.first + own.elements;
   put(0, block, first, own.first);
   put(behind, block, first + behind, elements - behind);
@@ -133,7 +142,7 @@ void Staged::work() {
 
 // Reduces a range. `offset` is its position in the stages. `own` is this rank's input if the input is not in
 // its stage, otherwise null. With `into_stages`, the result is also written to the stages.
-void Staged::reduce(size_t offset, Share range, const void* own, void* target, bool into_stages) {
+void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
   const auto members = static_cast<size_t>(transfer_.size);
   PerMember<const void*> sources(members);
   PerMember<void*> targets(members + 1);
@@ -190,7 +199,7 @@ void Staged::copy_block(int sender) {
 }
 
 void Staged::work_on_share() {
-  const Share share = share_of(transfer_.rank, transfer_.size, elements());
+  const Range share = plan_.share_of(transfer_.rank, elements());
   if (share.elements == 0) return;
   const size_t at = first_ + share.first;
   void* const target = transfer_.receives(transfer_.rank) ? transfer_.recv_at(at) : nullptr;
@@ -222,13 +231,13 @@ bool Staged::results_complete() noexcept {
 void Staged::read_back() {
   if (!transfer_.receives(transfer_.rank)) return;
   if (plan_.algorithm == Algorithm::kClaimed) return read_back({0, elements()});
-  const Share own = share_of(transfer_.rank, transfer_.size, elements());
+  const Range own = plan_.share_of(transfer_.rank, elements());
   const size_t behind = own.first + own.elements;
   read_back({0, own.first});
   read_back({behind, elements() - behind});
 }
 
-void Staged::read_back(Share range) {
+void Staged::read_back(Range range) {
   take(transfer_.recv_at(first_ + range.first), stage(transfer_.rank) + transfer_.bytes_of(range.first),
        transfer_.bytes_of(range.elements));
 }

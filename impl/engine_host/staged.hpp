@@ -7,7 +7,6 @@
 
 #include "comm/transfer.hpp"
 #include "engine_host/operation.hpp"
-#include "engine_host/shares.hpp"
 
 namespace dsc {
 
@@ -32,9 +31,15 @@ class Staged {
  private:
   enum class Phase { kShow, kMeet, kAwaitResults };
 
+  struct Range {
+    size_t first;
+    size_t elements;
+  };
+
   // The choices that every rank derives from the call. They are equal on all ranks.
   struct Plan {
     Plan(const Group& group, const Transfer& transfer) noexcept;
+    Range share_of(int member, size_t elements) const noexcept;
     void fill(std::byte* stage, size_t first) const;
 
     const Transfer& transfer;
@@ -55,9 +60,9 @@ class Staged {
   void reduce_directly();
   void work_on_share();
   void work_on_chunks();
-  void reduce(size_t offset, Share range, const void* own, void* target, bool into_stages);
+  void reduce(size_t offset, Range range, const void* own, void* target, bool into_stages);
   void read_back();
-  void read_back(Share range);
+  void read_back(Range range);
   void publish(size_t first);
 
   Group& group_;

@@ -128,8 +128,13 @@ void ZeroCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.epoch());
     sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.elements_read_of(member))
-                                : nullptr;
+        transfer_.sends(member)
+            ? locate(*send_memory_, member, slot.send, transfer_.elements_read_of(member))
+            : nullptr;
+    // The program's own address, as that of its receive buffer, so that data in place is not copied onto
+    // itself.
+    if (member == transfer_.rank && !recv_memory_ && transfer_.sends(member))
+      sources_[static_cast<size_t>(member)] = transfer_.send;
     if (recv_memory_ && transfer_.receives(member))
       targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
   }
@@ -156,8 +161,11 @@ bool ZeroCopy::is_over() noexcept {
 // A failure of another group may have made this rank's memory private while other ranks still wrote to the
 // shared copy. Then their data is lost, so the operation fails.
 Progress ZeroCopy::finish() noexcept {
-  if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load()))
+  if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load())) {
+    if (recv_memory_ && transfer_.receives(transfer_.rank))
+      recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
     return Progress::kDone;
+  }
   Failure cause;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.text.add(
@@ -236,7 +244,8 @@ bool Departure::accessors_left(bool& only_other_processes) const noexcept {
   return any;
 }
 
-bool Departure::done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept {
+bool Departure::done(const SharedRange& send, size_t send_bytes, const SharedRange& recv,
+                     size_t recv_bytes) noexcept {
   bool only_other_processes = true;
   if (!accessors_left(only_other_processes)) return true;
   if (!only_other_processes || !patience_.passed()) return false;
@@ -248,10 +257,9 @@ bool Departure::done(const void* send, size_t send_bytes, const void* recv, size
   return detached;
 }
 
-void Departure::detach(const void* buffer, size_t bytes) {
-  const auto allocation = bytes == 0 ? nullptr : group_.host().memory().holder(buffer);
-  if (!allocation) return;
-  allocation->detach(buffer, bytes);
+void Departure::detach(const SharedRange& range, size_t bytes) {
+  if (bytes == 0 || !range.allocation) return;
+  range.allocation->detach(range.allocation->address_of(range.location.offset), bytes);
   log(DSC_LOG_LEVEL_WARN,
       "%zu bytes of shared memory became private to this process, because a rank that does not run may still "
       "write them",

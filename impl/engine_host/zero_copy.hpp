@@ -93,11 +93,12 @@ class ZeroCopy {
 class Departure {
  public:
   explicit Departure(Group& group) noexcept : group_(group) {}
-  bool done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept;
+  // The ranges are the buffers that this rank exposes.
+  bool done(const SharedRange& send, size_t send_bytes, const SharedRange& recv, size_t recv_bytes) noexcept;
 
  private:
   bool accessors_left(bool& only_other_processes) const noexcept;
-  void detach(const void* buffer, size_t bytes);
+  void detach(const SharedRange& range, size_t bytes);
 
   Group& group_;
   Deadline patience_ = Deadline::after_ms(100);

@@ -1,12 +1,12 @@
 #include "sharded/address_range.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/pages.hpp"
 
 namespace dsc {
 namespace {
@@ -15,11 +15,6 @@ namespace {
 constexpr int kZeroPages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
-
-size_t AddressRange::page_bytes() noexcept {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 AddressRange::AddressRange(size_t bytes, bool faults)
     : bytes_(std::max(bytes, page_bytes())), faults_(faults) {
@@ -33,9 +28,8 @@ AddressRange::~AddressRange() {
   if (begin_) munmap(begin_, bytes_);
 }
 
-// With an old size of 0, mremap keeps the old mapping and maps the same pages of shared memory a second time.
 bool AddressRange::alias(size_t offset, std::byte* shared, size_t bytes) const noexcept {
-  return mremap(shared, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin_ + offset) != MAP_FAILED;
+  return map_again(shared, bytes, begin_ + offset);
 }
 
 void AddressRange::provide(size_t offset, size_t bytes) const {

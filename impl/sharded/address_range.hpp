@@ -30,8 +30,6 @@ class AddressRange {
   // Leaks the range on purpose; the addresses stay reserved.
   void keep() noexcept { begin_ = nullptr; }
 
-  static size_t page_bytes() noexcept;
-
  private:
   const size_t bytes_;
   const bool faults_;

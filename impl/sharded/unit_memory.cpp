@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/pages.hpp"
+
 namespace dsc {
 namespace {
 
@@ -22,7 +24,7 @@ UnitMemory::UnitMemory(Space& space, void* stream, const FlatOffsets& full, cons
     return;
   }
   const bool is_mapped = !space.in_stream_order();
-  const size_t page = is_mapped ? AddressRange::page_bytes() : 1;
+  const size_t page = is_mapped ? page_bytes() : 1;
   slots_ = PoolSlots(options.pool_bytes / page * page);
   memory_ = space.allocate(slots_.bytes() + page - 1);
   pool_ = memory_.get() + (page - reinterpret_cast<uintptr_t>(memory_.get()) % page) % page;
@@ -81,7 +83,7 @@ void UnitMemory::keep() noexcept {
 
 size_t UnitMemory::alignment(bool on_device, bool is_kept) noexcept {
   if (on_device) return kDeviceAlignment;
-  return is_kept ? 1 : AddressRange::page_bytes();
+  return is_kept ? 1 : page_bytes();
 }
 
 }  // namespace dsc

@@ -211,7 +211,7 @@ class TcpChannel final : public Channel {
            target_.c_str());
   }
 
-  // If the server leaves a request unread in its socket, TCP_USER_TIMEOUT ends the connection after three
+  // If the server leaves a request unread in its socket, TCP_USER_TIMEOUT ends the connection after a few
   // seconds. A large request is therefore sent only when the server has room for all of it.
   void ask_for_room(StoreOp op, size_t bytes, Deadline deadline) {
     ByteWriter writer;
@@ -225,6 +225,7 @@ class TcpChannel final : public Channel {
     in_step_ = false;
     const std::string frame = outgoing_->seal(type, payload);
     in_.resize(kFrameHeadBytes);
+    const SlowReader slow_reader(stream_, payload.size() > kMostUnaskedBytes);
     const size_t sent = stream_.write(frame, deadline);
     size_t came = sent < frame.size() ? 0 : stream_.read(in_.data(), in_.size(), deadline);
     if (came < in_.size() && !stream_.ended())

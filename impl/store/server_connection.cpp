@@ -14,6 +14,7 @@
 #include "store/bytes.hpp"
 #include "store/server_core.hpp"
 #include "store/store.hpp"
+#include "store/tcp_options.hpp"
 
 namespace dsc {
 namespace {
@@ -169,6 +170,7 @@ void ServerConnection::read_rest() {
 
 void ServerConnection::take_frame() {
   const auto type = incoming_->open(in_);
+  if (type != FrameType::kCancel) expect_slow_reader(false);
   if (type == FrameType::kRequest && !owes_answer())
     take_request();
   else if (type == FrameType::kRoom && !owes_answer())
@@ -298,6 +300,7 @@ void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;
   core_.bytes_on_their_way_ += out_.size();
+  if (out_.size() > kMostUnaskedBytes) expect_slow_reader(true);
   asio::async_write(socket_, asio::buffer(out_),
                     [self = shared_from_this(), bytes = out_.size()](const asio::error_code& error, size_t) {
                       self->writing_ = false;
@@ -308,6 +311,11 @@ void ServerConnection::send(const StoreReply& reply) {
                       });
                       self->core_.sent(bytes);
                     });
+}
+
+// A client reads each reply before it sends its next request.
+void ServerConnection::expect_slow_reader(bool is_slow) noexcept {
+  if (std::exchange(has_slow_reader_, is_slow) != is_slow) set_unread_limit(socket_.native_handle(), is_slow);
 }
 
 void ServerConnection::stop_waiting() noexcept {

@@ -81,6 +81,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void carry_out_will() noexcept;
   StoreReply timed_out() const;
   void wait_for(size_t key);
+  void expect_slow_reader(bool is_slow) noexcept;
   void stop_waiting() noexcept;
   void leave_room() noexcept;
 
@@ -107,6 +108,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   size_t waiting_bytes_ = 0;  // size of the keys of a waiting request, if it has several
   std::optional<StoreRequest> will_;
   bool writing_ = false;
+  bool has_slow_reader_ = false;  // a large reply is on its way
 };
 
 // The table, the listeners and all connections of a StoreServer.

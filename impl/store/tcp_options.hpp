@@ -22,10 +22,17 @@ inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+// Sets how long a peer may leave data unread before the connection ends. A small frame fits into the buffers
+// of the sockets, so only the peer's kernel must take it. A large frame waits for the peer's program, which
+// may lack a processor for a while.
+inline void set_unread_limit(int fd, bool is_large) noexcept {
+  set_tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, is_large ? 10000 : 3000);
+}
+
 // Sets the options of a control connection. Both ends of such a connection read it all the time.
 inline void set_control_options(int fd) noexcept {
   set_data_options(fd);
-  set_tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 3000);
+  set_unread_limit(fd, false);
 }
 
 }  // namespace dsc

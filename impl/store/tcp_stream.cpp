@@ -28,6 +28,8 @@ TcpStream TcpStream::connect(const SocketAddress& address, Deadline deadline, in
   return TcpStream(std::move(fd));
 }
 
+void TcpStream::expect_slow_reader(bool is_large) noexcept { set_unread_limit(fd_.get(), is_large); }
+
 size_t TcpStream::end(const std::string& why, size_t done) {
   why_ended_ = why;
   return done;

@@ -27,6 +27,9 @@ class TcpStream {
   size_t write(std::string_view bytes, Deadline deadline);
   size_t read(char* bytes, size_t count, Deadline deadline);
 
+  // Gives the peer more time to read, because a large frame follows, or ends that.
+  void expect_slow_reader(bool is_large) noexcept;
+
   // Ends the connection in both directions. Any thread may call this.
   void cut() noexcept;
 
@@ -45,6 +48,22 @@ class TcpStream {
 
   ParentFd fd_;
   std::string why_ended_;
+};
+
+// Gives the peer of a stream more time to read, while this object exists.
+class SlowReader {
+ public:
+  SlowReader(TcpStream& stream, bool is_slow) noexcept : stream_(is_slow ? &stream : nullptr) {
+    if (stream_) stream_->expect_slow_reader(true);
+  }
+  ~SlowReader() {
+    if (stream_) stream_->expect_slow_reader(false);
+  }
+  SlowReader(const SlowReader&) = delete;
+  SlowReader& operator=(const SlowReader&) = delete;
+
+ private:
+  TcpStream* const stream_;
 };
 
 }  // namespace dsc

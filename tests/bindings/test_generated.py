@@ -136,6 +136,9 @@ def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said)
         ("expert_parallel.h", "of sum_dtype]", "of big_dtype]", "weights has elements of big_dtype; expected one of dtype"),
         ("collectives.h", "@param[in] send [count] elements\n", "@param[in] send elements\n", "dsc_all_reduce: send is const void*; its comment must begin"),
         ("op.h", "[inout count] elements", "[count] elements", "dsc_op_call_t: result is void*; its mark must say who writes"),
+        # outputs and lists of pointers of which nothing says how large they, or their entries, are
+        ("recovery.h", "needed", "n_ranks", "has a capacity, but nothing says how much is needed; expected the argument needed"),
+        ("pipe_run.h", "void* const* inputs;", "void* const* others;", "dsc_pipe_call_t: others is a list of void*, but nothing says what these point to"),
         # facts that contradict the type, and memory of the library without an end
         ("comm.h", "@param[in,out] stats", "@param[out] stats", "dsc_comm_stats: stats is dsc_op_stats_t*, whose struct_size is read"),
         ("coalesced.h", "@param[in] tensors tensors with the same counts and types in the same", "@param[in,out] tensors those of the same", "which cannot be written"),
@@ -231,9 +234,12 @@ def test_the_facts_of_pointers():
     assert facts("dsc_world", "world", "role", "direction", "null") == ["handle", "out", None]
     assert facts("dsc_broadcast", "send", "length", "null") == ["count", "on other ranks"]
     assert facts("dsc_broadcast_shape", "shape", "direction", "length") == ["inout", "max(capacity, ndim)"]
-    assert facts("dsc_comm_stats", "stats", "role", "direction", "null") == ["list", "inout", "with capacity 0"]
+    assert facts("dsc_comm_stats", "stats", "role", "direction", "null", "needed") == ["list", "inout", "with capacity 0", "needed"]
+    assert facts("dsc_mesh_groups", "ranks", "length", "needed") == ["capacity", "n_groups * group_size"]
+    assert facts("dsc_mesh_plan", "starts", "length", "needed") == ["group_capacity + 1", "n_groups + 1"]
     assert facts("dsc_sharded_shard_t", "grads", "element") == ["grad_dtype"]
-    assert facts("dsc_pipe_call_t", "output_shapes", "role", "length", "element") == ["list", "n_outputs", "int64_t*"]
+    assert facts("dsc_pipe_call_t", "output_shapes", "role", "length", "element", "entry") == ["list", "n_outputs", "int64_t*", "output_tensors.ndim"]
+    assert facts("dsc_pipe_call_t", "inputs", "element", "entry") == ["void*", "input_tensors"]
     assert facts("dsc_ring_begin", "grad", "element", "null") == ["grad_dtype", "if grad_dtype is 0"]
     assert facts("dsc_moe_plan_options_t", "experts", "range") == ["1 to 2^24"]
     assert facts("dsc_pipe_costs_t", "overlap", "range") == ["above 0, at most 1"]

@@ -57,6 +57,7 @@ MAKE = {
     "Batch": in_batch,
     "Partition": lambda w: dsc.partition_layers([1, 2], 2),
     "PipeCompute": lambda w: schedule().order(0)[0],
+    "Registration": lambda w: w.register(np.zeros(3)),
     "PipeInstruction": lambda w: next(iter(schedule())),
     "PipeSchedule": lambda w: schedule(),
     "PipeSimulation": lambda w: dsc.simulate_pipeline("1f1b", 2, 4),

@@ -291,6 +291,20 @@ void test_lists(const dsc::comm& comm) {
   EXPECT(refused.code() == dsc::errc::overflow);
 }
 
+void test_registered_memory(const dsc::comm& comm) {
+  std::vector<float> data(20000, 1.0f);
+  {
+    const dsc::registration registered(comm, data);
+    comm.all_reduce(data, dsc::op::sum);
+    const dsc::error refused = error_of([&] { const dsc::registration again(comm, data); });
+    EXPECT(refused.code() == dsc::errc::invalid_arg);
+    comm.all_reduce(data, dsc::op::max);
+  }
+  dsc::registration again(comm, data);  // the failed one did not end the first, which has ended by itself
+  again.close();
+  EXPECT(data.front() == static_cast<float>(comm.size()) && data.back() == data.front());
+}
+
 void test_groups(const dsc::comm& comm) {
   dsc::comm_options options;
   options.name = "half";
@@ -453,6 +467,7 @@ const rank_test tests[] = {
     {"hooks", test_hooks, false},
     {"sharded", test_sharded, false},
     {"lists", test_lists, false},
+    {"registered_memory", test_registered_memory, false},
     {"groups", test_groups, false},
     {"empty_communicator", test_empty_communicator, false},
     {"pipelines", test_pipelines, false},

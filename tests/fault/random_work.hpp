@@ -15,7 +15,7 @@ class RandomWork {
   RandomWork(Rank& rank, uint64_t seed, size_t most_bytes)
       : rank_(rank), random_(seed), most_bytes_(most_bytes) {}
 
-  // Creates the second communicator, whose ranks are in reverse order, and the shared memory.
+  // Creates the second communicator, whose ranks are in reverse order, and memory that all ranks can reach.
   bool prepare();
   // Releases what prepare() created.
   void release();
@@ -57,6 +57,7 @@ class RandomWork {
   dsc_result_t start_with_lengths(dsc_work_t** work);
   dsc_result_t run_ring();
   int pick(uint64_t choices) { return static_cast<int>(random_() % choices); }
+  void* registered();
   uint32_t* memory(std::vector<uint32_t>& plain, void* shared, bool use_shared);
 
   bool reduces() const { return kind_ <= Kind::kReduceScatterV; }
@@ -80,6 +81,7 @@ class RandomWork {
   dsc_comm_t* reverse_ = nullptr;
   void* shared_send_ = nullptr;
   void* shared_recv_ = nullptr;
+  std::vector<uint32_t> registered_;
   std::vector<uint32_t> plain_send_;
   std::vector<uint32_t> plain_recv_;
 

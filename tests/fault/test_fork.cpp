@@ -188,6 +188,8 @@ const char* call_everything(const Objects& objects) {
       {"send", dsc_send(comm, in, 1, f32, 1, nullptr, nullptr)},
       {"recv", dsc_recv(comm, out, 1, f32, 1, nullptr, nullptr)},
       {"mem_alloc", dsc_mem_alloc(comm, 4096, DSC_MEMORY_KIND_HOST, &memory)},
+      {"mem_register", dsc_mem_register(comm, &memory, sizeof memory)},
+      {"mem_unregister", dsc_mem_unregister(&memory)},
       {"mem_retain", dsc_mem_retain(objects.memory, &memory)},
       {"mem_free", dsc_mem_free(objects.memory)},
       {"work_test", dsc_work_test(objects.work, &number)},

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "breakpoints.hpp"
 #include "crew.hpp"
@@ -41,7 +42,7 @@ std::vector<CodeLocation> places;  // found before the debug files become inacce
 // What a rank does after it has joined.
 struct Scene {
   std::string name;
-  enum Kind { kNothing, kCollective, kMessages, kSplit, kCreateGroup, kMemory, kFinalize } kind;
+  enum Kind { kNothing, kCollective, kMessages, kSplit, kCreateGroup, kMemory, kRegister, kFinalize } kind;
   operation_t operation;  // the operation of the scenes kCollective and kMessages
   bool async;
 };
@@ -51,6 +52,7 @@ std::vector<Scene> all_scenes() {
                             {"split", Scene::kSplit, {}, false},
                             {"create_group", Scene::kCreateGroup, {}, false},
                             {"mem_alloc", Scene::kMemory, {}, false},
+                            {"mem_register", Scene::kRegister, {}, false},
                             {"finalize", Scene::kFinalize, {}, false}};
   const auto add = [&scenes](Scene::Kind kind, kind_t what, size_t count, layout_t layout, bool async) {
     scenes.push_back({format("%s of %zu, %s%s", kind_name(what), count, layout == SHARED ? "shared" : "plain",
@@ -111,6 +113,15 @@ dsc_result_t play_messages(const Scene& scene, Stage& stage) {
   return result == DSC_OK || result == DSC_ERR_REVOKED ? other : result;
 }
 
+// The contents of the memory stay, also if the call fails.
+dsc_result_t register_memory(dsc_comm_t* world) {
+  std::vector<char> memory(100'000, 'x');
+  const dsc_result_t result = dsc_mem_register(world, memory.data(), memory.size());
+  const auto changed = memory.size() - static_cast<size_t>(std::ranges::count(memory, 'x'));
+  const dsc_result_t ended = result == DSC_OK ? dsc_mem_unregister(memory.data()) : DSC_OK;
+  return changed == 0 && ended == DSC_OK ? result : DSC_ERR_INTERNAL;
+}
+
 dsc_result_t play(const Scene& scene, Stage& stage) {
   dsc_comm_t* group = nullptr;
   void* memory = nullptr;
@@ -128,6 +139,8 @@ dsc_result_t play(const Scene& scene, Stage& stage) {
       return dsc_comm_create_group(stage.rank.world, reversed, stage.rank.size, nullptr, &group);
     case Scene::kMemory:
       return dsc_mem_alloc(stage.rank.world, 100'000, DSC_MEMORY_KIND_HOST, &memory);
+    case Scene::kRegister:
+      return register_memory(stage.rank.world);
     case Scene::kFinalize:
       return dsc_comm_finalize(stage.rank.world);
   }

@@ -3,6 +3,7 @@
 #include <execinfo.h>
 #include <setjmp.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <span>
 
 #include "crew.hpp"
 #include "refuse.h"
@@ -177,6 +179,46 @@ dsc_result_t reduce_gradient(Everything& it) {
   return result;
 }
 
+// Memory that no refused call affects. If its pages stay shared, they end with it.
+class OwnPages {
+ public:
+  static constexpr size_t kBytes = size_t{7} << 12;
+
+  OwnPages()
+      : data_(reinterpret_cast<int32_t*>(::syscall(SYS_mmap, nullptr, kBytes, PROT_READ | PROT_WRITE,
+                                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  ~OwnPages() { ::syscall(SYS_munmap, data_, kBytes); }
+  OwnPages(const OwnPages&) = delete;
+  OwnPages& operator=(const OwnPages&) = delete;
+
+  std::span<int32_t> elements() const { return {data_, kBytes / sizeof(int32_t)}; }
+
+ private:
+  int32_t* const data_;
+};
+
+// The contents of the memory stay, whichever call fails.
+dsc_result_t use_registered(Everything& it) {
+  const OwnPages pages;
+  const std::span<int32_t> data = pages.elements().subspan(100, 6900);
+  const auto fills = [&](auto expected) {
+    for (size_t i = 0; i < data.size(); ++i)
+      if (data[i] != expected(static_cast<int32_t>(i))) return false;
+    return true;
+  };
+  const auto own = [&](int32_t i) { return of(it.rank->rank, i); };
+  for (size_t i = 0; i < data.size(); ++i) data[i] = own(static_cast<int32_t>(i));
+  dsc_comm_t* const world = it.rank->world;
+  dsc_result_t result = dsc_mem_register(world, data.data(), data.size_bytes());
+  if (!fills(own)) return kWrong;
+  if (result != DSC_OK) return result;
+  result = dsc_all_reduce(world, data.data(), data.data(), data.size(), kI32, kSum, nullptr, nullptr);
+  if (result == DSC_OK && !fills(summed)) return kWrong;
+  const dsc_result_t ended = dsc_mem_unregister(data.data());
+  if (result == DSC_OK && !fills(summed)) return kWrong;
+  return result == DSC_OK ? ended : result;
+}
+
 struct Step {
   const char* name;
   dsc_result_t (*run)(Everything&);
@@ -193,6 +235,7 @@ constexpr Step kSteps[] = {
        return dsc_mem_alloc(world(it), kCount * sizeof(int32_t), DSC_MEMORY_KIND_HOST, &it.memory);
      }},
     {"all_reduce of shared memory", all_reduce_shared},
+    {"mem_register", use_registered},
     {"work_eventfd", all_reduce_watched},
     {"comm_split", [](Everything& it) { return dsc_comm_split(world(it), 0, 0, nullptr, &it.group); }},
     {"all_reduce of a group", [](Everything& it) { return all_reduce(it, it.group, nullptr); }},

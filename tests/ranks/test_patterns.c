@@ -12,6 +12,7 @@ enum { COUNT = 1000, MOST_BYTES = 8 * COUNT + 64, MOST_RANKS = 3 };
 typedef struct memory {
   char* plain;
   char* shared;
+  char* registered;
   char* all; /* the results of all ranks */
 } memory_t;
 
@@ -30,9 +31,10 @@ static void fill_pattern(char* data, dsc_dtype_t dtype, uint64_t seed) {
 static int check_pattern(rank_t* self, const memory_t* memory, dsc_dtype_t dtype, dsc_op_t op, int offset) {
   const size_t bytes = COUNT * element_bytes(dtype);
   const uint64_t seed = (uint64_t)dtype * 1000 + (uint64_t)op * 100 + (uint64_t)self->rank + 1;
-  char* const bases[] = {memory->plain, memory->plain + offset, memory->shared + offset};
+  char* const bases[] = {memory->plain, memory->plain + offset, memory->shared + offset,
+                         memory->registered + offset};
   char first[MOST_BYTES];
-  for (size_t path = 0; path < 3; ++path) {
+  for (size_t path = 0; path < sizeof bases / sizeof *bases; ++path) {
     char* send = bases[path];
     char* recv = send + MOST_BYTES;
     fill_pattern(send, dtype, seed);
@@ -51,13 +53,18 @@ static int check_pattern(rank_t* self, const memory_t* memory, dsc_dtype_t dtype
 static int patterns_body(rank_t* self) {
   void* shared = NULL;
   CHECK_OK(self, dsc_mem_alloc(self->world, 2 * MOST_BYTES + 64, DSC_MEMORY_KIND_HOST, &shared));
-  const memory_t memory = {malloc(2 * MOST_BYTES + 64), shared, malloc(MOST_RANKS * MOST_BYTES)};
-  CHECK(self, memory.plain != NULL && memory.all != NULL);
+  const memory_t memory = {malloc(2 * MOST_BYTES + 64), shared, malloc(2 * MOST_BYTES + 64),
+                           malloc(MOST_RANKS * MOST_BYTES)};
+  CHECK(self, memory.plain != NULL && memory.registered != NULL && memory.all != NULL);
+  const dsc_result_t result = dsc_mem_register(self->world, memory.registered, 2 * MOST_BYTES + 64);
+  CHECK(self, result == DSC_OK || result == DSC_ERR_UNSUPPORTED); /* not with the conformance engine */
   int turn = self->rank * 20;
   for (int round = 0; round < (test_scale() > 1 ? 1 : 4); ++round)
     for (dsc_dtype_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
       for (dsc_op_t op = DSC_OP_SUM; op <= DSC_OP_BXOR; ++op)
         if (op_is_offered(op, dtype)) PASS_ON(check_pattern(self, &memory, dtype, op, 1 + turn++ % 63));
+  if (result == DSC_OK) CHECK_OK(self, dsc_mem_unregister(memory.registered));
+  free(memory.registered);
   free(memory.plain);
   free(memory.all);
   CHECK_OK(self, dsc_mem_free(shared));

@@ -515,6 +515,21 @@ static void mem_alloc(void) {
   EXPECT(memory == NULL);
 }
 
+static void mem_register(void) {
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_mem_register(bad, data, sizeof data));
+  WALK_INVALID(dsc_mem_register(W, NULL, 1));
+  WALK_INVALID(dsc_mem_register(W, data, 0));
+  WALK(DSC_ERR_OVERFLOW, dsc_mem_register(W, data, SIZE_MAX));
+  WALK(DSC_ERR_OVERFLOW, dsc_mem_register(W, (void*)UINTPTR_MAX, 1));
+}
+
+static void mem_unregister(void) {
+  WALK(DSC_OK, dsc_mem_unregister(NULL));
+  WALK_INVALID(dsc_mem_unregister(data));
+  WALK_INVALID(dsc_mem_unregister(walk_world.memory));
+  WALK_INVALID(dsc_mem_unregister((void*)UINTPTR_MAX));
+}
+
 static void mem_retain(void) {
   void* memory = data;
   WALK_INVALID(dsc_mem_retain(NULL, &memory));
@@ -571,6 +586,8 @@ const walk_step_t walk_operations[] = {
     {"dsc_mem_alloc", mem_alloc},
     {"dsc_comm_progress", progress},
     {"dsc_mem_retain", mem_retain},
+    {"dsc_mem_register", mem_register},
+    {"dsc_mem_unregister", mem_unregister},
     {"dsc_mem_free", mem_free},
     {NULL, NULL},
 };

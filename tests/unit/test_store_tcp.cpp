@@ -371,7 +371,7 @@ void a_flood_is_no_wrong_token(void**) {
   int joined = 0;
   for (int i = 0; i < clients; ++i)
     joined +=
-        outcome_of([&] { TcpStore(target_of(server, token), Deadline::after_ms(20000)); }).code == DSC_OK;
+        outcome_of([&] { TcpStore(target_of(server, token), Deadline::after_ms(100000)); }).code == DSC_OK;
   over = true;
   for (std::thread& thread : flood) thread.join();
   assert_int_equal(joined, clients);
@@ -485,6 +485,7 @@ void a_dead_server_is_noticed_at_once(void**) {
     ::pause();
     ::_exit(0);
   }
+  ::close(channel[1]);
   std::array<int, 2> news{};
   assert_int_equal(::read(channel[0], news.data(), sizeof news), sizeof news);
   StoreTarget target;
@@ -506,7 +507,6 @@ void a_dead_server_is_noticed_at_once(void**) {
   CHECK_FAILS(store.set("k", "v", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "refused");
   ::kill(static_cast<pid_t>(news[1]), SIGKILL);
   ::close(channel[0]);
-  ::close(channel[1]);
 }
 
 StoreRequest append_to(const char* key, const char* value) {

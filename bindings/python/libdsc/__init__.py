@@ -9,7 +9,7 @@
 Contents. help(libdsc.Communicator) and similar calls say more; the complete documentation is in docs/ of the project:
 
     start and end     init_distributed, finalize, world, is_initialized, launch_report, spawn, Store, Source, SpawnError
-    operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch
+    operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch, Registration
     kinds of them     Op, ReduceOp, premul, user_op, Dtype, Backend
     objects           broadcast_object, all_gather_object, gather_object, scatter_object
     lists and trees   all_reduce_coalesced, broadcast_coalesced, verify_params, average_gradients, broadcast_tree
@@ -47,6 +47,7 @@ from libdsc._log import log_to_logging, read_log, set_log
 from libdsc._batch import Batch
 from libdsc._raw import Backend, Dtype, Op, Result, Source
 from libdsc._communicator import Communicator, OpStats
+from libdsc._shared_memory import Registration
 from libdsc._cross_entropy import CrossEntropy
 from libdsc.errors import (
     AddrInUseError,
@@ -165,6 +166,7 @@ __all__ = [
     "PipeStep",
     "ProtocolError",
     "ReduceOp",
+    "Registration",
     "ReentrantError",
     "Result",
     "RevokedError",

@@ -10,20 +10,18 @@ from ctypes import byref, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Sequence, TextIO, Union
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
-from libdsc._arguments import INT32, SIZE, Seconds, brief, extents, integer, integers, member, milliseconds
+from libdsc import _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
+from libdsc._arguments import INT32, SIZE, Seconds, brief, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
 from libdsc._expert_parallel import Experts
 from libdsc._foreign import meant_member
-from libdsc._library import OnlyOne, check, give_settings, last_message, lib, list_of, text_of
-from libdsc._raw import MemoryKind
-from libdsc._memory import array_over, numpy_module
+from libdsc._library import check, give_settings, last_message, lib, list_of, text_of
 from libdsc._pipe import PipeSchedule
 from libdsc._pipe_arrays import Shape
 from libdsc._sequence_heads import SequenceHeads
+from libdsc._shared_memory import SharedArrays
 from libdsc._tracebacks import shown
-from libdsc._trees import TreeOperations
 from libdsc._types import NonfiniteName
 from libdsc._work import IN_PROGRESS, error_of
 
@@ -47,7 +45,7 @@ class OpStats:
         return self.operation
 
 
-class Communicator(SequenceHeads, Experts, TreeOperations):
+class Communicator(SequenceHeads, Experts, SharedArrays):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
     All ranks must call its collective operations in the same order. An array is any object with the buffer protocol,
@@ -464,24 +462,6 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         _interrupt.let_own_signal_come_after(text)
         raise errors.from_code(code, text, **details)
 
-    def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
-        """Returns a zeroed numpy array in memory that operations of this communicator move without copying.
-
-        Collective, with the same number of bytes on all ranks. Operations of all groups made from this communicator
-        also move it without copying. The memory is freed when the last view of the array is gone.
-
-        Args:
-            shape: one extent or several.
-            dtype: a name such as "float32", or a numpy type; "bf16" makes an array of uint16.
-        """
-        sizes = extents("shape", shape)
-        element = numpy_module().dtype(_dtypes.numpy_type(_dtypes.dtype_code(dtype), dtype))
-        size_bytes = integer("the size in bytes of shape", max(1, math.prod(sizes) * element.itemsize), *SIZE)
-        address = c_void_p()
-        self._call(lib.dsc_mem_alloc, size_bytes, int(MemoryKind.HOST), byref(address))
-        assert address.value is not None
-        return array_over(address.value, sizes, element, SharedMemory(address.value))
-
     # ---- life and failure --------------------------------------------------------------------------------------
 
     def set_timeout(self, seconds: Seconds) -> None:
@@ -549,20 +529,6 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
             if not self._is_world:  # only finalize() ends the world
                 self.close()
         except Exception:  # at interpreter shutdown, or after a failed __init__
-            pass
-
-class SharedMemory(OnlyOne):
-    """Owns one allocation of dsc_mem_alloc(), or one reference of dsc_mem_retain()."""
-
-    __slots__ = ("_address", "__weakref__")
-
-    def __init__(self, address: int) -> None:
-        self._address = address
-
-    def __del__(self) -> None:
-        try:
-            lib.dsc_mem_free(self._address)
-        except Exception:  # at interpreter shutdown
             pass
 
 

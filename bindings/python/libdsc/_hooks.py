@@ -8,9 +8,10 @@ from typing import Any, Callable, Generator, Optional, Union
 
 from libdsc import _dtypes, _raw
 from libdsc._callback_errors import FAILED, failed
-from libdsc._communicator import Communicator, SharedMemory
+from libdsc._communicator import Communicator
 from libdsc._library import check, lib, text_of
 from libdsc._memory import DeviceArray, array_over
+from libdsc._shared_memory import SharedMemory
 from libdsc._work import Work
 
 HookSteps = Generator[Optional[Work], None, None]

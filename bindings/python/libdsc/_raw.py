@@ -2130,6 +2130,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_mem_register": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_mem_unregister": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
     "dsc_mem_retain": (
         ctypes.c_int32,
         [

@@ -29,6 +29,51 @@ extern "C" {
 DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, dsc_memory_kind_t kind, void** memory);
 
 /**
+ * @brief Registers memory of the program, so that operations on comm, and on all groups made from it, move it
+ * without copying, like memory of dsc_mem_alloc().
+ * @param[in] comm communicator
+ * @param[in,out] memory [bytes of byte] memory that the program has allocated, at any address
+ * @param[in] bytes 1 or more; equal on all ranks
+ *
+ * Its pages are replaced by pages that all ranks of the host can reach; that copies them once. Addresses and
+ * contents do not change. A page that also holds other data stays as it is, and every operation copies its
+ * part of memory: at most two pages. An operation gains if its buffers on all ranks belong to the same
+ * registration and are large (zero_copy_min_bytes of dsc_comm_tuning()). While ranks register, no other
+ * thread and no running operation may access the memory.
+ *
+ * Refused is memory that a file backs, the stack of the main thread, memory that the program may not read and
+ * write, or may execute, and memory that is shared or registered already. Settings of mlock(), madvise() and
+ * mbind() for these pages are lost. Do not register memory that a driver has pinned, for example with
+ * cudaHostRegister(): the library cannot detect that, and a device would continue with the old pages. A child
+ * made by fork() shares the replaced pages instead of getting a copy.
+ *
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's; memory must stay valid
+ * until dsc_mem_unregister(), also after the end of the communicator. Threads: one at a time per
+ * communicator.
+ * @return DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and available);
+ * DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_NOMEM; DSC_ERR_OVERFLOW; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation. After an error no memory has changed.
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mem_register(dsc_comm_t* comm, void* memory, size_t bytes);
+
+/**
+ * @brief Ends a registration, and makes the memory private again. Call it before you free, move or unmap the
+ * memory, because otherwise operations would use the old pages when the address is used again.
+ * @param[in] memory [address] as given to dsc_mem_register(); NULL does nothing
+ *
+ * Wait for asynchronous operations on the memory first. No other thread may access it meanwhile. If the
+ * system refuses private pages, the memory stays shared, and a log record says so: it can be used and freed
+ * as before, but not registered again. The other ranks may keep their part registered; operations then copy.
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BUSY while an asynchronous operation uses the memory, which stays registered;
+ * DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was unmapped (the registration
+ * has then ended); DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mem_unregister(void* memory);
+
+/**
  * @brief Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient view, beyond
  * the object that it belongs to.
  * @param[in] address [address] an address in memory that was allocated for a communicator: by

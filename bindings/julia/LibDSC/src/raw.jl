@@ -1729,6 +1729,8 @@ const SYMBOLS = (
     :dsc_batch_begin,
     :dsc_batch_end,
     :dsc_mem_alloc,
+    :dsc_mem_register,
+    :dsc_mem_unregister,
     :dsc_mem_retain,
     :dsc_mem_free,
     :dsc_op_create_premul,
@@ -3698,6 +3700,41 @@ operation. Since 0.1.
     ccall(address(111), dsc_result_t, (Ptr{dsc_comm_t}, Csize_t, dsc_memory_kind_t, Ptr{Ptr{Cvoid}},), comm, bytes, kind, memory)
 
 """
+Registers memory of the program, so that operations on comm, and on all groups made from it, move it
+without copying, like memory of dsc_mem_alloc().
+
+- `comm` (in): communicator
+- `memory` (inout): memory that the program has allocated, at any address
+- `bytes` (in): 1 or more; equal on all ranks
+
+Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's; memory must stay
+valid until dsc_mem_unregister(), also after the end of the communicator. Threads: one at a time per
+communicator.
+
+Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
+available); DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_NOMEM; DSC_ERR_OVERFLOW;
+DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation. After an
+error no memory has changed.. Since 0.1.
+"""
+@inline dsc_mem_register(comm, memory, bytes) =
+    ccall(address(112), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Csize_t,), comm, memory, bytes)
+
+"""
+Ends a registration, and makes the memory private again. Call it before you free, move or unmap the
+memory, because otherwise operations would use the old pages when the address is used again.
+
+- `memory` (in): as given to dsc_mem_register(); NULL does nothing
+
+Collective: no. Blocking: no. Threads: any.
+
+Returns DSC_OK; DSC_ERR_BUSY while an asynchronous operation uses the memory, which stays
+registered; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was unmapped
+(the registration has then ended); DSC_ERR_FORKED. Since 0.1.
+"""
+@inline dsc_mem_unregister(memory) =
+    ccall(address(113), dsc_result_t, (Ptr{Cvoid},), memory)
+
+"""
 Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient view, beyond
 the object that it belongs to.
 
@@ -3712,7 +3749,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as memory that the pr
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_mem_retain(address, memory) =
-    ccall(address(112), dsc_result_t, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}},), address, memory)
+    ccall(address(114), dsc_result_t, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}},), address, memory)
 
 """
 Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). The memory of other ranks stays
@@ -3726,7 +3763,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory;
 Since 0.1.
 """
 @inline dsc_mem_free(memory) =
-    ccall(address(113), dsc_result_t, (Ptr{Cvoid},), memory)
+    ccall(address(115), dsc_result_t, (Ptr{Cvoid},), memory)
 
 """
 Creates an operation that multiplies every input by a number when it is read, and sums the products.
@@ -3740,7 +3777,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW after 2^31 operations; DSC
 DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_op_create_premul(scale, op) =
-    ccall(address(114), dsc_result_t, (Cdouble, Ptr{dsc_op_t},), scale, op)
+    ccall(address(116), dsc_result_t, (Cdouble, Ptr{dsc_op_t},), scale, op)
 
 """
 Creates an operation from a user-defined function, for any element type.
@@ -3758,7 +3795,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_RE
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_op_create_user(combine, context, id, commutative, op) =
-    ccall(address(115), dsc_result_t, (Ptr{Cvoid}, Ptr{Cvoid}, UInt64, Int32, Ptr{dsc_op_t},), combine, context, id, commutative, op)
+    ccall(address(117), dsc_result_t, (Ptr{Cvoid}, Ptr{Cvoid}, UInt64, Int32, Ptr{dsc_op_t},), combine, context, id, commutative, op)
 
 """
 Releases an operation; its number is never used again. Running operations continue.
@@ -3771,7 +3808,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown number; DSC_ERR_REENTRANT; DS
 0.1.
 """
 @inline dsc_op_destroy(op) =
-    ccall(address(116), dsc_result_t, (dsc_op_t,), op)
+    ccall(address(118), dsc_result_t, (dsc_op_t,), op)
 
 """
 Returns whether an operation has completed, without waiting.
@@ -3784,7 +3821,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_work_test(work, completed) =
-    ccall(address(117), dsc_result_t, (Ptr{dsc_work_t}, Ptr{Int32},), work, completed)
+    ccall(address(119), dsc_result_t, (Ptr{dsc_work_t}, Ptr{Int32},), work, completed)
 
 """
 Waits for an operation on host memory; makes a stream wait for one on a GPU.
@@ -3801,7 +3838,7 @@ Returns DSC_OK; DSC_IN_PROGRESS when timeout_ms passed; the operation's failure;
 DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_work_wait(work, timeout_ms, stream) =
-    ccall(address(118), dsc_result_t, (Ptr{dsc_work_t}, Int32, Ptr{Cvoid},), work, timeout_ms, stream)
+    ccall(address(120), dsc_result_t, (Ptr{dsc_work_t}, Int32, Ptr{Cvoid},), work, timeout_ms, stream)
 
 """
 Waits on the host until an operation is complete and its buffers are no longer used.
@@ -3815,7 +3852,7 @@ Returns as dsc_work_wait(); DSC_ERR_STATE for an operation that was captured int
 Since 0.1.
 """
 @inline dsc_work_synchronize(work, timeout_ms) =
-    ccall(address(119), dsc_result_t, (Ptr{dsc_work_t}, Int32,), work, timeout_ms)
+    ccall(address(121), dsc_result_t, (Ptr{dsc_work_t}, Int32,), work, timeout_ms)
 
 """
 Returns how an operation ended.
@@ -3829,7 +3866,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_work_error_info(work, info) =
-    ccall(address(120), dsc_result_t, (Ptr{dsc_work_t}, Ptr{dsc_error_info_t},), work, info)
+    ccall(address(122), dsc_result_t, (Ptr{dsc_work_t}, Ptr{dsc_error_info_t},), work, info)
 
 """
 Returns a descriptor that becomes readable when the operation completes, for poll() and event loops.
@@ -3843,7 +3880,7 @@ Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_SYSTEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_work_eventfd(work, descriptor) =
-    ccall(address(121), dsc_result_t, (Ptr{dsc_work_t}, Ptr{Int32},), work, descriptor)
+    ccall(address(123), dsc_result_t, (Ptr{dsc_work_t}, Ptr{Int32},), work, descriptor)
 
 """
 Releases a work object. A running operation continues: its buffers must stay valid until it
@@ -3856,7 +3893,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_work_destroy(work) =
-    ccall(address(122), dsc_result_t, (Ptr{dsc_work_t},), work)
+    ccall(address(124), dsc_result_t, (Ptr{dsc_work_t},), work)
 
 """
 Drives started operations from the calling thread, as the library's progress thread would.
@@ -3874,7 +3911,7 @@ Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are left: ca
 DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_comm_progress(comm, timeout_ms) =
-    ccall(address(123), dsc_result_t, (Ptr{dsc_comm_t}, Int32,), comm, timeout_ms)
+    ccall(address(125), dsc_result_t, (Ptr{dsc_comm_t}, Int32,), comm, timeout_ms)
 
 """
 Fills options with their defaults.
@@ -3887,7 +3924,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_bucket_plan_options_init(options, struct_size) =
-    ccall(address(124), dsc_result_t, (Ptr{dsc_bucket_plan_options_t}, Csize_t,), options, struct_size)
+    ccall(address(126), dsc_result_t, (Ptr{dsc_bucket_plan_options_t}, Csize_t,), options, struct_size)
 
 """
 Groups tensors into buckets of about equal size in bytes; only sizes are computed.
@@ -3908,7 +3945,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
 """
 @inline dsc_bucket_plan(counts, dtypes, n, options, indices, starts, bucket_limits, n_buckets) =
-    ccall(address(125), dsc_result_t, (Ptr{Csize_t}, Ptr{dsc_dtype_t}, Csize_t, Ptr{dsc_bucket_plan_options_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t},), counts, dtypes, n, options, indices, starts, bucket_limits, n_buckets)
+    ccall(address(127), dsc_result_t, (Ptr{Csize_t}, Ptr{dsc_dtype_t}, Csize_t, Ptr{dsc_bucket_plan_options_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t},), counts, dtypes, n, options, indices, starts, bucket_limits, n_buckets)
 
 """
 Fills options with their defaults.
@@ -3921,7 +3958,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_clip_options_init(options, struct_size) =
-    ccall(address(126), dsc_result_t, (Ptr{dsc_clip_options_t}, Csize_t,), options, struct_size)
+    ccall(address(128), dsc_result_t, (Ptr{dsc_clip_options_t}, Csize_t,), options, struct_size)
 
 """
 Fills reducer options with their defaults.
@@ -3934,7 +3971,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_bucket_reducer_options_init(options, struct_size) =
-    ccall(address(127), dsc_result_t, (Ptr{dsc_bucket_reducer_options_t}, Csize_t,), options, struct_size)
+    ccall(address(129), dsc_result_t, (Ptr{dsc_bucket_reducer_options_t}, Csize_t,), options, struct_size)
 
 """
 Creates a reducer: verifies the parameters, plans and allocates the buckets, and copies rank 0's
@@ -3955,7 +3992,7 @@ or if the buckets omit or repeat a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG 
 between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an operation. Since 0.1.
 """
 @inline dsc_bucket_reducer_create(comm, params, n_params, options, reducer) =
-    ccall(address(128), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{dsc_bucket_reducer_options_t}, Ptr{Ptr{dsc_bucket_reducer_t}},), comm, params, n_params, options, reducer)
+    ccall(address(130), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{dsc_bucket_reducer_options_t}, Ptr{Ptr{dsc_bucket_reducer_t}},), comm, params, n_params, options, reducer)
 
 """
 Sets whether the following iterations are reduced.
@@ -3969,7 +4006,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_set_sync(reducer, sync) =
-    ccall(address(129), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Int32,), reducer, sync)
+    ccall(address(131), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Int32,), reducer, sync)
 
 """
 Writes the list of parameters for which no rank had a gradient.
@@ -3984,7 +4021,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_unused(reducer, indices, capacity, needed) =
-    ccall(address(130), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), reducer, indices, capacity, needed)
+    ccall(address(132), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), reducer, indices, capacity, needed)
 
 """
 Returns how often the buckets were rebuilt.
@@ -3997,7 +4034,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_rebuilds(reducer, count) =
-    ccall(address(131), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{UInt64},), reducer, count)
+    ccall(address(133), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{UInt64},), reducer, count)
 
 """
 Registers tensors of the model that are not parameters (PyTorch's buffers), such as running means.
@@ -4015,7 +4052,7 @@ Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_U
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
 """
 @inline dsc_bucket_reducer_set_buffers(reducer, buffers, n_buffers) =
-    ccall(address(132), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{dsc_tensor_t}, Csize_t,), reducer, buffers, n_buffers)
+    ccall(address(134), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{dsc_tensor_t}, Csize_t,), reducer, buffers, n_buffers)
 
 """
 Makes the buffers equal on all ranks. Call it before a forward pass.
@@ -4031,7 +4068,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or withou
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
 """
 @inline dsc_bucket_reducer_sync_buffers(reducer, how) =
-    ccall(address(133), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, dsc_buffer_sync_t,), reducer, how)
+    ccall(address(135), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, dsc_buffer_sync_t,), reducer, how)
 
 """
 Scales the gradients of the latest iteration, and limits their norm.
@@ -4052,7 +4089,7 @@ DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE
 and the failures of an operation. Since 0.1.
 """
 @inline dsc_bucket_reducer_clip(reducer, options, norm) =
-    ccall(address(134), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{dsc_clip_options_t}, Ptr{Cdouble},), reducer, options, norm)
+    ccall(address(136), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{dsc_clip_options_t}, Ptr{Cdouble},), reducer, options, norm)
 
 """
 Starts an iteration.
@@ -4071,7 +4108,7 @@ DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or, the first time, its cause when an itera
 failed after it was finished; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_begin(reducer, stream) =
-    ccall(address(135), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid},), reducer, stream)
+    ccall(address(137), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid},), reducer, stream)
 
 """
 Adds a gradient to this rank's sum for a parameter, without marking it ready.
@@ -4088,7 +4125,7 @@ Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_
 DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_accumulate(reducer, index, gradient, stream) =
-    ccall(address(136), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Cvoid}, Ptr{Cvoid},), reducer, index, gradient, stream)
+    ccall(address(138), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Cvoid}, Ptr{Cvoid},), reducer, index, gradient, stream)
 
 """
 Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
@@ -4111,7 +4148,7 @@ DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this i
 DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_mark_ready(reducer, index, gradient, stream) =
-    ccall(address(137), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Cvoid}, Ptr{Cvoid},), reducer, index, gradient, stream)
+    ccall(address(139), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Cvoid}, Ptr{Cvoid},), reducer, index, gradient, stream)
 
 """
 Declares that this rank has no gradient for a parameter: it contributes zeros.
@@ -4124,7 +4161,7 @@ Collective: no. Blocking: no. Threads: any, several at once.
 Returns as dsc_bucket_reducer_mark_ready(). Since 0.1.
 """
 @inline dsc_bucket_reducer_mark_unused(reducer, index) =
-    ccall(address(138), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t,), reducer, index)
+    ccall(address(140), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t,), reducer, index)
 
 """
 Marks a sparse gradient: some rows of the parameter, which has expect_sparse 1.
@@ -4144,7 +4181,7 @@ has no effect), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDL
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_mark_sparse(reducer, index, indices, values, n_rows) =
-    ccall(address(139), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Int64}, Ptr{Cvoid}, Csize_t,), reducer, index, indices, values, n_rows)
+    ccall(address(141), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Int64}, Ptr{Cvoid}, Csize_t,), reducer, index, indices, values, n_rows)
 
 """
 Returns the result for a sparse gradient.
@@ -4162,7 +4199,7 @@ Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_sparse(reducer, index, indices, values, n_rows) =
-    ccall(address(140), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Ptr{Int64}}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), reducer, index, indices, values, n_rows)
+    ccall(address(142), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Ptr{Int64}}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), reducer, index, indices, values, n_rows)
 
 """
 Returns the address of a parameter's gradient in its bucket.
@@ -4181,7 +4218,7 @@ or the reducer is destroyed. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_grad_view(reducer, index, view) =
-    ccall(address(141), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Ptr{Cvoid}},), reducer, index, view)
+    ccall(address(143), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Ptr{Cvoid}},), reducer, index, view)
 
 """
 Copies a parameter's gradient out of its bucket, for callers that keep no view.
@@ -4196,7 +4233,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_
 device; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_read_grad(reducer, index, gradient) =
-    ccall(address(142), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Cvoid},), reducer, index, gradient)
+    ccall(address(144), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Csize_t, Ptr{Cvoid},), reducer, index, gradient)
 
 """
 Waits for all buckets and writes the results into the gradients that were marked ready.
@@ -4216,7 +4253,7 @@ DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes
 DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
 """
 @inline dsc_bucket_reducer_finish(reducer, stream) =
-    ccall(address(143), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid},), reducer, stream)
+    ccall(address(145), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid},), reducer, stream)
 
 """
 Waits until the device has completed all finished iterations, and reports whether one has failed.
@@ -4231,7 +4268,7 @@ DSC_ERR_REVOKED if an earlier call returned it; DSC_ERR_INVALID_ARG; DSC_ERR_BAD
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_synchronize(reducer, timeout_ms) =
-    ccall(address(144), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Int32,), reducer, timeout_ms)
+    ccall(address(146), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Int32,), reducer, timeout_ms)
 
 """
 Writes the buckets in launch order, in the form of dsc_bucket_plan().
@@ -4246,7 +4283,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_buckets(reducer, indices, starts, n_buckets) =
-    ccall(address(145), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t},), reducer, indices, starts, n_buckets)
+    ccall(address(147), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t},), reducer, indices, starts, n_buckets)
 
 """
 Describes the reducer and its latest iterations, as a JSON object.
@@ -4262,7 +4299,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALI
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_stats_json(reducer, text, capacity, needed) =
-    ccall(address(146), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), reducer, text, capacity, needed)
+    ccall(address(148), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), reducer, text, capacity, needed)
 
 """
 Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and
@@ -4279,7 +4316,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the 
 DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_draw(reducer, text, capacity, needed) =
-    ccall(address(147), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), reducer, text, capacity, needed)
+    ccall(address(149), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), reducer, text, capacity, needed)
 
 """
 Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
@@ -4294,7 +4331,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_stats(reducer, stats, capacity, needed) =
-    ccall(address(148), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{dsc_op_stats_t}, Csize_t, Ptr{Csize_t},), reducer, stats, capacity, needed)
+    ccall(address(150), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{dsc_op_stats_t}, Csize_t, Ptr{Csize_t},), reducer, stats, capacity, needed)
 
 """
 Ends this rank's participation in a reducer but keeps its memory: views stay readable and writable
@@ -4309,7 +4346,7 @@ Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer; 
 Since 0.1.
 """
 @inline dsc_bucket_reducer_close(reducer) =
-    ccall(address(149), dsc_result_t, (Ptr{dsc_bucket_reducer_t},), reducer)
+    ccall(address(151), dsc_result_t, (Ptr{dsc_bucket_reducer_t},), reducer)
 
 """
 Releases a reducer; closes it first if it is open (dsc_bucket_reducer_close()).
@@ -4321,7 +4358,7 @@ Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid after
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_destroy(reducer) =
-    ccall(address(150), dsc_result_t, (Ptr{dsc_bucket_reducer_t},), reducer)
+    ccall(address(152), dsc_result_t, (Ptr{dsc_bucket_reducer_t},), reducer)
 
 """
 Sets a user-defined function as the hook of a reducer.
@@ -4338,7 +4375,7 @@ reducer.
 Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_set_hook(reducer, hook, context, name) =
-    ccall(address(151), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid}, Ptr{Cvoid}, Cstring,), reducer, hook, context, name)
+    ccall(address(153), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid}, Ptr{Cvoid}, Cstring,), reducer, hook, context, name)
 
 """
 Chooses a built-in hook by name.
@@ -4355,7 +4392,7 @@ reduce; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; a
 an operation. Since 0.1.
 """
 @inline dsc_bucket_reducer_use_hook(reducer, spec) =
-    ccall(address(152), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Cstring,), reducer, spec)
+    ccall(address(154), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Cstring,), reducer, spec)
 
 """
 Writes the state of a reducer's built-in hook on this rank: error feedback, approximations, the
@@ -4372,7 +4409,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration or without a ho
 DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_save_hook(reducer, state, capacity, needed) =
-    ccall(address(153), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t},), reducer, state, capacity, needed)
+    ccall(address(155), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t},), reducer, state, capacity, needed)
 
 """
 Loads a saved state into the built-in hook of a reducer.
@@ -4388,7 +4425,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG for the state of another hook, or a damaged 
 inside an iteration or without a hook; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_bucket_reducer_load_hook(reducer, state, bytes) =
-    ccall(address(154), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid}, Csize_t,), reducer, state, bytes)
+    ccall(address(156), dsc_result_t, (Ptr{dsc_bucket_reducer_t}, Ptr{Cvoid}, Csize_t,), reducer, state, bytes)
 
 """
 Lists the built-in hooks, one per line: name, options with their defaults, and a description.
@@ -4402,7 +4439,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_bucket_hooks(text, capacity, needed) =
-    ccall(address(155), dsc_result_t, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), text, capacity, needed)
+    ccall(address(157), dsc_result_t, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), text, capacity, needed)
 
 """
 Fills options with their defaults.
@@ -4415,7 +4452,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_join_options_init(options, struct_size) =
-    ccall(address(156), dsc_result_t, (Ptr{dsc_join_options_t}, Csize_t,), options, struct_size)
+    ccall(address(158), dsc_result_t, (Ptr{dsc_join_options_t}, Csize_t,), options, struct_size)
 
 """
 Puts reducers under a join.
@@ -4434,7 +4471,7 @@ or under another join on any rank; the text names this rank; DSC_ERR_CONFIG when
 between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
 """
 @inline dsc_join_create(comm, reducers, n_reducers, options, join) =
-    ccall(address(157), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Ptr{dsc_bucket_reducer_t}}, Csize_t, Ptr{dsc_join_options_t}, Ptr{Ptr{dsc_join_t}},), comm, reducers, n_reducers, options, join)
+    ccall(address(159), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Ptr{dsc_bucket_reducer_t}}, Csize_t, Ptr{dsc_join_options_t}, Ptr{Ptr{dsc_join_t}},), comm, reducers, n_reducers, options, join)
 
 """
 Declares that this rank has no more batches, and takes part in the others' operations until no rank
@@ -4455,7 +4492,7 @@ DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an 
 0.1.
 """
 @inline dsc_join_finish(join, params, n_params, last_rank) =
-    ccall(address(158), dsc_result_t, (Ptr{dsc_join_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{Int32},), join, params, n_params, last_rank)
+    ccall(address(160), dsc_result_t, (Ptr{dsc_join_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{Int32},), join, params, n_params, last_rank)
 
 """
 Releases a join; its reducers are no longer under it.
@@ -4467,7 +4504,7 @@ Collective: no, but the others notice if it was not finished. Blocking: no. Thre
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_join_destroy(join) =
-    ccall(address(159), dsc_result_t, (Ptr{dsc_join_t},), join)
+    ccall(address(161), dsc_result_t, (Ptr{dsc_join_t},), join)
 
 """
 Writes the samples of one shard: position p of the (shuffled) sequence belongs to shard p modulo
@@ -4489,7 +4526,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
 """
 @inline dsc_sampler_indices(count, shards, shard, shuffle, seed, drop_last, indices, capacity, needed) =
-    ccall(address(160), dsc_result_t, (Csize_t, Csize_t, Csize_t, Int32, UInt64, Int32, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), count, shards, shard, shuffle, seed, drop_last, indices, capacity, needed)
+    ccall(address(162), dsc_result_t, (Csize_t, Csize_t, Csize_t, Int32, UInt64, Int32, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), count, shards, shard, shuffle, seed, drop_last, indices, capacity, needed)
 
 """
 Fills options of a layout with their defaults.
@@ -4502,7 +4539,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_shard_plan_options_init(options, struct_size) =
-    ccall(address(161), dsc_result_t, (Ptr{dsc_shard_plan_options_t}, Csize_t,), options, struct_size)
+    ccall(address(163), dsc_result_t, (Ptr{dsc_shard_plan_options_t}, Csize_t,), options, struct_size)
 
 """
 Plans buckets for parameters and divides them among shards. Only sizes are computed.
@@ -4524,7 +4561,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
 """
 @inline dsc_shard_plan(counts, dtypes, n, shards, options, param_buckets, param_starts, buckets, capacity, needed) =
-    ccall(address(162), dsc_result_t, (Ptr{Csize_t}, Ptr{dsc_dtype_t}, Csize_t, Csize_t, Ptr{dsc_shard_plan_options_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{dsc_shard_bucket_t}, Csize_t, Ptr{Csize_t},), counts, dtypes, n, shards, options, param_buckets, param_starts, buckets, capacity, needed)
+    ccall(address(164), dsc_result_t, (Ptr{Csize_t}, Ptr{dsc_dtype_t}, Csize_t, Csize_t, Ptr{dsc_shard_plan_options_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{dsc_shard_bucket_t}, Csize_t, Ptr{Csize_t},), counts, dtypes, n, shards, options, param_buckets, param_starts, buckets, capacity, needed)
 
 """
 Lists what one shard of a layout takes from the shards of another layout of the same parameters.
@@ -4547,7 +4584,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
 """
 @inline dsc_shard_copies(counts, dtypes, n, from_shards, from_options, to_shards, to_options, shard, copies, capacity, needed) =
-    ccall(address(163), dsc_result_t, (Ptr{Csize_t}, Ptr{dsc_dtype_t}, Csize_t, Csize_t, Ptr{dsc_shard_plan_options_t}, Csize_t, Ptr{dsc_shard_plan_options_t}, Csize_t, Ptr{dsc_shard_copy_t}, Csize_t, Ptr{Csize_t},), counts, dtypes, n, from_shards, from_options, to_shards, to_options, shard, copies, capacity, needed)
+    ccall(address(165), dsc_result_t, (Ptr{Csize_t}, Ptr{dsc_dtype_t}, Csize_t, Csize_t, Ptr{dsc_shard_plan_options_t}, Csize_t, Ptr{dsc_shard_plan_options_t}, Csize_t, Ptr{dsc_shard_copy_t}, Csize_t, Ptr{Csize_t},), counts, dtypes, n, from_shards, from_options, to_shards, to_options, shard, copies, capacity, needed)
 
 """
 Fills options with their defaults.
@@ -4560,7 +4597,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_sharded_options_init(options, struct_size) =
-    ccall(address(164), dsc_result_t, (Ptr{dsc_sharded_options_t}, Csize_t,), options, struct_size)
+    ccall(address(166), dsc_result_t, (Ptr{dsc_sharded_options_t}, Csize_t,), options, struct_size)
 
 """
 Shards parameters: verifies that they agree on all ranks, plans the layout, allocates the buffers
@@ -4583,7 +4620,7 @@ cannot be averaged, and for parameters on a device where the library has no kern
 DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation. Since 0.1.
 """
 @inline dsc_sharded_create(comm, params, n_params, options, sharded) =
-    ccall(address(165), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{dsc_sharded_options_t}, Ptr{Ptr{dsc_sharded_t}},), comm, params, n_params, options, sharded)
+    ccall(address(167), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{dsc_sharded_options_t}, Ptr{Ptr{dsc_sharded_t}},), comm, params, n_params, options, sharded)
 
 """
 Starts an iteration, in which every parameter gets a gradient.
@@ -4604,7 +4641,7 @@ dsc_comm_set_nonfinite_check() on); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_RE
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_begin(sharded, accumulate, stream) =
-    ccall(address(166), dsc_result_t, (Ptr{dsc_sharded_t}, Int32, Ptr{Cvoid},), sharded, accumulate, stream)
+    ccall(address(168), dsc_result_t, (Ptr{dsc_sharded_t}, Int32, Ptr{Cvoid},), sharded, accumulate, stream)
 
 """
 Adds a gradient to this rank's sum for a parameter, without marking it ready.
@@ -4621,7 +4658,7 @@ dsc_sharded_mark_ready(). Threads: any, different parameters at once.
 Returns as dsc_sharded_mark_ready(). Since 0.1.
 """
 @inline dsc_sharded_accumulate(sharded, index, gradient, dtype, stream) =
-    ccall(address(167), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid},), sharded, index, gradient, dtype, stream)
+    ccall(address(169), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid},), sharded, index, gradient, dtype, stream)
 
 """
 Marks a parameter's gradient as ready. The last one of a unit starts its reduction.
@@ -4645,7 +4682,7 @@ DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FOR
 failures of an operation. Since 0.1.
 """
 @inline dsc_sharded_mark_ready(sharded, index, gradient, dtype, stream) =
-    ccall(address(168), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid},), sharded, index, gradient, dtype, stream)
+    ccall(address(170), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid},), sharded, index, gradient, dtype, stream)
 
 """
 Declares that this rank has no gradient for a parameter: it contributes zeros.
@@ -4658,7 +4695,7 @@ Collective: no. Blocking: as dsc_sharded_mark_ready(). Threads: any, several at 
 Returns as dsc_sharded_mark_ready(). Since 0.1.
 """
 @inline dsc_sharded_mark_unused(sharded, index) =
-    ccall(address(169), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t,), sharded, index)
+    ccall(address(171), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t,), sharded, index)
 
 """
 Waits until all units are reduced; this rank's gradient shards then hold the averages.
@@ -4679,7 +4716,7 @@ inside a forward or backward pass of dsc_pipe_run(), which changes nothing; DSC_
 DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
 """
 @inline dsc_sharded_finish(sharded, stream) =
-    ccall(address(170), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{Cvoid},), sharded, stream)
+    ccall(address(172), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{Cvoid},), sharded, stream)
 
 """
 Scales all gradients, returns their 2-norm, and limits it.
@@ -4700,7 +4737,7 @@ or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
 DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
 """
 @inline dsc_sharded_clip(sharded, options, norm, stream) =
-    ccall(address(171), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_clip_options_t}, Ptr{Cdouble}, Ptr{Cvoid},), sharded, options, norm, stream)
+    ccall(address(173), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_clip_options_t}, Ptr{Cdouble}, Ptr{Cvoid},), sharded, options, norm, stream)
 
 """
 Ends a step: says whether the optimizer has changed the shards.
@@ -4719,7 +4756,7 @@ DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failu
 Since 0.1.
 """
 @inline dsc_sharded_step_done(sharded, changed, stream) =
-    ccall(address(172), dsc_result_t, (Ptr{dsc_sharded_t}, Int32, Ptr{Cvoid},), sharded, changed, stream)
+    ccall(address(174), dsc_result_t, (Ptr{dsc_sharded_t}, Int32, Ptr{Cvoid},), sharded, changed, stream)
 
 """
 Starts to gather a unit's parameters, and those of the units that followed it in the previous step.
@@ -4735,7 +4772,7 @@ Returns DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_byt
 DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
 """
 @inline dsc_sharded_unshard(sharded, unit) =
-    ccall(address(173), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t,), sharded, unit)
+    ccall(address(175), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t,), sharded, unit)
 
 """
 Waits for a unit's parameters, after dsc_sharded_step_done() or, in stage 3, after
@@ -4753,7 +4790,7 @@ DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failur
 Since 0.1.
 """
 @inline dsc_sharded_wait(sharded, unit, stream) =
-    ccall(address(174), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid},), sharded, unit, stream)
+    ccall(address(176), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid},), sharded, unit, stream)
 
 """
 Releases the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
@@ -4771,7 +4808,7 @@ DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKE
 Since 0.1.
 """
 @inline dsc_sharded_reshard(sharded, unit, stream) =
-    ccall(address(175), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid},), sharded, unit, stream)
+    ccall(address(177), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Cvoid},), sharded, unit, stream)
 
 """
 Returns the address of a parameter in its bucket.
@@ -4788,7 +4825,7 @@ Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered; DSC_ERR
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_param_view(sharded, index, view) =
-    ccall(address(176), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Ptr{Cvoid}},), sharded, index, view)
+    ccall(address(178), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Ptr{Cvoid}},), sharded, index, view)
 
 """
 Returns the address of a parameter's full gradient.
@@ -4804,7 +4841,7 @@ Returns DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVAL
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_grad_view(sharded, index, view) =
-    ccall(address(177), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Ptr{Cvoid}},), sharded, index, view)
+    ccall(address(179), dsc_result_t, (Ptr{dsc_sharded_t}, Csize_t, Ptr{Ptr{Cvoid}},), sharded, index, view)
 
 """
 Writes the location of each parameter, in the form of dsc_shard_plan().
@@ -4822,7 +4859,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_locations(sharded, units, buckets, starts, n_units, shard, shards) =
-    ccall(address(178), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t},), sharded, units, buckets, starts, n_units, shard, shards)
+    ccall(address(180), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Csize_t},), sharded, units, buckets, starts, n_units, shard, shards)
 
 """
 Writes this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
@@ -4838,7 +4875,7 @@ Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_shards(sharded, list, capacity, needed) =
-    ccall(address(179), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_sharded_shard_t}, Csize_t, Ptr{Csize_t},), sharded, list, capacity, needed)
+    ccall(address(181), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_sharded_shard_t}, Csize_t, Ptr{Csize_t},), sharded, list, capacity, needed)
 
 """
 Writes the parts of parameters that this rank's shards hold, in the order of the shards.
@@ -4853,7 +4890,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_ranges(sharded, list, capacity, needed) =
-    ccall(address(180), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_sharded_range_t}, Csize_t, Ptr{Csize_t},), sharded, list, capacity, needed)
+    ccall(address(182), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_sharded_range_t}, Csize_t, Ptr{Csize_t},), sharded, list, capacity, needed)
 
 """
 Returns the bytes that this rank holds.
@@ -4866,7 +4903,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_memory_info(sharded, info) =
-    ccall(address(181), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_sharded_memory_info_t},), sharded, info)
+    ccall(address(183), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_sharded_memory_info_t},), sharded, info)
 
 """
 Writes running totals of the operations of all groups that the object uses, in the form of
@@ -4882,7 +4919,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_stats(sharded, stats, capacity, needed) =
-    ccall(address(182), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_op_stats_t}, Csize_t, Ptr{Csize_t},), sharded, stats, capacity, needed)
+    ccall(address(184), dsc_result_t, (Ptr{dsc_sharded_t}, Ptr{dsc_op_stats_t}, Csize_t, Ptr{Csize_t},), sharded, stats, capacity, needed)
 
 """
 Ends this rank's participation in sharded parameters but keeps their memory: shards, and views of
@@ -4896,7 +4933,7 @@ other running operations are revoked on all ranks. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_close(sharded) =
-    ccall(address(183), dsc_result_t, (Ptr{dsc_sharded_t},), sharded)
+    ccall(address(185), dsc_result_t, (Ptr{dsc_sharded_t},), sharded)
 
 """
 Releases sharded parameters; closes them first if they are open (dsc_sharded_close()).
@@ -4909,7 +4946,7 @@ work still queued on streams. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_sharded_destroy(sharded) =
-    ccall(address(184), dsc_result_t, (Ptr{dsc_sharded_t},), sharded)
+    ccall(address(186), dsc_result_t, (Ptr{dsc_sharded_t},), sharded)
 
 """
 Copies the type and shapes of the root's tensors to all ranks. They can then allocate the tensors
@@ -4937,7 +4974,7 @@ on another device; in these cases the communicator keeps working; DSC_ERR_INVALI
 argument of this rank alone; DSC_ERR_STATE in a batch; and the failures of an operation. Since 0.1.
 """
 @inline dsc_broadcast_shapes(comm, tensors, n_tensors, dtype, root, shapes) =
-    ccall(address(185), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_t}, Csize_t, dsc_dtype_t, Int32, Ptr{Int64},), comm, tensors, n_tensors, dtype, root, shapes)
+    ccall(address(187), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_t}, Csize_t, dsc_dtype_t, Int32, Ptr{Int64},), comm, tensors, n_tensors, dtype, root, shapes)
 
 """
 Fills options with their defaults: equal parts, a batch of 1; the other sizes must be set.
@@ -4950,7 +4987,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_sequence_heads_options_init(options, struct_size) =
-    ccall(address(186), dsc_result_t, (Ptr{dsc_sequence_heads_options_t}, Csize_t,), options, struct_size)
+    ccall(address(188), dsc_result_t, (Ptr{dsc_sequence_heads_options_t}, Csize_t,), options, struct_size)
 
 """
 Exchanges the divided dimension of [batch, sequence, heads, head_dim]: each rank's tokens with all
@@ -4975,7 +5012,7 @@ DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STA
 would have to be loaded during a stream capture. Since 0.1.
 """
 @inline dsc_sequence_to_heads(comm, options, send, recv, dtype, stream, work) =
-    ccall(address(187), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_sequence_heads_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
+    ccall(address(189), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_sequence_heads_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
 
 """
 The reverse of dsc_sequence_to_heads(), and its gradient: all tokens with each rank's heads become
@@ -4995,7 +5032,7 @@ Threads: one at a time per communicator.
 Returns as dsc_sequence_to_heads(). Since 0.1.
 """
 @inline dsc_heads_to_sequence(comm, options, send, recv, dtype, stream, work) =
-    ccall(address(188), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_sequence_heads_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
+    ccall(address(190), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_sequence_heads_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
 
 """
 Creates a ring, for any number of passes one after another.
@@ -5015,7 +5052,7 @@ differ between ranks; comm keeps working; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_
 failures of an operation. Since 0.1.
 """
 @inline dsc_ring_create(comm, block_bytes, grad_bytes, ring) =
-    ccall(address(189), dsc_result_t, (Ptr{dsc_comm_t}, Csize_t, Csize_t, Ptr{Ptr{dsc_ring_t}},), comm, block_bytes, grad_bytes, ring)
+    ccall(address(191), dsc_result_t, (Ptr{dsc_comm_t}, Csize_t, Csize_t, Ptr{Ptr{dsc_ring_t}},), comm, block_bytes, grad_bytes, ring)
 
 """
 Begins a pass, in which each rank gets the block of every rank.
@@ -5051,7 +5088,7 @@ memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and
 operation. Since 0.1.
 """
 @inline dsc_ring_begin(ring, block, count, counts, dtype, grad, grad_dtype, stream) =
-    ccall(address(190), dsc_result_t, (Ptr{dsc_ring_t}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, dsc_dtype_t, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid},), ring, block, count, counts, dtype, grad, grad_dtype, stream)
+    ccall(address(192), dsc_result_t, (Ptr{dsc_ring_t}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, dsc_dtype_t, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid},), ring, block, count, counts, dtype, grad, grad_dtype, stream)
 
 """
 Waits for the next block of the pass and returns it.
@@ -5076,7 +5113,7 @@ DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operati
 ring cannot be used for another pass. Since 0.1.
 """
 @inline dsc_ring_next(ring, timeout_ms, source, block, count, grad) =
-    ccall(address(191), dsc_result_t, (Ptr{dsc_ring_t}, Int32, Ptr{Int32}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t}, Ptr{Ptr{Cvoid}},), ring, timeout_ms, source, block, count, grad)
+    ccall(address(193), dsc_result_t, (Ptr{dsc_ring_t}, Int32, Ptr{Int32}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t}, Ptr{Ptr{Cvoid}},), ring, timeout_ms, source, block, count, grad)
 
 """
 Waits until the device has completed the work of earlier calls on the stream, and reports whether a
@@ -5094,7 +5131,7 @@ the stream of an open pass is being captured; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_H
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_ring_synchronize(ring, timeout_ms) =
-    ccall(address(192), dsc_result_t, (Ptr{dsc_ring_t}, Int32,), ring, timeout_ms)
+    ccall(address(194), dsc_result_t, (Ptr{dsc_ring_t}, Int32,), ring, timeout_ms)
 
 """
 Releases a ring.
@@ -5109,7 +5146,7 @@ the ring, the ring is released when that call returns.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_ring_destroy(ring) =
-    ccall(address(193), dsc_result_t, (Ptr{dsc_ring_t},), ring)
+    ccall(address(195), dsc_result_t, (Ptr{dsc_ring_t},), ring)
 
 """
 Returns which tokens of a sequence a rank holds.
@@ -5127,7 +5164,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_sequence_ranges(order, count, ranks, rank, begins, lengths) =
-    ccall(address(194), dsc_result_t, (dsc_sequence_order_t, Csize_t, Int32, Int32, Ptr{Csize_t}, Ptr{Csize_t},), order, count, ranks, rank, begins, lengths)
+    ccall(address(196), dsc_result_t, (dsc_sequence_order_t, Csize_t, Int32, Int32, Ptr{Csize_t}, Ptr{Csize_t},), order, count, ranks, rank, begins, lengths)
 
 """
 Returns which part of a causal attention a rank computes with the block of one rank.
@@ -5144,7 +5181,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_sequence_causal_range(order, count, ranks, rank, source, range) =
-    ccall(address(195), dsc_result_t, (dsc_sequence_order_t, Csize_t, Int32, Int32, Int32, Ptr{dsc_sequence_causal_range_t},), order, count, ranks, rank, source, range)
+    ccall(address(197), dsc_result_t, (dsc_sequence_order_t, Csize_t, Int32, Int32, Int32, Ptr{dsc_sequence_causal_range_t},), order, count, ranks, rank, source, range)
 
 """
 Fills options with their defaults: no target is ignored, no smoothing, no z-loss.
@@ -5157,7 +5194,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_vocab_cross_entropy_options_init(options, struct_size) =
-    ccall(address(196), dsc_result_t, (Ptr{dsc_vocab_cross_entropy_options_t}, Csize_t,), options, struct_size)
+    ccall(address(198), dsc_result_t, (Ptr{dsc_vocab_cross_entropy_options_t}, Csize_t,), options, struct_size)
 
 """
 Computes the loss of each token.
@@ -5185,7 +5222,7 @@ targets, tokens, vocab, dtype or options; and the failures of an operation. On f
 are not changed.. Since 0.1.
 """
 @inline dsc_vocab_cross_entropy_forward(comm, logits, targets, tokens, vocab, dtype, options, loss, state) =
-    ccall(address(197), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Csize_t, dsc_dtype_t, Ptr{dsc_vocab_cross_entropy_options_t}, Ptr{Cvoid}, Ptr{Cdouble},), comm, logits, targets, tokens, vocab, dtype, options, loss, state)
+    ccall(address(199), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Csize_t, dsc_dtype_t, Ptr{dsc_vocab_cross_entropy_options_t}, Ptr{Cvoid}, Ptr{Cdouble},), comm, logits, targets, tokens, vocab, dtype, options, loss, state)
 
 """
 Computes the gradients of this rank's logits, without communication.
@@ -5209,7 +5246,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for
 DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_vocab_cross_entropy_backward(comm, logits, targets, tokens, vocab, dtype, options, state, loss_gradient, gradient) =
-    ccall(address(198), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Csize_t, dsc_dtype_t, Ptr{dsc_vocab_cross_entropy_options_t}, Ptr{Cdouble}, Ptr{Cvoid}, Ptr{Cvoid},), comm, logits, targets, tokens, vocab, dtype, options, state, loss_gradient, gradient)
+    ccall(address(200), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Csize_t, dsc_dtype_t, Ptr{dsc_vocab_cross_entropy_options_t}, Ptr{Cdouble}, Ptr{Cvoid}, Ptr{Cvoid},), comm, logits, targets, tokens, vocab, dtype, options, state, loss_gradient, gradient)
 
 """
 Fills options with their defaults: one slot per token, no capacity; experts must be set.
@@ -5222,7 +5259,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_moe_plan_options_init(options, struct_size) =
-    ccall(address(199), dsc_result_t, (Ptr{dsc_moe_plan_options_t}, Csize_t,), options, struct_size)
+    ccall(address(201), dsc_result_t, (Ptr{dsc_moe_plan_options_t}, Csize_t,), options, struct_size)
 
 """
 Creates a plan from the experts that the router chose for this rank's tokens.
@@ -5245,7 +5282,7 @@ DSC_ERR_UNSUPPORTED; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks differ 
 failures of an operation. Since 0.1.
 """
 @inline dsc_moe_plan_create(comm, options, expert_ids, tokens, weights, plan) =
-    ccall(address(200), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_moe_plan_options_t}, Ptr{Int32}, Csize_t, Ptr{Cfloat}, Ptr{Ptr{dsc_moe_plan_t}},), comm, options, expert_ids, tokens, weights, plan)
+    ccall(address(202), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_moe_plan_options_t}, Ptr{Int32}, Csize_t, Ptr{Cfloat}, Ptr{Ptr{dsc_moe_plan_t}},), comm, options, expert_ids, tokens, weights, plan)
 
 """
 Returns the sizes of a plan.
@@ -5258,7 +5295,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_moe_plan_info(plan, info) =
-    ccall(address(201), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{dsc_moe_plan_info_t},), plan, info)
+    ccall(address(203), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{dsc_moe_plan_info_t},), plan, info)
 
 """
 Lists how many rows each expert of this rank receives, without padding.
@@ -5274,7 +5311,7 @@ Returns DSC_OK; DSC_TRUNCATED if not all entries fit; DSC_ERR_BAD_HANDLE; DSC_ER
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_moe_plan_expert_rows(plan, rows, capacity, needed) =
-    ccall(address(202), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), plan, rows, capacity, needed)
+    ccall(address(204), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), plan, rows, capacity, needed)
 
 """
 Lists how many rows each expert of this rank receives from each rank, without padding.
@@ -5290,7 +5327,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns as dsc_moe_plan_expert_rows(). Since 0.1.
 """
 @inline dsc_moe_plan_source_rows(plan, rows, capacity, needed) =
-    ccall(address(203), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), plan, rows, capacity, needed)
+    ccall(address(205), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t},), plan, rows, capacity, needed)
 
 """
 Lists the permutation: the position of each slot's row among the rows that this rank sends.
@@ -5306,7 +5343,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns as dsc_moe_plan_expert_rows(). Since 0.1.
 """
 @inline dsc_moe_plan_positions(plan, positions, capacity, needed) =
-    ccall(address(204), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Int64}, Csize_t, Ptr{Csize_t},), plan, positions, capacity, needed)
+    ccall(address(206), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Int64}, Csize_t, Ptr{Csize_t},), plan, positions, capacity, needed)
 
 """
 Sends each token to its experts.
@@ -5328,7 +5365,7 @@ Returns DSC_OK or a failure, see the head of this file; DSC_ERR_BAD_HANDLE also 
 was destroyed. Since 0.1.
 """
 @inline dsc_moe_dispatch(plan, tokens, hidden, dtype, payload, rows, stream, work) =
-    ccall(address(205), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, dsc_moe_payload_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, tokens, hidden, dtype, payload, rows, stream, work)
+    ccall(address(207), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, dsc_moe_payload_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, tokens, hidden, dtype, payload, rows, stream, work)
 
 """
 Computes the gradients of dsc_moe_dispatch(): each token gets the sum of the gradients of its rows.
@@ -5348,7 +5385,7 @@ completion. Threads: one at a time per communicator.
 Returns as dsc_moe_dispatch(). Since 0.1.
 """
 @inline dsc_moe_dispatch_backward(plan, row_gradients, hidden, dtype, token_gradients, stream, work) =
-    ccall(address(206), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, row_gradients, hidden, dtype, token_gradients, stream, work)
+    ccall(address(208), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, row_gradients, hidden, dtype, token_gradients, stream, work)
 
 """
 Sends the experts' rows back, and computes the weighted sum of the rows of each token.
@@ -5372,7 +5409,7 @@ completion. Threads: one at a time per communicator.
 Returns as dsc_moe_dispatch(). Since 0.1.
 """
 @inline dsc_moe_combine(plan, rows, weights, hidden, dtype, out, returned, stream, work) =
-    ccall(address(207), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, rows, weights, hidden, dtype, out, returned, stream, work)
+    ccall(address(209), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, rows, weights, hidden, dtype, out, returned, stream, work)
 
 """
 Computes the gradients of dsc_moe_combine(): those of the rows, on the ranks of the experts, and
@@ -5398,7 +5435,7 @@ completion. Threads: one at a time per communicator.
 Returns as dsc_moe_dispatch(). Since 0.1.
 """
 @inline dsc_moe_combine_backward(plan, out_gradients, weights, returned, hidden, dtype, row_gradients, weight_gradients, stream, work) =
-    ccall(address(208), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, out_gradients, weights, returned, hidden, dtype, row_gradients, weight_gradients, stream, work)
+    ccall(address(210), dsc_result_t, (Ptr{dsc_moe_plan_t}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, dsc_dtype_t, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), plan, out_gradients, weights, returned, hidden, dtype, row_gradients, weight_gradients, stream, work)
 
 """
 Releases a plan. A call in progress continues; device memory is freed after the plan's work queued
@@ -5411,7 +5448,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_moe_plan_destroy(plan) =
-    ccall(address(209), dsc_result_t, (Ptr{dsc_moe_plan_t},), plan)
+    ccall(address(211), dsc_result_t, (Ptr{dsc_moe_plan_t},), plan)
 
 """
 Sums the inputs of all ranks and a residual, and normalizes each row.
@@ -5441,7 +5478,7 @@ pass a residual or a weight; and the failures of an operation, after which the o
 unspecified (after DSC_ERR_NONFINITE they are complete). Since 0.1.
 """
 @inline dsc_all_reduce_rms_norm(comm, input, residual, weight, tokens, hidden, dtype, epsilon, residual_out, output) =
-    ccall(address(210), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, Csize_t, dsc_dtype_t, Cdouble, Ptr{Cvoid}, Ptr{Cvoid},), comm, input, residual, weight, tokens, hidden, dtype, epsilon, residual_out, output)
+    ccall(address(212), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, Csize_t, dsc_dtype_t, Cdouble, Ptr{Cvoid}, Ptr{Cvoid},), comm, input, residual, weight, tokens, hidden, dtype, epsilon, residual_out, output)
 
 """
 Returns the seed of one layer. It depends only on seed and layer, never on stages or ranks.
@@ -5457,7 +5494,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLO
 not fit 64 bits. Since 0.1.
 """
 @inline dsc_rng_layer_seed(seed, layer, method, layer_seed) =
-    ccall(address(211), dsc_result_t, (UInt64, UInt64, Cstring, Ptr{UInt64},), seed, layer, method, layer_seed)
+    ccall(address(213), dsc_result_t, (UInt64, UInt64, Cstring, Ptr{UInt64},), seed, layer, method, layer_seed)
 
 """
 Returns the seed of a region on one rank, with Megatron's numbers (megatron/core/tensor_parallel).
@@ -5474,7 +5511,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits. Since 0.1.
 """
 @inline dsc_rng_region_seed(seed, region, tensor_rank, expert_rank, expert_tensor_rank, region_seed) =
-    ccall(address(212), dsc_result_t, (UInt64, dsc_rng_region_t, Int32, Int32, Int32, Ptr{UInt64},), seed, region, tensor_rank, expert_rank, expert_tensor_rank, region_seed)
+    ccall(address(214), dsc_result_t, (UInt64, dsc_rng_region_t, Int32, Int32, Int32, Ptr{UInt64},), seed, region, tensor_rank, expert_rank, expert_tensor_rank, region_seed)
 
 """
 Fills options with their defaults: one whole step with equal parts. mapping and dim are unset.
@@ -5487,7 +5524,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_tensor_map_options_init(options, struct_size) =
-    ccall(address(213), dsc_result_t, (Ptr{dsc_tensor_map_options_t}, Csize_t,), options, struct_size)
+    ccall(address(215), dsc_result_t, (Ptr{dsc_tensor_map_options_t}, Csize_t,), options, struct_size)
 
 """
 Performs the forward step of a mapping: moves activations.
@@ -5513,7 +5550,7 @@ a multiple of the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was
 kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream capture. Since 0.1.
 """
 @inline dsc_tensor_map_forward(comm, options, send, recv, dtype, stream, work) =
-    ccall(address(214), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_map_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
+    ccall(address(216), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_map_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
 
 """
 Performs the backward step of a mapping: moves gradients of activations.
@@ -5532,7 +5569,7 @@ Threads: one at a time per communicator.
 Returns as dsc_tensor_map_forward(). Since 0.1.
 """
 @inline dsc_tensor_map_backward(comm, options, send, recv, dtype, stream, work) =
-    ccall(address(215), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_map_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
+    ccall(address(217), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tensor_map_options_t}, Ptr{Cvoid}, Ptr{Cvoid}, dsc_dtype_t, Ptr{Cvoid}, Ptr{Ptr{dsc_work_t}},), comm, options, send, recv, dtype, stream, work)
 
 """
 Divides a range as evenly as possible: the first count % parts parts have one more element.
@@ -5548,7 +5585,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_tensor_map_part(count, parts, part, start, length) =
-    ccall(address(216), dsc_result_t, (Csize_t, Csize_t, Csize_t, Ptr{Csize_t}, Ptr{Csize_t},), count, parts, part, start, length)
+    ccall(address(218), dsc_result_t, (Csize_t, Csize_t, Csize_t, Ptr{Csize_t}, Ptr{Csize_t},), count, parts, part, start, length)
 
 """
 Fills partition options with their defaults: \"bottleneck\" without limits.
@@ -5561,7 +5598,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_pipe_partition_options_init(options, struct_size) =
-    ccall(address(217), dsc_result_t, (Ptr{dsc_pipe_partition_options_t}, Csize_t,), options, struct_size)
+    ccall(address(219), dsc_result_t, (Ptr{dsc_pipe_partition_options_t}, Csize_t,), options, struct_size)
 
 """
 Cuts a list of layers into consecutive parts, one per stage.
@@ -5582,7 +5619,7 @@ DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that search
 does not fit; DSC_ERR_NOMEM. Since 0.1.
 """
 @inline dsc_pipe_partition(weights, n_layers, n_parts, options, boundaries) =
-    ccall(address(218), dsc_result_t, (Ptr{Cdouble}, Csize_t, Csize_t, Ptr{dsc_pipe_partition_options_t}, Ptr{Csize_t},), weights, n_layers, n_parts, options, boundaries)
+    ccall(address(220), dsc_result_t, (Ptr{Cdouble}, Csize_t, Csize_t, Ptr{dsc_pipe_partition_options_t}, Ptr{Csize_t},), weights, n_layers, n_parts, options, boundaries)
 
 """
 Returns the name of an instruction's op, such as \"forward\" or \"send_activation\".
@@ -5594,7 +5631,7 @@ Collective: no. Blocking: no. Threads: any. Works after fork().
 Returns a static string; \"unknown\" for a value that is not an op. Since 0.1.
 """
 @inline dsc_pipe_op_name(op) =
-    ccall(address(219), Cstring, (dsc_pipe_op_t,), op)
+    ccall(address(221), Cstring, (dsc_pipe_op_t,), op)
 
 """
 Fills schedule options with their defaults. name, stages and micro_batches have no defaults and must
@@ -5608,7 +5645,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_pipe_schedule_options_init(options, struct_size) =
-    ccall(address(220), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Csize_t,), options, struct_size)
+    ccall(address(222), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Csize_t,), options, struct_size)
 
 """
 Creates the schedule of one stage, or of the whole pipeline.
@@ -5625,7 +5662,7 @@ DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21
 stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_create(options, schedule) =
-    ccall(address(221), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), options, schedule)
+    ccall(address(223), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), options, schedule)
 
 """
 Creates a schedule from the order in which each stage computes.
@@ -5643,7 +5680,7 @@ can never run; in the last case it also names the cycle of stages that wait for 
 DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_create_custom(options, operations, starts, schedule) =
-    ccall(address(222), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{dsc_pipe_compute_t}, Ptr{Csize_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), options, operations, starts, schedule)
+    ccall(address(224), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{dsc_pipe_compute_t}, Ptr{Csize_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), options, operations, starts, schedule)
 
 """
 Creates the schedule of another stage of the same pipeline, or of the whole pipeline.
@@ -5658,7 +5695,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_E
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_at_stage(schedule, stage, other) =
-    ccall(address(223), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Int32, Ptr{Ptr{dsc_pipe_schedule_t}},), schedule, stage, other)
+    ccall(address(225), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Int32, Ptr{Ptr{dsc_pipe_schedule_t}},), schedule, stage, other)
 
 """
 Returns the properties of a schedule.
@@ -5671,7 +5708,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_info(schedule, info) =
-    ccall(address(224), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_schedule_info_t},), schedule, info)
+    ccall(address(226), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_schedule_info_t},), schedule, info)
 
 """
 Writes a schedule's name.
@@ -5686,7 +5723,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_name(schedule, text, capacity, needed) =
-    ccall(address(225), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), schedule, text, capacity, needed)
+    ccall(address(227), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), schedule, text, capacity, needed)
 
 """
 Writes the order in which a stage computes, without loads, messages and buffers.
@@ -5704,7 +5741,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_
 schedule that is too large to list; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_order(schedule, stage, first, operations, capacity, needed) =
-    ccall(address(226), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Int32, Csize_t, Ptr{dsc_pipe_compute_t}, Csize_t, Ptr{Csize_t},), schedule, stage, first, operations, capacity, needed)
+    ccall(address(228), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Int32, Csize_t, Ptr{dsc_pipe_compute_t}, Csize_t, Ptr{Csize_t},), schedule, stage, first, operations, capacity, needed)
 
 """
 Returns the next instruction.
@@ -5718,7 +5755,7 @@ Returns DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_STATE 
 the whole pipeline; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_next(schedule, instruction) =
-    ccall(address(227), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_instruction_t},), schedule, instruction)
+    ccall(address(229), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_instruction_t},), schedule, instruction)
 
 """
 Goes back to the first instruction.
@@ -5731,7 +5768,7 @@ Returns DSC_OK; DSC_ERR_STATE for a schedule of the whole pipeline; DSC_ERR_BAD_
 DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_reset(schedule) =
-    ccall(address(228), dsc_result_t, (Ptr{dsc_pipe_schedule_t},), schedule)
+    ccall(address(230), dsc_result_t, (Ptr{dsc_pipe_schedule_t},), schedule)
 
 """
 Returns the number of steps.
@@ -5745,7 +5782,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole p
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_steps(schedule, steps) =
-    ccall(address(229), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{Int64},), schedule, steps)
+    ccall(address(231), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{Int64},), schedule, steps)
 
 """
 Returns what a step computes.
@@ -5762,7 +5799,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole p
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_step(schedule, step, micro_batch, is_forward) =
-    ccall(address(230), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Int64, Ptr{Int32}, Ptr{Int32},), schedule, step, micro_batch, is_forward)
+    ccall(address(232), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Int64, Ptr{Int32}, Ptr{Int32},), schedule, step, micro_batch, is_forward)
 
 """
 Returns the number of micro-batches that this stage must be able to hold at the same time.
@@ -5776,7 +5813,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole p
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_buffers(schedule, buffers) =
-    ccall(address(231), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{Int32},), schedule, buffers)
+    ccall(address(233), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{Int32},), schedule, buffers)
 
 """
 Releases a schedule, with the memory and channels that dsc_pipe_run() made for it.
@@ -5788,7 +5825,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_destroy(schedule) =
-    ccall(address(232), dsc_result_t, (Ptr{dsc_pipe_schedule_t},), schedule)
+    ccall(address(234), dsc_result_t, (Ptr{dsc_pipe_schedule_t},), schedule)
 
 """
 Fills a table of callbacks with NULL.
@@ -5801,7 +5838,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_pipe_callbacks_init(callbacks, struct_size) =
-    ccall(address(233), dsc_result_t, (Ptr{dsc_pipe_callbacks_t}, Csize_t,), callbacks, struct_size)
+    ccall(address(235), dsc_result_t, (Ptr{dsc_pipe_callbacks_t}, Csize_t,), callbacks, struct_size)
 
 """
 Fills run options with their defaults: no inputs and no outputs, as for a pipeline of one stage.
@@ -5814,7 +5851,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_pipe_run_options_init(options, struct_size) =
-    ccall(address(234), dsc_result_t, (Ptr{dsc_pipe_run_options_t}, Csize_t,), options, struct_size)
+    ccall(address(236), dsc_result_t, (Ptr{dsc_pipe_run_options_t}, Csize_t,), options, struct_size)
 
 """
 Returns how much memory a run needs on this rank, for options->memory.
@@ -5830,7 +5867,7 @@ DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE for a schedule of the whole pipe
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_run_bytes(schedule, options, bytes) =
-    ccall(address(235), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_run_options_t}, Ptr{Csize_t},), schedule, options, bytes)
+    ccall(address(237), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_run_options_t}, Ptr{Csize_t},), schedule, options, bytes)
 
 """
 Runs a schedule from its first to its last instruction: calls the callbacks, and sends and receives
@@ -5857,7 +5894,7 @@ cannot be made; DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank alone; and the
 operation. Since 0.1.
 """
 @inline dsc_pipe_run(schedule, comm, callbacks, options, mean_loss) =
-    ccall(address(236), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_comm_t}, Ptr{dsc_pipe_callbacks_t}, Ptr{dsc_pipe_run_options_t}, Ptr{Cdouble},), schedule, comm, callbacks, options, mean_loss)
+    ccall(address(238), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_comm_t}, Ptr{dsc_pipe_callbacks_t}, Ptr{dsc_pipe_run_options_t}, Ptr{Cdouble},), schedule, comm, callbacks, options, mean_loss)
 
 """
 Fills costs with their defaults: every operation takes 1, messages and memory cost nothing.
@@ -5870,7 +5907,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_pipe_costs_init(costs, struct_size) =
-    ccall(address(237), dsc_result_t, (Ptr{dsc_pipe_costs_t}, Csize_t,), costs, struct_size)
+    ccall(address(239), dsc_result_t, (Ptr{dsc_pipe_costs_t}, Csize_t,), costs, struct_size)
 
 """
 Computes when every operation of a pipeline runs, and how much memory that takes.
@@ -5886,7 +5923,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG naming the wrong cost; DSC_ERR_BAD_HANDLE; D
 more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_simulate(schedule, costs, report) =
-    ccall(address(238), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_costs_t}, Ptr{Ptr{dsc_pipe_report_t}},), schedule, costs, report)
+    ccall(address(240), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_costs_t}, Ptr{Ptr{dsc_pipe_report_t}},), schedule, costs, report)
 
 """
 Returns the time at which all stages have computed and reduced.
@@ -5899,7 +5936,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_report_makespan(report, makespan) =
-    ccall(address(239), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{Cdouble},), report, makespan)
+    ccall(address(241), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{Cdouble},), report, makespan)
 
 """
 Writes the times and memory of each stage.
@@ -5915,7 +5952,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_report_stages(report, stages, capacity, needed) =
-    ccall(address(240), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{dsc_pipe_stage_stats_t}, Csize_t, Ptr{Csize_t},), report, stages, capacity, needed)
+    ccall(address(242), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{dsc_pipe_stage_stats_t}, Csize_t, Ptr{Csize_t},), report, stages, capacity, needed)
 
 """
 Writes all operations, stage after stage, in the order of time.
@@ -5931,7 +5968,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_
 call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_report_timeline(report, spans, capacity, needed) =
-    ccall(address(241), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{dsc_pipe_span_t}, Csize_t, Ptr{Csize_t},), report, spans, capacity, needed)
+    ccall(address(243), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{dsc_pipe_span_t}, Csize_t, Ptr{Csize_t},), report, spans, capacity, needed)
 
 """
 Writes the critical path: a chain of operations none of which can be delayed without lengthening the
@@ -5948,7 +5985,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_
 call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_report_critical_path(report, spans, capacity, needed) =
-    ccall(address(242), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{dsc_pipe_span_t}, Csize_t, Ptr{Csize_t},), report, spans, capacity, needed)
+    ccall(address(244), dsc_result_t, (Ptr{dsc_pipe_report_t}, Ptr{dsc_pipe_span_t}, Csize_t, Ptr{Csize_t},), report, spans, capacity, needed)
 
 """
 Releases a report.
@@ -5960,7 +5997,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_report_destroy(report) =
-    ccall(address(243), dsc_result_t, (Ptr{dsc_pipe_report_t},), report)
+    ccall(address(245), dsc_result_t, (Ptr{dsc_pipe_report_t},), report)
 
 """
 Fills search options with their defaults: no limits.
@@ -5973,7 +6010,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_pipe_search_options_init(options, struct_size) =
-    ccall(address(244), dsc_result_t, (Ptr{dsc_pipe_search_options_t}, Csize_t,), options, struct_size)
+    ccall(address(246), dsc_result_t, (Ptr{dsc_pipe_search_options_t}, Csize_t,), options, struct_size)
 
 """
 Finds the best schedule for given costs and memory limits.
@@ -5991,7 +6028,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order satisfies the limits; DS
 more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_search(options, costs, search, result, schedule) =
-    ccall(address(245), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{dsc_pipe_costs_t}, Ptr{dsc_pipe_search_options_t}, Ptr{dsc_pipe_search_result_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), options, costs, search, result, schedule)
+    ccall(address(247), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{dsc_pipe_costs_t}, Ptr{dsc_pipe_search_options_t}, Ptr{dsc_pipe_search_result_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), options, costs, search, result, schedule)
 
 """
 Draws when every operation of a pipeline runs.
@@ -6009,7 +6046,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_
 than 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_draw(schedule, costs, picture, text, capacity, needed) =
-    ccall(address(246), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_costs_t}, dsc_pipe_picture_t, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), schedule, costs, picture, text, capacity, needed)
+    ccall(address(248), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, Ptr{dsc_pipe_costs_t}, dsc_pipe_picture_t, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), schedule, costs, picture, text, capacity, needed)
 
 """
 Writes the schedule of a whole pipeline as text.
@@ -6026,7 +6063,7 @@ Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the forma
 with the reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_export(schedule, format, text, capacity, needed) =
-    ccall(address(247), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, dsc_pipe_format_t, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), schedule, format, text, capacity, needed)
+    ccall(address(249), dsc_result_t, (Ptr{dsc_pipe_schedule_t}, dsc_pipe_format_t, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), schedule, format, text, capacity, needed)
 
 """
 Creates a schedule from text.
@@ -6045,7 +6082,7 @@ dsc_pipe_validate() for a schedule that cannot be run; DSC_ERR_OVERFLOW; DSC_ERR
 DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_schedule_import(text, bytes, format, options, schedule) =
-    ccall(address(248), dsc_result_t, (Cstring, Csize_t, dsc_pipe_format_t, Ptr{dsc_pipe_schedule_options_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), text, bytes, format, options, schedule)
+    ccall(address(250), dsc_result_t, (Cstring, Csize_t, dsc_pipe_format_t, Ptr{dsc_pipe_schedule_options_t}, Ptr{Ptr{dsc_pipe_schedule_t}},), text, bytes, format, options, schedule)
 
 """
 Checks the instructions that another program made for all stages, by simulating them with blocking
@@ -6065,7 +6102,7 @@ of a buffer that is in use; or it names the cycle of stages that wait for each o
 DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_pipe_validate(options, instructions, starts) =
-    ccall(address(249), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{dsc_pipe_instruction_t}, Ptr{Csize_t},), options, instructions, starts)
+    ccall(address(251), dsc_result_t, (Ptr{dsc_pipe_schedule_options_t}, Ptr{dsc_pipe_instruction_t}, Ptr{Csize_t},), options, instructions, starts)
 
 """
 Finds which stages hold which key, without communication.
@@ -6088,7 +6125,7 @@ Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM. Since 0.1.
 """
 @inline dsc_tied_plan(keys, layers, n_entries, boundaries, n_parts, entries, starts, stages, n_keys) =
-    ccall(address(250), dsc_result_t, (Ptr{Cstring}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t}, Csize_t, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Int32}, Ptr{Csize_t},), keys, layers, n_entries, boundaries, n_parts, entries, starts, stages, n_keys)
+    ccall(address(252), dsc_result_t, (Ptr{Cstring}, Ptr{Csize_t}, Csize_t, Ptr{Csize_t}, Csize_t, Ptr{Csize_t}, Ptr{Csize_t}, Ptr{Int32}, Ptr{Csize_t},), keys, layers, n_entries, boundaries, n_parts, entries, starts, stages, n_keys)
 
 """
 Fills options with their defaults: one pipeline, rank s is stage s, weights are copied.
@@ -6101,7 +6138,7 @@ Collective: no. Blocking: no. Threads: any.
 Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
 """
 @inline dsc_tied_layers_options_init(options, struct_size) =
-    ccall(address(251), dsc_result_t, (Ptr{dsc_tied_layers_options_t}, Csize_t,), options, struct_size)
+    ccall(address(253), dsc_result_t, (Ptr{dsc_tied_layers_options_t}, Csize_t,), options, struct_size)
 
 """
 Ties layers: checks that all ranks agree, creates a group for each set of stages that share weights,
@@ -6122,7 +6159,7 @@ of a key; comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures o
 Since 0.1.
 """
 @inline dsc_tied_layers_create(comm, keys, n_keys, options, tied) =
-    ccall(address(252), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tied_key_t}, Csize_t, Ptr{dsc_tied_layers_options_t}, Ptr{Ptr{dsc_tied_layers_t}},), comm, keys, n_keys, options, tied)
+    ccall(address(254), dsc_result_t, (Ptr{dsc_comm_t}, Ptr{dsc_tied_key_t}, Csize_t, Ptr{dsc_tied_layers_options_t}, Ptr{Ptr{dsc_tied_layers_t}},), comm, keys, n_keys, options, tied)
 
 """
 Sums the gradients of tied weights over the stages that hold them, in place, without division.
@@ -6144,7 +6181,7 @@ DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after whic
 the cause or DSC_ERR_REVOKED, and the object can only be destroyed. Since 0.1.
 """
 @inline dsc_tied_layers_reduce(tied, grads, n_grads, stream) =
-    ccall(address(253), dsc_result_t, (Ptr{dsc_tied_layers_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{Cvoid},), tied, grads, n_grads, stream)
+    ccall(address(255), dsc_result_t, (Ptr{dsc_tied_layers_t}, Ptr{dsc_tensor_t}, Csize_t, Ptr{Cvoid},), tied, grads, n_grads, stream)
 
 """
 Returns the stage that owns a key's weights, and whether this rank counts them in a norm.
@@ -6161,7 +6198,7 @@ Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown key (the error lists the know
 DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_tied_layers_owner(tied, key, stage, is_counted) =
-    ccall(address(254), dsc_result_t, (Ptr{dsc_tied_layers_t}, Cstring, Ptr{Int32}, Ptr{Int32},), tied, key, stage, is_counted)
+    ccall(address(256), dsc_result_t, (Ptr{dsc_tied_layers_t}, Cstring, Ptr{Int32}, Ptr{Int32},), tied, key, stage, is_counted)
 
 """
 Releases tied layers.
@@ -6173,4 +6210,4 @@ Collective: no; other ranks that wait in a sum get DSC_ERR_PEER_LEFT. Blocking: 
 Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
 """
 @inline dsc_tied_layers_destroy(tied) =
-    ccall(address(255), dsc_result_t, (Ptr{dsc_tied_layers_t},), tied)
+    ccall(address(257), dsc_result_t, (Ptr{dsc_tied_layers_t},), tied)

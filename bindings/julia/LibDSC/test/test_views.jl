@@ -37,4 +37,28 @@ function test(world)
     b = zeros(6)
     bcast!(world.rank == n - 1 ? (1.0:3.0) : view(b, 2:2:6), world; root = n - 1)
     @test b == (world.rank == n - 1 ? zeros(6) : [0, 1.0, 0, 2, 0, 3])
+    registered_arrays(world)
+end
+
+# Arrays that operations move without copying: their addresses and elements stay, also after the collector ran.
+function registered_arrays(world)
+    n = world.size
+    w = reshape(collect(Float32, 1:60_000), 200, 300)
+    place, before = pointer(w), copy(w)
+    LibDSC.register(w, world) do
+        GC.gc()
+        allreduce!(w, +, world)
+        allreduce!(view(w, :, 2:299), max, world)
+    end
+    @test w == n * before && pointer(w) == place
+    registration = LibDSC.register(w, world)
+    @test_throws LibDSC.InvalidArgError LibDSC.register(w, world)
+    LibDSC.free(registration)
+    dropped = LibDSC.register(zeros(20_000), world) # no other reference to the array
+    dropped = nothing
+    GC.gc()
+    allreduce!(w, +, world)
+    @test w == n^2 * before
+    @test_throws LibDSC.InvalidArgError LibDSC.register(view(w, 1, :), world)
+    @test_throws LibDSC.InvalidArgError LibDSC.register(Any[1, 2], world)
 end

@@ -3700,6 +3700,40 @@ extern "C" {
         memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
+    /// Registers memory of the program, so that operations on comm, and on all groups made from it,
+    /// move it without copying, like memory of dsc_mem_alloc().
+    ///
+    /// - `comm` (in): communicator
+    /// - `memory` (inout, `bytes`): memory that the program has allocated, at any address
+    /// - `bytes` (in): 1 or more; equal on all ranks
+    ///
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's; memory
+    /// must stay valid until dsc_mem_unregister(), also after the end of the communicator. Threads:
+    /// one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
+    /// available); DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_NOMEM; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation.
+    /// After an error no memory has changed.. Since 0.1.
+    pub fn dsc_mem_register(
+        comm: *mut dsc_comm_t,
+        memory: *mut c_void,
+        bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Ends a registration, and makes the memory private again. Call it before you free, move or
+    /// unmap the memory, because otherwise operations would use the old pages when the address is
+    /// used again.
+    ///
+    /// - `memory` (in): as given to dsc_mem_register(); NULL does nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BUSY while an asynchronous operation uses the memory, which stays
+    /// registered; DSC_ERR_INVALID_ARG when memory is not the start of registered memory, or was
+    /// unmapped (the registration has then ended); DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mem_unregister(memory: *mut c_void) -> dsc_result_t;
+
     /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
     /// view, beyond the object that it belongs to.
     ///

@@ -129,6 +129,7 @@ slices! {
     [T: Element, const N: usize] [T; N],
     [T: Element] Vec<T>,
     [T: Element] crate::memory::SharedBuffer<T>,
+    ['a, T: Element] crate::memory::Registered<'a, T>,
 }
 
 impl<B: Sealed> Sealed for Option<B> {} // for optional buffers, such as a result that not every program needs

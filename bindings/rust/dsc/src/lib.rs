@@ -124,7 +124,7 @@ pub use hook::{hooks, Bucket, HookResult};
 pub use init::{init, is_initialized, sources, world, InitOptions};
 pub use iteration::{Iteration, View};
 pub use join::{Join, JoinOptions};
-pub use memory::SharedBuffer;
+pub use memory::{Registered, SharedBuffer};
 pub use mesh::{prime_factors, Mesh, MeshPlanOptions};
 pub use named_arrays::NamedArray;
 pub use nonfinite::{NonFiniteInput, NonFiniteInputs};

@@ -48,6 +48,33 @@ impl Comm {
         Ok(SharedBuffer { memory, len })
     }
 
+    /// Lets operations of this communicator, and of all groups made from it, transfer `data` without copying, until the
+    /// result is dropped. Collective; the number of bytes must be equal on all ranks.
+    ///
+    /// `data` keeps its address and its contents. Memory that a file backs, and stacks, are refused. A child made by
+    /// `fork()` shares the memory instead of getting a copy. If the result is leaked, operations on memory that later
+    /// gets the same address transfer the wrong elements.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut weights = vec![1.0f32; 1 << 20];
+    /// let mut x = world.register(&mut weights)?;
+    /// world.all_reduce(&mut x, dsc::Op::Sum)?;
+    /// drop(x);
+    /// assert_eq!(weights[0], world.size() as f32);
+    /// world.finalize()
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_mem_register")]
+    pub fn register<'a, T: Element>(&self, data: &'a mut [T]) -> Result<Registered<'a, T>> {
+        let bytes = std::mem::size_of_val(data);
+        // SAFETY: the exclusive borrow keeps the memory valid, and other threads from it, until the result is dropped.
+        let result = unsafe { sys::dsc_mem_register(self.raw(), data.as_mut_ptr().cast(), bytes) };
+        self.check(result, "mem_register")?;
+        Ok(Registered { data })
+    }
+
     pub(crate) fn allocate(&self, bytes: usize, kind: i32) -> Result<NonNull<c_void>> {
         let mut memory = ptr::null_mut();
         // SAFETY: memory outlives the call.
@@ -55,6 +82,39 @@ impl Comm {
         self.check(result, "mem_alloc")?;
         NonNull::new(memory)
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library returned neither memory nor an error".into()))
+    }
+}
+
+/// Elements of the program that operations transfer without copying, made by [`Comm::register()`]. It is used as a
+/// slice.
+pub struct Registered<'a, T: Element> {
+    data: &'a mut [T],
+}
+
+impl<T: Element> Deref for Registered<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.data
+    }
+}
+
+impl<T: Element> DerefMut for Registered<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.data
+    }
+}
+
+impl<T: Element> Drop for Registered<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is registered. No operation uses it, because an operation borrows the slice.
+        unsafe { sys::dsc_mem_unregister(self.data.as_mut_ptr().cast()) };
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for Registered<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, out)
     }
 }
 

@@ -78,12 +78,13 @@ const METHODS: [(&str, &str); 10] = [
 ];
 
 /// Phrases for C, with the phrases for Rust. They are replaced in this order.
-const PHRASES: [(&str, &str); 28] = [
+const PHRASES: [(&str, &str); 29] = [
     ("dsc_bucket_reducer_mark_sparse()", "Iteration::mark_sparse()"),
     ("dsc_bucket_reducer_set_buffers()", "BucketReducer::set_buffers()"),
     ("dsc_comm_group_rank()", "Comm::group_rank()"),
     ("dsc_init_distributed()", "init()"),
     ("dsc_mem_alloc()", "Comm::shared_buffer()"),
+    ("dsc_mem_register()", "Comm::register()"),
     ("dsc_pipe_run_bytes()", "PipeSchedule::run_bytes()"),
     ("dsc_ring_begin()", "Ring::pass()"),
     ("dsc_work_wait()", "wait_on()"),

@@ -1,8 +1,9 @@
-// Memory that operations move without copying.
+// Memory that operations move without copying: the library's own, and memory of the program.
 #ifndef DSC_CPP_MEMORY_HPP
 #define DSC_CPP_MEMORY_HPP
 
 #include <cstddef>
+#include <dsc/cpp/buffer.hpp>
 #include <dsc/cpp/comm.hpp>
 #include <limits>
 #include <string>
@@ -48,6 +49,27 @@ class shared_array {
 
   handle<void, dsc_mem_free> memory_;
   std::size_t size_;
+};
+
+// Lets operations on a communicator, and on the groups made from it, move memory of the program without
+// copying, as long as this object exists. The memory must stay where it is until then: a vector must not
+// grow. Wait for asynchronous operations on it first. It may outlive the communicator.
+class registration {
+ public:
+  // Collective: every rank of the communicator registers the same number of bytes. `buffer` is one that
+  // operations may write. While ranks register, no other thread may access it.
+  template <class Buffer>
+  registration(const comm_view& comm, Buffer&& buffer) {
+    const auto view = detail::writable_view(std::forward<Buffer>(buffer));
+    check(dsc_mem_register(comm.get(), view.data(), view.size() * sizeof(*view.data())));
+    memory_ = handle<void, dsc_mem_unregister>(view.data());
+  }
+
+  // Ends the registration now, and throws if an operation still uses the memory, or if it was unmapped.
+  void close() { memory_.close(); }
+
+ private:
+  handle<void, dsc_mem_unregister> memory_;
 };
 
 }  // namespace v0

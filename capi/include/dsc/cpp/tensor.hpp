@@ -44,7 +44,7 @@ class tensor : public dsc_tensor_t {
   }
 };
 
-static_assert(sizeof(tensor) == sizeof(dsc_tensor_t), "a list of tensors is a list of dsc_tensor_t");
+static_assert(sizeof(tensor) == sizeof(dsc_tensor_t), "a list of tensors has the layout of the C interface");
 
 using tensors = std::vector<tensor>;
 

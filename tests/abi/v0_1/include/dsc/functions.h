@@ -39,10 +39,10 @@
   X(dsc_broadcast) X(dsc_broadcast_shape) X(dsc_all_gather) X(dsc_reduce_scatter) X(dsc_reduce) \
   X(dsc_gather) X(dsc_scatter) X(dsc_all_to_all) X(dsc_all_gather_v) X(dsc_reduce_scatter_v) \
   X(dsc_all_to_all_v) X(dsc_barrier) X(dsc_monitored_barrier) X(dsc_send) X(dsc_recv) X(dsc_batch_begin) \
-  X(dsc_batch_end) X(dsc_mem_alloc) X(dsc_mem_retain) X(dsc_mem_free) X(dsc_op_create_premul) \
-  X(dsc_op_create_user) X(dsc_op_destroy) X(dsc_work_test) X(dsc_work_wait) X(dsc_work_synchronize) \
-  X(dsc_work_error_info) X(dsc_work_eventfd) X(dsc_work_destroy) X(dsc_comm_progress) \
-  X(dsc_bucket_plan_options_init) X(dsc_bucket_plan) X(dsc_clip_options_init) \
+  X(dsc_batch_end) X(dsc_mem_alloc) X(dsc_mem_register) X(dsc_mem_unregister) X(dsc_mem_retain) \
+  X(dsc_mem_free) X(dsc_op_create_premul) X(dsc_op_create_user) X(dsc_op_destroy) X(dsc_work_test) \
+  X(dsc_work_wait) X(dsc_work_synchronize) X(dsc_work_error_info) X(dsc_work_eventfd) X(dsc_work_destroy) \
+  X(dsc_comm_progress) X(dsc_bucket_plan_options_init) X(dsc_bucket_plan) X(dsc_clip_options_init) \
   X(dsc_bucket_reducer_options_init) X(dsc_bucket_reducer_create) X(dsc_bucket_reducer_set_sync) \
   X(dsc_bucket_reducer_unused) X(dsc_bucket_reducer_rebuilds) X(dsc_bucket_reducer_set_buffers) \
   X(dsc_bucket_reducer_sync_buffers) X(dsc_bucket_reducer_clip) X(dsc_bucket_reducer_begin) \
@@ -220,6 +220,8 @@ typedef dsc_result_t (*PFN_dsc_recv)(dsc_comm_t*, void*, size_t, dsc_dtype_t, in
 typedef dsc_result_t (*PFN_dsc_batch_begin)(dsc_comm_t*);
 typedef dsc_result_t (*PFN_dsc_batch_end)(dsc_comm_t*, void*, dsc_work_t**);
 typedef dsc_result_t (*PFN_dsc_mem_alloc)(dsc_comm_t*, size_t, dsc_memory_kind_t, void**);
+typedef dsc_result_t (*PFN_dsc_mem_register)(dsc_comm_t*, void*, size_t);
+typedef dsc_result_t (*PFN_dsc_mem_unregister)(void*);
 typedef dsc_result_t (*PFN_dsc_mem_retain)(const void*, void**);
 typedef dsc_result_t (*PFN_dsc_mem_free)(void*);
 typedef dsc_result_t (*PFN_dsc_op_create_premul)(double, dsc_op_t*);
