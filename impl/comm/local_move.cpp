@@ -1,12 +1,14 @@
 #include "comm/local_move.hpp"
 
+#include "dtype/reduce.hpp"
+
 namespace dsc {
 
 NonFinite move_locally(const Call& call, const Transfer& transfer) {
   NonFinite found;
   if (!transfer.reduces()) {
     if (transfer.pattern != Pattern::kNothing && call.send != call.recv)
-      copy(call.recv, call.send, transfer.send_bytes, false);
+      copy_bytes(call.recv, call.send, transfer.send_bytes);
     return found;
   }
   const void* source = call.send;

@@ -1,6 +1,6 @@
 #include "comm/packed_call.hpp"
 
-#include <cstring>
+#include "dtype/reduce.hpp"
 
 namespace dsc {
 
@@ -29,7 +29,7 @@ PackedCall::PackedCall(const Call& call, int rank, int size, Scratch& scratch)
     std::byte* to =
         send_.get() + transfer_.bytes_of(packed_start(transfer_.send_blocks, transfer_.count, receiver));
     for_each_run(block, 0, block.count, [&](size_t from, size_t, size_t run) {
-      std::memcpy(to, transfer_.send_at(from), transfer_.bytes_of(run));
+      copy_bytes(to, transfer_.send_at(from), transfer_.bytes_of(run));
       to += transfer_.bytes_of(run);
     });
   }
@@ -42,7 +42,7 @@ void PackedCall::unpack() const {
     const std::byte* from =
         recv_.get() + transfer_.bytes_of(packed_start(transfer_.recv_blocks, transfer_.count, sender));
     for_each_run(block, 0, block.count, [&](size_t, size_t to, size_t run) {
-      std::memcpy(transfer_.recv_at(to), from, transfer_.bytes_of(run));
+      copy_bytes(transfer_.recv_at(to), from, transfer_.bytes_of(run));
       from += transfer_.bytes_of(run);
     });
   }

@@ -70,8 +70,10 @@ void add(int32_t dtype, void* dst, const void* src, size_t count);
 // copies the bytes.
 void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size_t count);
 
-// Copies like memcpy. If `non_temporal` is set, the stores bypass the caches.
-void copy(void* dst, const void* src, size_t bytes, bool non_temporal);
+// Copies like memcpy, or nothing if both addresses are equal. They may be null if there are no bytes. If
+// `non_temporal` is set, the stores bypass the caches. Large data must be copied with this function, because
+// memcpy is very slow for some addresses on some processors.
+void copy_bytes(void* dst, const void* src, size_t bytes, bool non_temporal = false) noexcept;
 
 // Copies like memcpy, and also rewrites the source with its own contents. The source's cache lines are then
 // exclusive to this processor, so that the next write to them is fast. No other thread may use the source

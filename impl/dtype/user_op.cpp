@@ -76,7 +76,8 @@ void reduce_by_user(const ReduceSpec& spec, const void* const* srcs, int src_cou
       call(*spec.user, spec.dtype, in, accumulator.get(), n);
     }
     for (int d = 0; d < dst_count; ++d)
-      copy(static_cast<std::byte*>(dsts[d]) + at * bytes_each, accumulator.get(), bytes, spec.non_temporal);
+      copy_bytes(static_cast<std::byte*>(dsts[d]) + at * bytes_each, accumulator.get(), bytes,
+                 spec.non_temporal);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {

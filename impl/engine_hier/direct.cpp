@@ -2,6 +2,7 @@
 // the connections between the leaders. Otherwise it uses connections between all ranks, which are made when
 // large blocks first need them.
 #include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {

@@ -36,7 +36,7 @@ ReduceSpec HierCall::between_hosts() const noexcept {
 
 void HierCall::convert(void* to, int32_t to_type, const void* from, int32_t from_type, size_t count) {
   if (to_type == from_type)
-    copy(to, from, count * dtype_bytes(to_type), false);
+    copy_bytes(to, from, count * dtype_bytes(to_type));
   else
     cast(to_type, to, from_type, from, count);
 }

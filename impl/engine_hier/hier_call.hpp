@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <vector>
 
 #include "control/call.hpp"
@@ -10,11 +9,6 @@
 #include "engine_hier/hier_context.hpp"
 
 namespace dsc {
-
-// Copies bytes unless both ends are the same. The pointers may be null if there are no bytes.
-inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 class HierCall {
  public:

@@ -1,8 +1,9 @@
 #include "engine_hier/hier_layout.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
+
+#include "dtype/reduce.hpp"
 
 namespace dsc {
 namespace {
@@ -16,10 +17,6 @@ std::vector<size_t> starts_of(const std::vector<size_t>& lengths) {
     sum += length;
   }
   return starts;
-}
-
-void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -51,7 +48,7 @@ void HierLayout::pack(std::byte* to, const std::byte* from, const std::vector<si
   const auto starts = starts_of(lengths);
   for (const int32_t rank : node_major_order_) {
     const auto r = static_cast<size_t>(rank);
-    copy_block(to, from + starts[r], lengths[r]);
+    copy_bytes(to, from + starts[r], lengths[r]);
     to += lengths[r];
   }
 }
@@ -60,7 +57,7 @@ void HierLayout::unpack(std::byte* to, const std::byte* from, const std::vector<
   const auto starts = starts_of(lengths);
   for (const int32_t rank : node_major_order_) {
     const auto r = static_cast<size_t>(rank);
-    copy_block(to + starts[r], from, lengths[r]);
+    copy_bytes(to + starts[r], from, lengths[r]);
     from += lengths[r];
   }
 }

@@ -3,13 +3,13 @@
 // together with the outcome. An operation therefore takes one round instead of two between hosts, and two
 // instead of four on each host.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "base/error.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
 #include "engine_hier/inline_data.hpp"
 
 namespace dsc {

@@ -1,6 +1,8 @@
 // Sends large blocks between ranks through the leaders, if possible directly into the receiver's buffer.
 #include "engine_hier/hier_steps.hpp"
 
+#include "dtype/reduce.hpp"
+
 namespace dsc {
 
 namespace {

@@ -91,9 +91,9 @@ void SendMessage::produce() {
   const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
   const uint64_t before = chunk_;
   while (chunk_ < chunks_ && chunk_ < consumed + 2) {
-    copy(group_.chunk(group_.rank(), peer_, chunk_),
-         static_cast<const std::byte*>(call_.send) + chunk_ * group_.geometry().chunk_bytes,
-         chunk_length(chunk_), false);
+    copy_bytes(group_.chunk(group_.rank(), peer_, chunk_),
+               static_cast<const std::byte*>(call_.send) + chunk_ * group_.geometry().chunk_bytes,
+               chunk_length(chunk_));
     ++chunk_;
     mine_.produced.store(base_ + chunk_, std::memory_order_seq_cst);
   }

@@ -65,7 +65,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   const auto put = [&](size_t offset, const Block& block, size_t start, size_t count) {
     std::byte* at = stage + transfer.bytes_of(offset);
     for_each_run(block, start, count, [&](size_t from, size_t, size_t run) {
-      copy(at, transfer.send_at(from), transfer.bytes_of(run), false);
+      copy_bytes(at, transfer.send_at(from), transfer.bytes_of(run));
       at += transfer.bytes_of(run);
     });
   };
@@ -184,7 +184,7 @@ void Staged::copy_block(int sender) {
   const size_t count = in_part(block.count, first_, plan_.part);
   if (sender == transfer_.rank)
     return for_each_run(block, first_, count, [&](size_t from, size_t to, size_t run) {
-      copy(transfer_.recv_at(to), transfer_.send_at(from), transfer_.bytes_of(run), false);
+      copy_bytes(transfer_.recv_at(to), transfer_.send_at(from), transfer_.bytes_of(run));
     });
   const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
   std::byte* source = stage(sender) + transfer_.bytes_of(offset);
@@ -193,7 +193,7 @@ void Staged::copy_block(int sender) {
     if (alone_)
       take(transfer_.recv_at(to), source, transfer_.bytes_of(run));
     else
-      copy(transfer_.recv_at(to), source, transfer_.bytes_of(run), false);
+      copy_bytes(transfer_.recv_at(to), source, transfer_.bytes_of(run));
     source += transfer_.bytes_of(run);
   });
 }

@@ -192,8 +192,8 @@ Progress ZeroCopy::copy_piece() {
     if (at >= block.count) continue;
     const auto* const source = static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]);
     for_each_run(block, at, std::min(chunk_, block.count - at), [&](size_t from, size_t to, size_t run) {
-      copy(transfer_.recv_at(to), source + transfer_.bytes_of(from), transfer_.bytes_of(run),
-           spec_.non_temporal);
+      copy_bytes(transfer_.recv_at(to), source + transfer_.bytes_of(from), transfer_.bytes_of(run),
+                 spec_.non_temporal);
     });
     ++next_chunk_;
     return Progress::kMoved;

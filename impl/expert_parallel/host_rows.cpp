@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "dtype/reduce.hpp"
 #include "expert_parallel/fp8_rows.hpp"
 #include "expert_parallel/moe_plan.hpp"
 #include "expert_parallel/row_sums.hpp"
@@ -16,11 +17,6 @@ const std::byte* row_at(const void* rows, size_t row, size_t bytes) {
 
 std::byte* row_at(void* rows, size_t row, size_t bytes) {
   return static_cast<std::byte*>(rows) + row * bytes;
-}
-
-// Pointers may be null if there are no bytes to copy.
-void copy_rows(void* to, const void* from, size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 void clear_rows(void* rows, size_t bytes) {
@@ -83,7 +79,7 @@ void HostRows::deliver(const RowFormat& format, const std::byte* received, void*
       for (size_t row = 0; row < run.count; ++row)
         decode_fp8_row(format.dtype, row_at(from, row, from_bytes), format.hidden, row_at(to, row, to_bytes));
     } else {
-      copy_rows(to, from, run.count * to_bytes);
+      copy_bytes(to, from, run.count * to_bytes);
     }
   }
 }
@@ -95,7 +91,7 @@ std::shared_ptr<Work> HostRows::dispatch(const RowCall& call, const void* tokens
     if (format.is_fp8 && !before)
       encode_fp8_row(format.dtype, from, format.hidden, to);
     else
-      copy_rows(to, before ? before : from, format.bytes());
+      copy_bytes(to, before ? before : from, format.bytes());
   };
   return to_experts(call, "dispatch", rows, put, [] {});
 }
@@ -104,7 +100,7 @@ std::shared_ptr<Work> HostRows::combine_backward(const RowCall& call, const Comb
   const RowFormat& format = call.format;
   const auto put = [&](size_t token, size_t slot, const std::byte*, std::byte* to) {
     const void* from = row_at(gradients.out_gradients, token, format.plain_bytes());
-    if (!gradients.weights) return copy_rows(to, from, format.plain_bytes());
+    if (!gradients.weights) return copy_bytes(to, from, format.plain_bytes());
     const std::byte* weight = row_at(gradients.weights, slot, weight_bytes(format.dtype));
     sum_rows(format.dtype, &from, weight, 1, format.hidden, to);
   };
@@ -138,7 +134,7 @@ std::shared_ptr<Work> HostRows::to_tokens(const RowCall& call, const char* name,
   if (!is_direct(format)) {
     std::byte* packed = exchange.expert_side(format);
     for (const RowRun& run : plan_.runs())
-      copy_rows(row_at(packed, run.received, bytes), row_at(rows, run.expert, bytes), run.count * bytes);
+      copy_bytes(row_at(packed, run.received, bytes), row_at(rows, run.expert, bytes), run.count * bytes);
     sent = packed;
   }
   const bool is_alone = plan_.ranks() == 1;
@@ -180,7 +176,7 @@ void HostRows::copy_returned(const RowFormat& format, const std::byte* rows, voi
     if (positions[slot] == MoePlan::kNowhere)
       clear_rows(row_at(returned, slot, bytes), bytes);
     else
-      copy_rows(row_at(returned, slot, bytes), row_at(rows, positions[slot], bytes), bytes);
+      copy_bytes(row_at(returned, slot, bytes), row_at(rows, positions[slot], bytes), bytes);
 }
 
 std::shared_ptr<Work> HostRows::combine(const RowCall& call, const void* rows, const Combined& combined) {

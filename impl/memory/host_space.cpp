@@ -101,8 +101,8 @@ class HostSpace final : public Space {
   }
   void copy_rows(const RowsCopy& copy, void*) override {
     for (size_t row = 0; row < copy.rows; ++row)
-      std::memcpy(static_cast<std::byte*>(copy.to) + row * copy.to_stride,
-                  static_cast<const std::byte*>(copy.from) + row * copy.from_stride, copy.row_bytes);
+      copy_bytes(static_cast<std::byte*>(copy.to) + row * copy.to_stride,
+                 static_cast<const std::byte*>(copy.from) + row * copy.from_stride, copy.row_bytes);
   }
   void gather(const PartsCopy& copy, void* stream) override;
   void scatter(const PartsCopy& copy, void* stream) override;
@@ -118,8 +118,8 @@ void HostSpace::copy(const ElementCopy& copy, void*) {
     if (copy.scale != 1) multiply(copy.to_dtype, copy.to, copy.to, copy.count, copy.scale);
   } else if (copy.scale != 1) {
     multiply(copy.to_dtype, copy.to, copy.from, copy.count, copy.scale);
-  } else if (copy.to != copy.from) {
-    std::memcpy(copy.to, copy.from, copy.count * dtype_bytes(copy.to_dtype));
+  } else {
+    copy_bytes(copy.to, copy.from, copy.count * dtype_bytes(copy.to_dtype));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
 #include "reducer/reducer.hpp"
 
 namespace dsc {
@@ -35,7 +36,7 @@ void Reducer::read_gradient(size_t index, void* gradient) const {
   const GradientSlot& slot = this->slot(index);
   if (!gradient && slot.bytes > 0)
     fail(DSC_ERR_INVALID_ARG, "gradient is NULL, expected %zu bytes", slot.bytes);
-  if (slot.bytes > 0) std::memcpy(gradient, slot.view, slot.bytes);
+  copy_bytes(gradient, slot.view, slot.bytes);
 }
 
 const SparseRows& Reducer::sparse_rows(size_t index) const {

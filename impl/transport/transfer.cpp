@@ -1,8 +1,8 @@
 #include "transport/transfer.hpp"
 
 #include <algorithm>
-#include <cstring>
 
+#include "dtype/reduce.hpp"
 #include "transport/shares.hpp"
 
 namespace dsc {
@@ -31,7 +31,7 @@ bool try_receive(TransportChannel& channel, const TransportBlock& block) {
   if (is_posted(block)) {
     const std::byte* const arrived = channel.arrived();
     if (!arrived) return false;
-    std::memcpy(block.data, arrived, block.bytes);
+    copy_bytes(block.data, arrived, block.bytes);
     channel.release();
   } else {
     if (channel.puts_arrived() == 0) return false;

@@ -6,6 +6,7 @@
 
 #include "base/guard.hpp"
 #include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
 #include "transport/combine.hpp"
 #include "transport/transfer.hpp"
 
@@ -201,7 +202,7 @@ void TransportGroup::exchange(std::span<const TransportBlock> sends, std::span<c
   const auto own = static_cast<size_t>(rank());
   const bool copies = receives[own].bytes > 0 && receives[own].data != sends[own].data;
   const auto copy_and_more = [&] {
-    std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
+    copy_bytes(receives[own].data, sends[own].data, receives[own].bytes);
     if (overlap) overlap();
   };
   connections_.perform(

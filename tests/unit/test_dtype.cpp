@@ -10,6 +10,7 @@
 #include <cfenv>
 #include <cstdio>
 #include <fstream>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -274,7 +275,7 @@ void copies_bytes(void**) {
         expected.assign(dst.size(), 7);
         std::memcpy(expected.data() + offset, src.data() + 1, bytes);
         dst.assign(dst.size(), 7);
-        dsc::copy(dst.data() + offset, src.data() + 1, bytes, non_temporal);
+        dsc::copy_bytes(dst.data() + offset, src.data() + 1, bytes, non_temporal);
         assert_true(dst == expected);
       }
   const std::vector<uint8_t> before = src;
@@ -286,6 +287,25 @@ void copies_bytes(void**) {
       dsc::take(dst.data() + offset, src.data() + 1, bytes);
       assert_true(dst == expected && src == before);
     }
+}
+
+// Some distances within a page need another way of copying.
+void copies_bytes_at_all_distances_within_a_page(void**) {
+  constexpr size_t kPage = 4096, kBytes = 9001;
+  std::vector<uint8_t> src(3 * kPage + kBytes), dst(src.size()), expected(src.size());
+  std::iota(src.begin(), src.end(), uint8_t{3});
+  const auto place = [](std::vector<uint8_t>& memory, size_t offset) {
+    return (kPage - reinterpret_cast<uintptr_t>(memory.data()) % kPage) + offset;
+  };
+  const size_t from = place(src, 100);
+  for (size_t distance = 0; distance < 2 * kPage; distance += distance % kPage < 80 ? 1 : 333) {
+    const size_t to = place(dst, (100 + distance) % kPage);
+    expected.assign(dst.size(), 7);
+    std::memcpy(expected.data() + to, src.data() + from, kBytes);
+    dst.assign(dst.size(), 7);
+    dsc::copy_bytes(dst.data() + to, src.data() + from, kBytes);
+    assert_true(dst == expected);
+  }
 }
 
 // Rounding mode, denormals and traps that the caller has set do not change the result, and they are restored.
@@ -459,6 +479,7 @@ int main(int, char** argv) {
       cmocka_unit_test(casts_like_the_vectors),
       cmocka_unit_test(reduces_truth_values),
       cmocka_unit_test(copies_bytes),
+      cmocka_unit_test(copies_bytes_at_all_distances_within_a_page),
       cmocka_unit_test(touches_nothing_beside_the_arrays),
       cmocka_unit_test(ignores_and_restores_the_floating_point_mode),
   };
