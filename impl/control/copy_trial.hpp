@@ -10,7 +10,8 @@ struct CopyTrial {
   bool kernel_wins() const noexcept { return kernel_us > 0 && kernel_us < two_copies_us; }
 };
 
-// The first call measures, which takes less than a millisecond. Both times are 0 if the kernel refuses to copy.
+// The first call measures, which takes less than a millisecond. Both times are 0 if the kernel refuses to
+// copy.
 const CopyTrial& copy_trial() noexcept;
 
 }  // namespace dsc

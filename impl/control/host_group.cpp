@@ -179,14 +179,16 @@ void HostGroup::decide_on_single_copy() {
   if (peers_.size() < 2) return;
   for (const auto& peer : peers_)
     if (!peer->memory.readable())
-      return log(DSC_LOG_LEVEL_INFO,
-                 "large data in ordinary memory passes through staging buffers, because the memory of rank %d (pid "
-                 "%" PRId64 ") cannot be read: %s",
-                 global_rank(peer->ranks.front()), peer->pid, peer->memory.why_not().c_str());
+      return log(
+          DSC_LOG_LEVEL_INFO,
+          "large data in ordinary memory passes through staging buffers, because the memory of rank %d (pid "
+          "%" PRId64 ") cannot be read: %s",
+          global_rank(peer->ranks.front()), peer->pid, peer->memory.why_not().c_str());
   const CopyTrial& trial = copy_trial();
   kernel_copies_ = trial.kernel_wins();
   log(DSC_LOG_LEVEL_INFO,
-      "large data in ordinary memory %s: for 256 KiB the kernel takes %.1f us (process_vm_readv), and two copies "
+      "large data in ordinary memory %s: for 256 KiB the kernel takes %.1f us (process_vm_readv), and two "
+      "copies "
       "take %.1f us",
       kernel_copies_ ? "is copied by the kernel" : "passes through staging buffers", trial.kernel_us,
       trial.two_copies_us);

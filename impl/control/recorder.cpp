@@ -62,7 +62,8 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
       return "a message that is neither zero_copy nor single_copy: it goes through a channel, "
              "message_chunk_bytes at a time";
     case Algorithm::kSingleCopy:
-      return "ordinary buffers, no reduction, and one rank reads at least single_copy_min_bytes from another: the "
+      return "ordinary buffers, no reduction, and one rank reads at least single_copy_min_bytes from "
+             "another: the "
              "kernel copies the data directly between the buffers";
     case Algorithm::kZeroCopy:
       return "all buffers are in the same memory from dsc_mem_alloc(), and a rank has at least "

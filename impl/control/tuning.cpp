@@ -132,8 +132,7 @@ TuningOverrides parse_tuning(const std::string& text) {
   return {found.begin(), found.end()};
 }
 
-Tuning choose_tuning(int members, bool oversubscribed, bool kernel_copies,
-                     const TuningOverrides& overrides) {
+Tuning choose_tuning(int members, bool oversubscribed, bool kernel_copies, const TuningOverrides& overrides) {
   const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& one) {
     return members <= one.members && (!oversubscribed || one.oversubscribed);
   });

@@ -15,10 +15,9 @@ constexpr size_t kMinRunBytes = size_t{2} << 10;  // the kernel needs a while fo
 // Returns whether one member reads enough from another. If this rank does not know the lengths yet, it judges
 // by its own buffers.
 bool is_large(const Group& group, const Transfer& transfer) noexcept {
-  const size_t bytes =
-      transfer.knows_all()
-          ? transfer.bytes_of(transfer.longest)
-          : std::max(transfer.send_bytes, transfer.recv_bytes) / static_cast<size_t>(transfer.size);
+  const size_t bytes = transfer.knows_all() ? transfer.bytes_of(transfer.longest)
+                                            : std::max(transfer.send_bytes, transfer.recv_bytes) /
+                                                  static_cast<size_t>(transfer.size);
   return bytes >= group.tuning().single_copy_min_bytes;
 }
 
@@ -131,7 +130,8 @@ Progress SingleCopy::copy_from(int sender, const Block& block, size_t elements) 
     if (own) return copy_bytes(transfer_.recv_at(to), transfer_.send_at(from), bytes);
     if (parts.full() && progress == Progress::kMoved) progress = read_member(group_, sender, parts);
     if (progress == Progress::kMoved)
-      parts.add(transfer_.recv_at(to), sources_[static_cast<size_t>(sender)] + transfer_.bytes_of(from), bytes);
+      parts.add(transfer_.recv_at(to), sources_[static_cast<size_t>(sender)] + transfer_.bytes_of(from),
+                bytes);
   });
   return own || progress != Progress::kMoved ? progress : read_member(group_, sender, parts);
 }

@@ -128,9 +128,8 @@ void ZeroCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.epoch());
     sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member)
-            ? locate(*send_memory_, member, slot.send, transfer_.elements_read_of(member))
-            : nullptr;
+        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.elements_read_of(member))
+                                : nullptr;
     // The program's own address, as that of its receive buffer, so that data in place is not copied onto
     // itself.
     if (member == transfer_.rank && !recv_memory_ && transfer_.sends(member))
