@@ -103,8 +103,9 @@ bool PeerMemory::read(PeerRead& parts) const {
     if (moved == 0)
       fail_errno(
           EFAULT,
-          "reading %zu bytes at %p of thread %d (a buffer must stay mapped until the operation is complete)",
-          parts.from_[1].iov_len, parts.from_[1].iov_base, thread_);
+          "copying %zu bytes from %p of thread %d to %p of this process (both buffers must stay mapped until "
+          "the operation is complete)",
+          parts.from_[1].iov_len, parts.from_[1].iov_base, thread_, parts.to_[1].iov_base);
     parts.drop(moved);
   }
   return true;

@@ -42,7 +42,7 @@ Progress read_member(const Group& group, int member, PeerRead& parts) {
   capture([&] { alive = group.process_of(member).memory.read(parts); },
           [&](dsc_result_t code, const char* text) {
             failed = group.revoked();  // then the owner may have unmapped the memory
-            if (!failed) fail(code, "the buffer of %s: %s", group.describe_member(member).c_str(), text);
+            if (!failed) fail(code, "data of %s: %s", group.describe_member(member).c_str(), text);
           });
   if (failed || group.revoked()) return Progress::kFailed;
   if (!alive) return Progress::kPending;  // the monitor reports the end of the process soon
