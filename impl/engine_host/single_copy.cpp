@@ -13,12 +13,12 @@ namespace {
 constexpr size_t kMinRunBytes = size_t{2} << 10;  // the kernel needs a while for each run
 
 // Returns whether one member reads enough from another. If this rank does not know the lengths yet, it judges
-// by its own buffers.
+// by its own buffers. A SmallCollective of another rank publishes no addresses.
 bool is_large(const Group& group, const Transfer& transfer) noexcept {
   const size_t bytes = transfer.knows_all() ? transfer.bytes_of(transfer.longest)
                                             : std::max(transfer.send_bytes, transfer.recv_bytes) /
                                                   static_cast<size_t>(transfer.size);
-  return bytes >= group.tuning().single_copy_min_bytes;
+  return bytes >= group.tuning().single_copy_min_bytes && bytes > group.small_block();
 }
 
 bool has_long_runs(const Transfer& transfer) noexcept {
