@@ -34,9 +34,9 @@ import time
 from pathlib import Path
 
 import machine
+from arguments import numbers, output_file, positive
 from bench_ddp import HOOKS, MODELS, shapes_of
 from engines import ENGINES, Failure, Runner, end_with_parent, stop
-from report import numbers, positive
 
 OURS, THEIRS = ("libdsc", "libdsc_views"), ("torch", "torch_views", "torch_kept")
 DISPENSABLE = ("torch", "torch_views", "libdsc")  # the first to be left out if memory is short
@@ -57,8 +57,7 @@ def main() -> int:
     context = machine.describe(options.build)
     context["command"] = context["command"].replace("./dev bench", "./dev bench ddp", 1)
     context["torch"] = torch_version(python) if python else None
-    if context["busy_cores_before"] > 0.2:
-        print(f"bench: other programs keep {context['busy_cores_before']} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
+    machine.warn_if_busy(context["busy_cores_before"])
     bench, failed = Bench(options, python or sys.executable, ways), False
     try:
         bench.run()
@@ -90,7 +89,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=None, help="runs in new processes; default: 3")
     parser.add_argument("--peers", type=listed("peer", ["torch"]), default=None, help="torch, or none; default: torch where a Python has it")
     parser.add_argument("--python", metavar="PYTHON", help=f"one with {NEEDED}; default: $DSC_TORCH_PYTHON, or the first python3 in PATH that has them")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows, machine and every step to FILE")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write rows, machine and every step to FILE")
     parser.add_argument("--quick", action="store_true", help="one round, a small model, few steps: does it work?")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
     options = parser.parse_args()
@@ -98,8 +97,6 @@ def parse() -> argparse.Namespace:
     options.ranks = options.ranks or ([2] if options.quick else [2, 4])
     options.steps = options.steps or (5 if options.quick else 20)
     options.rounds = options.rounds or (1 if options.quick else 3)
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: the folder does not exist: {options.json.absolute().parent}")
     if not (options.build / "capi" / "libdsc.so").exists():
         parser.error(f"--build: {options.build / 'capi' / 'libdsc.so'} does not exist; run ./dev build first")
     if options.peers == []:
@@ -209,10 +206,10 @@ class Bench:
                         print(f"{start}, {steps} steps: {' '.join(cells)} ms", file=sys.stderr, flush=True)
 
     def _floor(self, model: str, ranks: int) -> None:
-        runner = Runner(self.options.build / "bench", "all_reduce", self.options.quick)
+        runner = Runner(self.options.build / "bench", self.options.quick)
         engine = ENGINES["floor"]
         if engine.missing(self.options.build / "bench") is None:
-            run = runner.run(engine, ranks, bytes_of(model))
+            run = runner.run(engine, "all_reduce", ranks, bytes_of(model))
             self.floors.setdefault((model, ranks), []).append(run["median_us"] / 1e3)
 
     def _job(self, start: str, model: str, ranks: int, hook: str) -> list[dict[str, list[float]]]:

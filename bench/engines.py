@@ -69,7 +69,7 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("floor", "bench_floor", ops=("all_reduce", *MAPPINGS)),
+        Engine("floor", "bench_floor", ops=ALL_OPS + MAPPINGS),
         Engine("tcp", "bench_tcp", ops=("all_reduce", "broadcast"), places=("hosts",)),
         Engine("libdsc", "bench_libdsc", ops=ALL_OPS + MAPPINGS, places=ANYWHERE),
         Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS + MAPPINGS if op != "barrier")),
@@ -85,9 +85,9 @@ PEERS = [name for name, engine in ENGINES.items() if engine.is_peer]
 
 @functools.cache
 def torch_python() -> str | None:
-    """Returns a Python that has torch: the one that runs this script, or the system's."""
+    """Returns a Python that has torch: $DSC_TORCH_PYTHON, the one that runs this script, or the system's."""
     find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    for python in (sys.executable, "/usr/bin/python3"):
+    for python in (os.environ.get("DSC_TORCH_PYTHON", ""), sys.executable, "/usr/bin/python3"):
         if os.access(python, os.X_OK):
             if subprocess.run([python, "-c", find], stderr=subprocess.DEVNULL).returncode == 0:
                 return python
@@ -97,11 +97,11 @@ def torch_python() -> str | None:
 class Runner:
     """Runs one measurement after another with the programs in a build's folder bench/."""
 
-    def __init__(self, folder: Path, op: str, quick: bool, hosts: int = 1, bind: bool = False):
-        self.folder, self.op, self.quick, self.hosts, self.bind = folder, op, quick, hosts, bind
+    def __init__(self, folder: Path, quick: bool, hosts: int = 1, bind: bool = False):
+        self.folder, self.quick, self.hosts, self.bind = folder, quick, hosts, bind
         self.runs = 0
 
-    def run(self, engine: Engine, ranks: int, size: int) -> dict:
+    def run(self, engine: Engine, op: str, ranks: int, size: int) -> dict:
         """Starts the ranks, waits for them, and returns rank 0's line. Raises Failure."""
         self.runs += 1
         meeting = os.memfd_create("bench")  # for the meeting of the ranks; it disappears with this process
@@ -111,7 +111,7 @@ class Runner:
                 tempfile.TemporaryFile("w+") as errors,
                 self._network() as network,
             ):
-                words = [engine.name, self.op, str(size), str(ranks), f"/proc/{os.getpid()}/fd/{meeting}"]
+                words = [engine.name, op, str(size), str(ranks), f"/proc/{os.getpid()}/fd/{meeting}"]
                 words.append("quick" if self.quick else "full")
                 processes = self._start(engine, ranks, words, store, errors, network)
                 output = wait_for(processes, errors)
@@ -136,6 +136,8 @@ class Runner:
             options = ["--oversubscribe"] if engine.name == "openmpi" else []
             if engine.name == "openmpi" and os.geteuid() == 0:
                 options.append("--allow-run-as-root")
+            if engine.name == "openmpi" and self.bind:
+                options += ["--bind-to", "core:overload-allowed"]
             if engine.name == "mpich" and self.bind:
                 options += ["-bind-to", "core"]
             command, copies = [engine.launcher, *options, "-n", str(ranks), driver, *words], 1

@@ -1,5 +1,8 @@
 #include "floor_kernel.hpp"
 
+#include <algorithm>
+#include <cstdint>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "floor_kernel.cpp"
 #include <hwy/foreach_target.h>
@@ -12,20 +15,52 @@ namespace bench::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-void scale_in_place(float* buffer, size_t count, float factor, bool non_temporal) {
-  const hn::ScalableTag<float> f32;
-  const auto factors = hn::Set(f32, factor);
+using F32 = hn::ScalableTag<float>;
+
+template <class Store>
+void sum_with(const Store& store, const float* const* from, size_t sources, float* const* to, size_t targets,
+              size_t count) {
+  const F32 f32;
   const size_t lanes = hn::Lanes(f32);
   size_t i = 0;
-  if (non_temporal) {
-    for (; i + lanes <= count; i += lanes)
-      hn::Stream(hn::Mul(factors, hn::Load(f32, buffer + i)), f32, buffer + i);
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    const float* p = from[0] + i;
+    auto a = hn::LoadU(f32, p), b = hn::LoadU(f32, p + lanes);
+    auto c = hn::LoadU(f32, p + 2 * lanes), d = hn::LoadU(f32, p + 3 * lanes);
+    for (size_t s = 1; s < sources; ++s) {
+      p = from[s] + i;
+      a = hn::Add(a, hn::LoadU(f32, p));
+      b = hn::Add(b, hn::LoadU(f32, p + lanes));
+      c = hn::Add(c, hn::LoadU(f32, p + 2 * lanes));
+      d = hn::Add(d, hn::LoadU(f32, p + 3 * lanes));
+    }
+    for (size_t t = 0; t < targets; ++t) {
+      float* const q = to[t] + i;
+      store(a, q);
+      store(b, q + lanes);
+      store(c, q + 2 * lanes);
+      store(d, q + 3 * lanes);
+    }
+  }
+  for (; i < count; ++i) {
+    float total = from[0][i];
+    for (size_t s = 1; s < sources; ++s) total += from[s][i];
+    for (size_t t = 0; t < targets; ++t) to[t][i] = total;
+  }
+}
+
+void sum(const float* const* from, size_t sources, float* const* to, size_t targets, size_t count,
+         bool non_temporal) {
+  const F32 f32;
+  const auto aligned = [&](const float* array) {
+    return reinterpret_cast<uintptr_t>(array) % (hn::Lanes(f32) * sizeof(float)) == 0;
+  };
+  if (non_temporal && std::all_of(to, to + targets, aligned)) {
+    sum_with([&](auto v, float* p) { hn::Stream(v, f32, p); }, from, sources, to, targets, count);
     hwy::FlushStream();
   } else {
-    for (; i + lanes <= count; i += lanes)
-      hn::Store(hn::Mul(factors, hn::Load(f32, buffer + i)), f32, buffer + i);
+    sum_with([&](auto v, float* p) { hn::StoreU(v, f32, p); }, from, sources, to, targets, count);
   }
-  for (; i < count; ++i) buffer[i] *= factor;
 }
 
 }  // namespace bench::HWY_NAMESPACE
@@ -34,10 +69,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace bench {
 
-HWY_EXPORT(scale_in_place);
+HWY_EXPORT(sum);
 
-void scale_in_place(float* buffer, size_t count, float factor, bool non_temporal) {
-  HWY_DYNAMIC_DISPATCH(scale_in_place)(buffer, count, factor, non_temporal);
+void sum(const float* const* from, size_t sources, float* const* to, size_t targets, size_t count,
+         bool non_temporal) {
+  HWY_DYNAMIC_DISPATCH(sum)(from, sources, to, targets, count, non_temporal);
 }
 
 }  // namespace bench

@@ -1,12 +1,14 @@
-// Multiplies a buffer in place, with the widest vectors of this machine.
+// Adds arrays, with the widest vectors of this machine.
 #pragma once
 
 #include <cstddef>
 
 namespace bench {
 
-// The buffer must be aligned to a page. With `non_temporal`, stores bypass the caches, and are visible when
-// the function returns.
-void scale_in_place(float* buffer, size_t count, float factor, bool non_temporal);
+// Writes the sum of all arrays of `from` to every array of `to`. An array may be in both. With
+// `non_temporal`, stores bypass the caches where the targets are aligned, and are visible when the function
+// returns.
+void sum(const float* const* from, size_t sources, float* const* to, size_t targets, size_t count,
+         bool non_temporal);
 
 }  // namespace bench

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int warm_ups = 3;
 constexpr int fewest_repetitions = 12;
-constexpr double budget_us = 2e6;  // limit of all timed calls of a variant; slow engines run fewer calls
+constexpr double budget_us = 2e6;  // limit of all timed calls of a run; slow engines run fewer calls
 
 int repetitions(size_t bytes, bool quick) {
   if (bytes <= (16u << 10)) return quick ? 50 : 1500;
@@ -56,12 +56,21 @@ class Buffers {
   float* in() const { return shape.in == 0 ? nullptr : in_; }
   float* out() const { return shape.out == 0 ? nullptr : shape.in_place ? in_ : out_; }
 
+  // Writes to all buffers of this rank, so that its core has them, and no result is left from the call
+  // before.
+  void refill(int rank) const {
+    if (!shape.in_place) std::fill_n(out_, shape.out, spoiled);
+    fill(in_, shape.in, rank);
+  }
+
   const Shape shape;
 
  private:
+  static constexpr float spoiled = -1.0f;
+
   float* allocate(size_t elements) {
     float* buffer = engine_.allocate(elements);
-    std::fill_n(buffer, elements, -1.0f);  // touches every page, and no result looks correct by accident
+    std::fill_n(buffer, elements, spoiled);  // touches every page
     return buffer;
   }
   Engine& engine_;
@@ -91,13 +100,32 @@ double median(std::vector<double>& times) {
 // One repetition: refills the buffers, starts on all ranks at the same time, times the call, and waits for
 // all ranks before the next refill.
 double time_once(Engine& engine, Meeting& meeting, const Buffers& buffers, const Call& call) {
-  fill(call.in, buffers.shape.in, call.rank);
+  buffers.refill(call.rank);
   meeting.wait();
   const double start = now_us();
   engine.call(call);
   const double returned = now_us();
   meeting.wait();
   return (engine.ends_together() ? now_us() : returned) - start;
+}
+
+// Times one variant, and returns the time of each repetition on this rank.
+std::vector<double> time_variant(Engine& engine, Meeting& meeting, const Buffers& buffers, const Call& call,
+                                 int repetitions, double limit_us) {
+  if (call.rank == 0) meeting.set_last_repetition(repetitions - 1);
+  std::vector<double> times;
+  double spent_us = 0;
+  for (int repetition = -warm_ups; repetition < 0 || repetition <= meeting.last_repetition(); ++repetition) {
+    if (call.rank == 0 && repetition + 1 >= fewest_repetitions && spent_us > limit_us &&
+        repetition < meeting.last_repetition())
+      meeting.set_last_repetition(repetition);
+    const double elapsed = time_once(engine, meeting, buffers, call);
+    spent_us += elapsed;
+    if (repetition >= 0) times.push_back(elapsed);
+    if (repetition == -1) check(engine, call, buffers.shape.out);
+  }
+  meeting.wait();  // rank 0 may change the last repetition only when all ranks have read it
+  return times;
 }
 
 void print_result(Meeting& meeting, const Job& job, const std::vector<std::string>& variants,
@@ -151,25 +179,18 @@ void measure(Engine& engine, const Job& job) {
   const Buffers buffers(engine, job);
   const std::vector<std::string> variants = engine.variants(job.op);
   Call call{job.op, 0, engine.rank(), job.ranks, buffers.in(), buffers.out(), buffers.shape.count};
-  if (call.rank == 0) meeting.set_last_repetition(repetitions(job.bytes, job.quick) - 1);
   engine.prepare(call);
 
-  std::vector<std::vector<double>> times(variants.size());
-  double spent_us = 0;
-  for (int repetition = -warm_ups; repetition < 0 || repetition <= meeting.last_repetition(); ++repetition) {
-    if (call.rank == 0 && repetition + 1 >= fewest_repetitions &&
-        spent_us > budget_us * static_cast<double>(variants.size()) && repetition < meeting.last_repetition())
-      meeting.set_last_repetition(repetition);
-    for (call.variant = 0; call.variant < static_cast<int>(variants.size()); ++call.variant) {
-      const double elapsed = time_once(engine, meeting, buffers, call);
-      spent_us += elapsed;
-      if (repetition >= 0) times[static_cast<size_t>(call.variant)].push_back(elapsed);
-      if (repetition == 0) check(engine, call, buffers.shape.out);
-    }
+  const double limit_us = budget_us / static_cast<double>(variants.size());
+  size_t repeated = 0;
+  // One after another, because a variant leaves the buffers in the caches of other cores than the next one
+  // does.
+  for (; call.variant < static_cast<int>(variants.size()); ++call.variant) {
+    std::vector<double> times =
+        time_variant(engine, meeting, buffers, call, repetitions(job.bytes, job.quick), limit_us);
+    repeated = times.size();
+    meeting.result(call.variant, call.rank) = median(times);
   }
-  const size_t repeated = times[0].size();
-  for (int v = 0; v < static_cast<int>(variants.size()); ++v)
-    meeting.result(v, call.rank) = median(times[static_cast<size_t>(v)]);
   meeting.wait();
   if (call.rank == 0) print_result(meeting, job, variants, repeated);
   meeting.wait();

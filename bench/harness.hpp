@@ -43,7 +43,7 @@ class Engine {
   virtual int rank() const = 0;
   virtual float* allocate(size_t count);
   virtual void release(float* buffer);
-  // If an engine offers several algorithms, all are timed in turn, and the fastest one counts.
+  // If an engine offers several algorithms, all are timed, and the fastest one counts.
   virtual std::vector<std::string> variants(Op) const { return {"default"}; }
   // Does work that is needed once for these buffers, before anything is timed.
   virtual void prepare(const Call&) {}

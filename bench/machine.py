@@ -29,6 +29,11 @@ def describe(build: Path) -> dict:
     }
 
 
+def warn_if_busy(cores: float) -> None:
+    if cores > 0.2:
+        print(f"bench: other programs keep {cores} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
+
+
 def busy_cores() -> float:
     """Returns how many cores other processes keep busy, measured for half a second."""
     (idle, start), _, (idle_later, end) = idle_seconds(), time.sleep(0.5), idle_seconds()

@@ -2,15 +2,22 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "waiting.hpp"
+
 namespace bench {
+
+// Maps a part of the file that all ranks of a measurement share. Throws std::system_error.
+void* map_shared(const std::string& path, size_t offset, size_t bytes);
 
 class Meeting {
  public:
   static constexpr int max_ranks = 64;
   static constexpr int max_variants = 16;
+  static constexpr size_t file_bytes = 16 << 10;  // an engine may use the rest of the file
 
   // Maps the file. Throws std::system_error, and std::invalid_argument if there are too many ranks.
   Meeting(const std::string& path, int ranks);
@@ -18,8 +25,7 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  // Returns when all ranks have called it equally often. It spins first, unless there are more ranks than
-  // cores, and then yields. Throws std::runtime_error after a minute.
+  // Returns when all ranks have called it equally often. Throws std::runtime_error after a minute.
   void wait();
 
   // The last repetition, counted from 0. Rank 0 sets it before a wait(), and the other ranks read it after
@@ -38,10 +44,11 @@ class Meeting {
     alignas(64) std::atomic<int32_t> last_repetition;
     alignas(64) double results[max_variants][max_ranks];
   };
+  static_assert(sizeof(Page) <= file_bytes);
   static_assert(std::atomic<uint32_t>::is_always_lock_free, "the counter is shared between processes");
 
   int ranks_;
-  int spins_;
+  Waiting waiting_;
   uint32_t target_ = 0;
   Page* page_ = nullptr;
 };

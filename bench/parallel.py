@@ -18,9 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from arguments import numbers, output_file, positive, sizes
 from engines import Failure, end_with_parent, stop, torch_python
 from parallel_cases import OPS, Arrays
-from report import human, numbers, positive, short, sizes
+from tables import human, short
 
 SIZES = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
 BUDGET_S = 1.0  # for the calls of one case; slow cases have fewer calls
@@ -34,9 +35,8 @@ def main() -> int:
     import machine  # only the parent needs it
 
     context = machine.describe(options.build)
-    if context["busy_cores_before"] > 0.2:
-        print(f"bench: other programs keep {context['busy_cores_before']} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
-    options.python = None if options.peers == "none" else options.python or os.environ.get("DSC_TORCH_PYTHON") or torch_python()
+    machine.warn_if_busy(context["busy_cores_before"])
+    options.python = None if options.peers == "none" else options.python or torch_python()
     if options.python is None and options.peers != "none":
         print("bench: no python3 has the module torch", file=sys.stderr)
     runs = []
@@ -62,7 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
     parser.add_argument("--sizes", type=sizes, default=None, help="such as 64KiB,1MiB; default: 64 KiB to 16 MiB")
     parser.add_argument("--rounds", type=positive, default=None, help="default: 3")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run to FILE")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write every run to FILE")
     parser.add_argument("--quick", action="store_true", help="one round, one size, few calls: does it work?")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
     # This script runs itself as a rank with this option: the file with which torch's ranks meet.

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Measures libdsc and its peers in turn, on the same sizes, and compares them.
 
-All engines run the same loop (bench/harness.cpp). They are interleaved: in each round every engine runs once per size,
-so that a machine whose speed changes slows down all of them equally. A number is the time of the slowest rank: the
-median over the repetitions of a run, then the median over the rounds.
+All engines run the same loop (bench/harness.cpp). They are interleaved: in each round every engine runs once per
+operation and size, so that a machine whose speed changes slows down all of them equally. A number is the time of the
+slowest rank: the median over the repetitions of a run, then the median over the rounds.
+
+Several operations, such as "broadcast,gather", are measured in one interleaved run. An overview of all of them follows
+their tables. "all" means the nine operations that move data, and "tensor_map" all mappings.
 """
 
 import argparse
+import difflib
 import json
 import os
 import signal
@@ -15,15 +19,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import heat_map
 import machine
-from engines import ALL_OPS, ENGINES, MAPPINGS, PEERS, Failure, Runner
+import overview
+from arguments import numbers, output_file, positive, sizes
+from engines import ALL_OPS, ENGINES, MAPPINGS, PEERS, Engine, Runner
+from rounds import Cell, Rounds
+from tables import human, plain, short
 
 OURS = ("libdsc", "libdsc_zero_copy")
-MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over sizes of at least this many bytes
+LISTS = {"all": tuple(op for op in ALL_OPS if op != "barrier"), "tensor_map": MAPPINGS}
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
+OVERVIEW_SIZES = [4, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 MAP_SIZES = [16 << 10, 256 << 10, 2 << 20, 16 << 20, 32 << 20]  # 1 to 2,048 rows of 4,096
 QUICK_SIZES = [1 << 10, 1 << 20]
-UNITS = {"": 1, "B": 1, "K": 1 << 10, "KIB": 1 << 10, "M": 1 << 20, "MIB": 1 << 20}
 
 
 def main() -> int:
@@ -32,64 +41,104 @@ def main() -> int:
     if options.install_peers:
         install_peers(options.build)
     context = machine.describe(options.build)
-    busy = context["busy_cores_before"]
-    if busy > 0.2:
-        print(f"bench: other programs keep {busy} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
-    report: dict = {"rows": [], "machine": context, "runs": [], "missing": {}}
-    good = [measure(options, op, report) for op in (MAPPINGS if options.op == "tensor_map" else (options.op,))]
-    print(f"\n{context['cpu']}, {context['cores']} cores, {context['caches']}, {context['kernel']}; {context['build']}")
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-        print(f"written to {options.json}")
-    return 0 if all(good) else 1
-
-
-def measure(options: argparse.Namespace, op: str, report: dict) -> bool:
-    """Measures one operation, prints its tables and adds to the report. Returns False if something could not be
-    measured.
-    """
-    chosen, missing = choose(options, op)
-    if not chosen:
-        print(f"bench: no installed library can measure {op}", file=sys.stderr)
-        return False
-    bench = Bench(options, op, chosen)
+    machine.warn_if_busy(context["busy_cores_before"])
+    chosen, missing = choose(options)
+    plan = {
+        Cell(op, ranks, size): engines
+        for ranks in options.ranks
+        for op, engines in chosen.items()
+        for size in options.sizes_of(op)
+    }
+    bench = Rounds(Runner(options.build / "bench", options.quick, options.hosts, options.bind), plan, options.rounds)
     try:
         bench.run()
     except KeyboardInterrupt:
         print("\nbench: stopped; what was measured until now:", file=sys.stderr)
-    for ranks in options.ranks:
-        print_tables(op, ranks, options.rounds, bench.table(ranks))
-    report["rows"] += bench.rows()
-    report["runs"] += bench.runs
-    report["missing"] |= missing
-    return not bench.failed and not any(ours in missing for ours in OURS)
+    write(options, bench, context, missing)
+    able = all(engines for engines in chosen.values())
+    return 0 if able and not bench.failed and not any(ours in missing for ours in OURS) else 1
 
 
-def parse() -> argparse.Namespace:
+def write(options: argparse.Namespace, bench: Rounds, context: dict, missing: dict[str, str]) -> None:
+    """Prints the tables, and writes the files that were asked for."""
+    measured = bench.medians()
+    for op in options.ops:
+        for ranks in options.ranks:
+            print_tables(op, ranks, options.rounds, measured)
+    if len(options.ops) > 1 and measured:
+        print(f"\n{overview.text(measured, options.rounds)}")
+    about = f"{context['cpu']}, {context['cores']} cores, {context['caches']}, {context['kernel']}; {context['build']}"
+    print(f"\n{about}")
+    rows = [
+        {"op": cell.op, "engine": engine, "ranks": cell.ranks, "bytes": cell.size, "median_us": round(median_us, 3)}
+        for cell, engines in measured.items()
+        for engine, median_us in engines.items()
+    ]
+    report = {"rows": rows, "machine": context, "runs": bench.runs, "missing": missing}
+    for path, text in (
+        (options.json, lambda: json.dumps(report, indent=1) + "\n"),
+        (options.markdown, lambda: overview.page(measured, options.rounds, context)),
+        (options.svg, lambda: heat_map.draw(measured, f"{context['cpu']}, {context['cores']} cores; median of {options.rounds}")),
+    ):
+        if path:
+            path.write_text(text())
+            print(f"written to {path}")
+
+
+class Options(argparse.Namespace):
+    def sizes_of(self, op: str) -> list[int]:
+        if op == "barrier":
+            return [0]
+        if self.sizes or self.quick:
+            return self.sizes or QUICK_SIZES
+        return MAP_SIZES if op in MAPPINGS else OVERVIEW_SIZES if len(self.ops) > 1 else SIZES
+
+
+def parse(arguments: list[str] | None = None) -> Options:
     root = Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(
         prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("op", choices=(*ALL_OPS, *MAPPINGS, "tensor_map"), metavar="OP", help=", ".join((*ALL_OPS, *MAPPINGS)) + "; tensor_map: all mappings" + "; and ddp, context_parallel, expert_parallel, tensor_map_types, pipe_run, python_call, instructions, switches, see their --help")
-    parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed")
-    parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
+    known = ", ".join((*ALL_OPS, *MAPPINGS, *LISTS))
+    others = "ddp, context_parallel, expert_parallel, tensor_map_types, pipe_run, python_call, instructions, switches"
+    parser.add_argument("ops", type=operations, metavar="OP", help=f"{known}, or several with commas; and {others}, see their --help")
+    parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed; for all also without wire")
+    parser.add_argument("--ranks", type=numbers, default=None, help="default: 2,4; for a quick run of all only 2")
     parser.add_argument("--hosts", type=positive, default=1, help="number of hosts, as network namespaces, over which the ranks are distributed; default: 1")
-    parser.add_argument("--sizes", type=sizes, default=None, help="such as 4,1KiB,25MiB; default: 4 B to 100 MiB")
-    parser.add_argument("--rounds", type=positive, default=None, help="default: 3")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows, machine and every run to FILE")
+    parser.add_argument("--sizes", type=sizes, default=None, help="such as 4,1KiB,25MiB; default: 4 B to 100 MiB; for several operations to 64 MiB")
+    parser.add_argument("--rounds", type=positive, default=None, help="default: 3; for all 5")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write rows, machine and every run to FILE")
+    parser.add_argument("--markdown", type=output_file, metavar="FILE", help="also write the overview to FILE, as a section of a page")
+    parser.add_argument("--svg", type=output_file, metavar="FILE", help="also draw each cell's ratio to the better of Open MPI and MPICH")
     parser.add_argument("--quick", action="store_true", help="one round, two sizes, few repetitions: does it work?")
-    parser.add_argument("--bind", action="store_true", help="bind each rank to a processor, which Open MPI always does")
+    parser.add_argument("--bind", action=argparse.BooleanOptionalAction, default=None, help="bind each rank to a processor, which Open MPI does with two ranks; default: only for all")
     parser.add_argument("--install-peers", action="store_true", help="install the packages of the chosen peers first")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
-    options = parser.parse_args()
-    usual = QUICK_SIZES if options.quick else MAP_SIZES if options.op in ("tensor_map", *MAPPINGS) else SIZES
-    options.sizes = [0] if options.op == "barrier" else options.sizes or usual
-    options.rounds = options.rounds or (1 if options.quick else 3)
+    options = parser.parse_args(arguments, Options())
+    everything = options.ops == LISTS["all"]
+    options.rounds = options.rounds or (1 if options.quick else 5 if everything else 3)
+    options.ranks = options.ranks or ([2] if everything and options.quick else [2, 4])
+    options.bind = everything if options.bind is None else options.bind
+    if options.peers is None:
+        options.peers = [name for name in PEERS if not everything or name in overview.OTHERS]
     if options.hosts > min(options.ranks):
         parser.error(f"--hosts: expected at most {min(options.ranks)}, the number of ranks, got {options.hosts}")
-    if options.op == "send_recv" and any(ranks % 2 for ranks in options.ranks):
+    if "send_recv" in options.ops and any(ranks % 2 for ranks in options.ranks):
         parser.error("send_recv runs between pairs of ranks: expected even numbers in --ranks")
+    if options.svg and not set(options.peers) & set(overview.MPI):
+        parser.error("--svg compares with openmpi and mpich: expected at least one of them in --peers")
     return options
+
+
+def operations(text: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for name in text.split(","):
+        if name not in (*ALL_OPS, *MAPPINGS, *LISTS):
+            near = difflib.get_close_matches(name, (*ALL_OPS, *MAPPINGS, *LISTS), 1)
+            guess = f"; did you mean '{near[0]}'?" if near else ""
+            raise argparse.ArgumentTypeError(f"unknown operation '{name}'{guess}")
+        found += LISTS.get(name, (name,))
+    return tuple(dict.fromkeys(found))
 
 
 def names(text: str) -> list[str]:
@@ -100,48 +149,25 @@ def names(text: str) -> list[str]:
     return found
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1, got '{text}'")
-    return int(text)
-
-
-def numbers(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
-
-
-def sizes(text: str) -> list[int]:
-    found = []
-    for part in text.split(","):
-        digits = part.rstrip("BKMibkm")
-        unit = part[len(digits) :].upper()
-        if not digits.isdecimal() or unit not in UNITS:
-            raise argparse.ArgumentTypeError(f"expected a size such as 4, 16KiB or 25MiB, got '{part}'")
-        found.append(int(digits) * UNITS[unit])
-    if any(size < 4 or size % 4 for size in found):
-        raise argparse.ArgumentTypeError("expected multiples of 4 bytes, the size of one f32")
-    return found
-
-
-def choose(options: argparse.Namespace, op: str) -> tuple[list, dict[str, str]]:
-    """Returns the engines that can run, and the reasons why the others cannot. Prints these reasons."""
-    wanted = PEERS if options.peers is None else options.peers
-    chosen, missing = [], {}
-    for engine in ENGINES.values():
-        if (engine.is_peer and engine.name not in wanted) or op not in engine.ops:
-            continue
-        if ("hosts" if options.hosts > 1 else "one host") not in engine.places:
-            continue
-        reason = engine.missing(options.build / "bench")
-        if reason:
-            missing[engine.name] = reason
-            print(f"bench: without {engine.name}: {reason}", file=sys.stderr)
-        else:
-            chosen.append(engine)
+def choose(options: Options) -> tuple[dict[str, list[Engine]], dict[str, str]]:
+    """Returns the engines that can run each operation, and the reasons why others cannot. Prints these reasons."""
+    place = "hosts" if options.hosts > 1 else "one host"
+    wanted = [
+        engine
+        for engine in ENGINES.values()
+        if (not engine.is_peer or engine.name in options.peers) and place in engine.places and set(engine.ops) & set(options.ops)
+    ]
+    missing = {engine.name: reason for engine in wanted if (reason := engine.missing(options.build / "bench"))}
+    for name, reason in missing.items():
+        print(f"bench: without {name}: {reason}", file=sys.stderr)
     packages = " ".join(ENGINES[name].packages for name in missing if ENGINES[name].is_peer)
     if packages:
         line = f"apt-get install --no-install-recommends {packages}"
-        print(f"bench: './dev bench {op} --install-peers' adds more peers with: {line}", file=sys.stderr)
+        print(f"bench: --install-peers adds more peers with: {line}", file=sys.stderr)
+    chosen = {op: [engine for engine in wanted if op in engine.ops and engine.name not in missing] for op in options.ops}
+    for op, engines in chosen.items():
+        if not engines:
+            print(f"bench: no installed library can measure {op}", file=sys.stderr)
     return chosen, missing
 
 
@@ -160,76 +186,22 @@ def install_peers(build: Path) -> None:
             sys.exit(f"{done.stdout}bench: {command[-1]} failed with exit status {done.returncode}")
 
 
-class Bench:
-    """Runs the rounds and keeps the results of every run."""
-
-    def __init__(self, options: argparse.Namespace, op: str, chosen: list):
-        self.options, self.op, self.chosen = options, op, chosen
-        self.runner = Runner(options.build / "bench", op, options.quick, options.hosts, options.bind)
-        self.runs: list[dict] = []
-        self.failed: set[tuple[str, int]] = set()
-
-    def run(self) -> None:
-        for ranks in self.options.ranks:
-            for number in range(self.options.rounds):
-                for size in self.options.sizes:
-                    self._run_size(ranks, number, size)
-
-    def _run_size(self, ranks: int, number: int, size: int) -> None:
-        start = f"{ranks} ranks, round {number + 1} of {self.options.rounds}, {human(size):>7}:"
-        print(start, end="", file=sys.stderr, flush=True)
-        turn = number % len(self.chosen)  # no engine always runs first, when the machine is cool
-        for engine in self.chosen[turn:] + self.chosen[:turn]:
-            if (engine.name, ranks) in self.failed:
-                continue
-            try:
-                run = self.runner.run(engine, ranks, size)
-            except Failure as failure:
-                self.failed.add((engine.name, ranks))
-                print(f"\nbench: {engine.name} failed and is left out at {ranks} ranks: {failure}", file=sys.stderr)
-                continue
-            self.runs.append(run | {"round": number})
-            print(f" {engine.name} {short(run['median_us'])}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
-
-    def table(self, ranks: int) -> dict[int, dict[str, float]]:
-        """Returns a table: bytes -> engine -> microseconds."""
-        times: dict[tuple[int, str], list[float]] = {}
-        for run in self.runs:
-            if run["ranks"] == ranks:
-                times.setdefault((run["bytes"], run["engine"]), []).append(run["median_us"])
-        return {
-            size: {
-                engine.name: statistics.median(times[size, engine.name])
-                for engine in self.chosen
-                if (size, engine.name) in times
-            }
-            for size in self.options.sizes
-        }
-
-    def rows(self) -> list[dict]:
-        return [
-            {"op": self.op, "engine": engine, "ranks": ranks, "bytes": size, "median_us": round(median_us, 3)}
-            for ranks in self.options.ranks
-            for size, engines in self.table(ranks).items()
-            for engine, median_us in engines.items()
-        ]
-
-
-def print_tables(op: str, ranks: int, rounds: int, table: dict[int, dict[str, float]]) -> None:
+def print_tables(op: str, ranks: int, rounds: int, measured: overview.Times) -> None:
+    table = {cell.size: engines for cell, engines in measured.items() if (cell.op, cell.ranks) == (op, ranks)}
     engines = [name for name in ENGINES if any(name in row for row in table.values())]
+    if not engines:
+        return
     print(f"\n{op}, f32, {ranks} ranks: microseconds, slowest rank, median of {rounds} round{'s' * (rounds > 1)}")
-    print_table(engines, {size: {name: short(us) for name, us in row.items()} for size, row in table.items()})
+    print_table(engines, {human(size): {name: short(us) for name, us in row.items()} for size, row in table.items()})
     for ours in OURS:
         others = [name for name in engines if name not in OURS]
         rows = {size: ratios(row, ours, others) for size, row in table.items() if ours in row}
         if not rows or not others:
             continue
+        means = geometric_means([row for size, row in rows.items() if size >= overview.MEAN_FROM])
+        named = {human(size): row for size, row in rows.items()} | ({f"{human(overview.MEAN_FROM)}+": means} if means else {})
         print(f"\n{op}, {ranks} ranks: time of the others divided by the time of {ours}")
-        print_table(others, {size: {name: f"{ratio:.2f}x" for name, ratio in row.items()} for size, row in rows.items()})
-        means = geometric_means([row for size, row in rows.items() if size >= MEAN_FROM])
-        if means:
-            print_row(f"{human(MEAN_FROM)}+", others, {name: f"{mean:.2f}x" for name, mean in means.items()})
+        print_table(others, {size: {name: f"{ratio:.2f}x" for name, ratio in row.items()} for size, row in named.items()})
 
 
 def ratios(row: dict[str, float], ours: str, others: list[str]) -> dict[str, float]:
@@ -242,25 +214,8 @@ def geometric_means(rows: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.geometric_mean(row[name] for row in rows) for name in common}
 
 
-def print_table(columns: list[str], cells: dict[int, dict[str, str]]) -> None:
-    print_row("bytes", columns, {name: name for name in columns})
-    for size, row in cells.items():
-        print_row(human(size), columns, row)
-
-
-def print_row(head: str, columns: list[str], cells: dict[str, str]) -> None:
-    print(f"{head:>8}", *(f"{cells.get(name, '-'):>{max(9, len(name))}}" for name in columns))
-
-
-def human(size: int) -> str:
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
-def short(us: float) -> str:
-    return f"{us:.2f}" if us < 10 else f"{us:.1f}" if us < 100 else f"{us:.0f}"
+def print_table(columns: list[str], rows: dict[str, dict[str, str]]) -> None:
+    print(plain(["bytes", *columns], [[head, *(row.get(name, "-") for name in columns)] for head, row in rows.items()]))
 
 
 if __name__ == "__main__":

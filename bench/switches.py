@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import machine
+from arguments import numbers, output_file, sizes
 from engines import Engine, Failure, Runner
-from report import human, numbers, sizes
+from tables import human
 
 OPS = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
 IN_PARTS = ("reduce_scatter", "all_to_all")  # a stage contains a block for each rank
@@ -26,10 +27,8 @@ PLAIN, SHARED = (Engine(name, "bench_switches") for name in ("libdsc", "libdsc_z
 def main() -> int:
     options = parse()
     cores = len(os.sched_getaffinity(0))
-    busy = machine.busy_cores()
-    if busy > 0.2:
-        print(f"bench: other programs keep {busy} of the machine's cores busy, so the figures will be inexact", file=sys.stderr)
-    rows, failed = [], False
+    machine.warn_if_busy(machine.busy_cores())
+    runner, rows, failed = Runner(options.build / "bench", options.quick), [], False
     for ranks in options.ranks:
         print(f"\n{ranks} ranks on {cores} processors: context switches per operation, all ranks together")
         print(f"{'':<15} {'bytes':>8} {'buffers':<9} {'least':>7} {'counted':>8} {'slept':>7} {'yielded':>8} {'us':>9}")
@@ -37,7 +36,7 @@ def main() -> int:
             for size in [0] if op == "barrier" else options.sizes:
                 for engine in (PLAIN,) if op == "barrier" else (PLAIN, SHARED):
                     try:
-                        row = count(Runner(options.build / "bench", op, options.quick), engine, ranks, size, cores)
+                        row = count(runner, engine, op, ranks, size, cores)
                     except Failure as failure:
                         failed = True
                         print(f"bench: {op} on {ranks} ranks failed: {failure}", file=sys.stderr)
@@ -58,7 +57,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ops", type=operations, default=OPS, help=f"of {','.join(OPS)}; default: all")
     parser.add_argument("--ranks", type=numbers, default=[2, 4, 8], help="default: 2,4,8")
     parser.add_argument("--sizes", type=sizes, default=[1 << 10, 64 << 10, 4 << 20], help="default: 1KiB,64KiB,4MiB")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows and machine to FILE")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write rows and machine to FILE")
     parser.add_argument("--quick", action="store_true", help="few repetitions: does it work?")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
     return parser.parse_args()
@@ -72,16 +71,16 @@ def operations(text: str) -> list[str]:
     return found
 
 
-def count(runner: Runner, engine: Engine, ranks: int, size: int, cores: int) -> dict:
-    run = runner.run(engine, ranks, size)
+def count(runner: Runner, engine: Engine, op: str, ranks: int, size: int, cores: int) -> dict:
+    run = runner.run(engine, op, ranks, size)
     settings = {key: int(value) for key, value in (item.split("=") for item in run["tuning"].split(","))}
     slept, yielded = sum(run["voluntary"]), sum(run["involuntary"])
     return {
-        "op": runner.op,
+        "op": op,
         "engine": engine.name,
         "ranks": ranks,
         "bytes": size,
-        "least": meetings(runner.op, engine is SHARED, size, ranks, settings) * max(0, ranks - cores),
+        "least": meetings(op, engine is SHARED, size, ranks, settings) * max(0, ranks - cores),
         "voluntary": round(slept, 3),
         "involuntary": round(yielded, 3),
         "elapsed_us": round(max(run["elapsed_us"]), 3),

@@ -54,6 +54,18 @@ class Page:
             self.text(x + 20, y, meaning, 12, SOFT)
             x += 46 + 6.3 * len(meaning)
 
+    def cells(self, width: float, height: float, places: list[tuple[float, float, str, str, str]]) -> None:
+        """Draws cells of a table as (x, y, content, color, color of the content). What all cells have in common is
+        written once, because a picture must be small.
+        """
+        self.parts.append('<g font-size="11" text-anchor="middle">')
+        for x, y, content, color, ink in places:
+            self.parts.append(
+                f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" fill="{color}"/>'
+                f'<text x="{x + width / 2:.1f}" y="{y + height / 2 + 4:g}" fill="{ink}">{html.escape(content)}</text>'
+            )
+        self.parts.append("</g>")
+
     def time_axis(self, left: float, right: float, top: float, bottom: float, span_ms: float) -> None:
         """Draws vertical lines for round times behind the rows, and the times below."""
         step = round_step(span_ms / 8)
