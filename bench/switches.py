@@ -96,6 +96,8 @@ def meetings(op: str, shared: bool, size: int, ranks: int, settings: dict[str, i
     in_stage = ranks if op in IN_PARTS else 1
     if shared and block * in_stage >= settings["zero_copy_min_bytes"]:
         return 1 if op == "all_reduce" else 2  # the second time, all ranks wait until the buffers have been read
+    if op not in ("all_reduce", "reduce", "reduce_scatter") and block >= settings["single_copy_min_bytes"]:
+        return 2  # the second time, all ranks wait until the buffers have been read
     return math.ceil(block / (settings["stage_bytes"] // in_stage))
 
 

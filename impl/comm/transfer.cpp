@@ -90,6 +90,13 @@ size_t Transfer::send_elements(int member) const noexcept {
   return recv_blocks ? recv_blocks->lengths[at] : count * parts;
 }
 
+size_t Transfer::elements_read_of(int member) const noexcept {
+  const size_t elements = send_elements(member);
+  const Block block = send_columns ? incoming(member) : Block{};
+  return block.count == 0 ? elements
+                          : std::max(elements, block.from + block.from_rows.at(block.count - 1) + 1);
+}
+
 // Returns the number of elements up to the last one that is sent.
 size_t Transfer::send_extent() const noexcept {
   size_t extent = 0;

@@ -101,6 +101,9 @@ struct Transfer {
   Block received_from(int sender) const noexcept;
   Block incoming(int sender) const noexcept;
   size_t send_elements(int member) const noexcept;
+  // Returns how many elements of a member's send buffer this rank may read. A peer that sends columns of
+  // another matrix than this rank expects must not make this rank read beyond the peer's memory.
+  size_t elements_read_of(int member) const noexcept;
 
   // If blocks have different lengths, only the sender knows these values until calls are compared.
   struct Sender {

@@ -79,8 +79,15 @@ void Group::make_segment() {
   header->rank = rank_;
   header->stage_bytes = static_cast<uint32_t>(geometry_.stage_bytes);
   header->group = id_;
+  header->single_copy_min_bytes = reads_members() ? tuning_.single_copy_min_bytes : kNoLimit;
   host_->publish(ItemKind::kGroupSegment, id_, fd.get());
   published_ = true;
+}
+
+bool Group::reads_members() const noexcept {
+  for (int member = 0; member < size_; ++member)
+    if (!process_of(member).memory.readable()) return false;
+  return true;
 }
 
 void Group::withdraw() noexcept {
@@ -124,6 +131,8 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
         header->rank != member || header->group != id_ || header->stage_bytes != geometry_.stage_bytes)
       fail(DSC_ERR_PROTOCOL, "the shared memory of %s has another layout or belongs to another group",
            describe_member(member).c_str());
+    tuning_.single_copy_min_bytes =
+        std::max(tuning_.single_copy_min_bytes, static_cast<size_t>(header->single_copy_min_bytes));
     bases_[static_cast<size_t>(member)] = mapping->data();
     Notifier* notifier = &process_of(member).page->notifier;
     if (std::find(notifiers_.begin(), notifiers_.end(), notifier) == notifiers_.end())

@@ -247,6 +247,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
         std::vector<int32_t> local_ranks);
   void make_segment();
+  bool reads_members() const noexcept;
   std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
   std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
   FailureCell& failure_cell(int member) const noexcept {
@@ -262,7 +263,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t> local_ranks_;
   const int size_;
   int rank_ = -1;
-  const Tuning tuning_;
+  Tuning tuning_;  // constant once the members' segments are mapped
   const Geometry geometry_;
   const size_t small_block_;
   std::vector<std::shared_ptr<Mapping>> mappings_;

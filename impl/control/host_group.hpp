@@ -16,6 +16,7 @@
 #include "control/iteration_source.hpp"
 #include "control/job_event.hpp"
 #include "control/memory.hpp"
+#include "control/peer_memory.hpp"
 #include "control/process.hpp"
 
 namespace dsc {
@@ -33,6 +34,7 @@ struct PeerProcess {
   std::shared_ptr<Mapping> mapping;
   ProcessPage* page = nullptr;
   UniqueFd pidfd;
+  PeerMemory memory;
   std::atomic<dsc_result_t> gone{DSC_OK};   // PEER_DEAD or PEER_LEFT once its end has been observed
   std::atomic<int64_t> unresponsive_ns{0};  // time since its heartbeat last changed; 0 while it changes
   uint64_t last_beat = 0;                   // used only by the monitor's thread
@@ -77,7 +79,9 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   // equal on all ranks.
   bool oversubscribed() const noexcept { return oversubscribed_; }
   int spins() const noexcept { return spin_limit(oversubscribed_); }
-  Tuning tuning_of(int members) const { return choose_tuning(members, oversubscribed_, tuning_overrides_); }
+  Tuning tuning_of(int members) const {
+    return choose_tuning(members, oversubscribed_, kernel_copies_, tuning_overrides_);
+  }
   MemoryRegistry& memory() const noexcept { return *memory_; }
   uint32_t library_version() const noexcept { return library_version_; }
   size_t trace_entries() const noexcept { return trace_.entries; }
@@ -146,6 +150,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   bool has_failed() noexcept;
   void keep_record(const Group& group);
   void fetch_pages(Deadline deadline);
+  void decide_on_single_copy();
   void probe_processes() const;
   static void await_end(const PeerProcess& peer);
   void count_all_processors();
@@ -158,6 +163,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   const int32_t stall_timeout_ms_;
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
+  bool kernel_copies_ = false;  // large data in ordinary memory is copied by the kernel
   const TraceSettings trace_;
   std::atomic<bool> enrolled_{false};  // set once the trace writer knows this host group; read by the monitor
   Process& process_;

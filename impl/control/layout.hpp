@@ -10,6 +10,7 @@
 
 #include "base/failure.hpp"
 #include "control/notifier.hpp"
+#include "control/peer_memory.hpp"
 #include "control/processors.hpp"
 #include "control/tuning.hpp"
 
@@ -17,7 +18,7 @@ namespace dsc {
 
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
-inline constexpr uint32_t kLayoutVersion = 6;
+inline constexpr uint32_t kLayoutVersion = 7;
 inline constexpr size_t kLine = 128;  // two lines of 64 bytes, because processors prefetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };
@@ -28,6 +29,8 @@ struct alignas(kLine) ProcessPage {
   uint32_t version;
   int32_t pid;
   ProcessorSet processors;
+  MemoryProbe probe;
+  std::atomic<int32_t> monitor_thread;  // a thread that lives as long as the process
   std::atomic<ProcessState> state;
   alignas(kLine) std::atomic<uint64_t> heartbeat;
   alignas(kLine) Notifier notifier;
@@ -53,6 +56,13 @@ struct SharedLocation {
   uint64_t offset;
 };
 
+// Memory of a member that other members may read through the kernel, by its address in the member's process.
+// Address 0 means that they may not.
+struct ReadableMemory {
+  uint64_t address;
+  uint64_t bytes;
+};
+
 // Data of at most this size is in the same cache line as the arrival of its owner.
 inline constexpr size_t kSlotDataBytes = kLine - 3 * sizeof(uint64_t);
 
@@ -66,6 +76,7 @@ struct alignas(kLine) Slot {
   CallFields call;
   SharedLocation send;
   SharedLocation recv;
+  ReadableMemory send_memory;
   uint64_t sequence;
   char note[40];
   uint64_t nonfinite_count;  // number of NaN and infinite values among the inputs that this rank has read
@@ -104,6 +115,7 @@ struct alignas(kLine) MemberHeader {
   int32_t rank;
   uint32_t stage_bytes;
   uint64_t group;
+  uint64_t single_copy_min_bytes;  // no limit if this rank cannot read the memory of all members
 };
 
 // State of a member, which other members read while they wait for it.
@@ -123,6 +135,7 @@ struct alignas(kLine) MessagePost {
   std::array<std::byte, kSlotDataBytes> data;
   alignas(kLine) CallFields call;
   SharedLocation location;
+  ReadableMemory memory;
 };
 
 struct alignas(kLine) SendChannel {  // in the segment of the sender

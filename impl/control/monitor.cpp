@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -44,9 +45,12 @@ Monitor::Monitor(Endpoint& endpoint, ProcessPage& page)
   if (!epoll_) fail_errno(errno, "epoll_create1");
   watch(endpoint_.poll_fd());
   start_thread("dsc-monitor", [this] {
+    page_.monitor_thread.store(::gettid());
+    page_.monitor_thread.notify_one();
     guard_thread([this] { run(); },
                  [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "monitor thread: %s", text); });
   }).detach();
+  page_.monitor_thread.wait(0);
 }
 
 void Monitor::watch(int fd) {

@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "base/error.hpp"
 #include "base/process_guard.hpp"
+#include "base/random.hpp"
 
 namespace dsc {
 namespace {
@@ -21,12 +23,20 @@ UniqueFd open_own_pidfd() {
   return fd;
 }
 
-ProcessPage* start_page(Mapping& mapping) {
+uint64_t random_word() {
+  const Nonce nonce = random_nonce();
+  uint64_t word = 0;
+  std::memcpy(&word, nonce.data(), sizeof word);
+  return word;
+}
+
+ProcessPage* start_page(Mapping& mapping, const uint64_t& probe_value) {
   auto* page = new (mapping.data()) ProcessPage{};
   page->magic = kPageMagic;
   page->version = kLayoutVersion;
   page->pid = getpid();
   page->processors = allowed_processors();
+  page->probe = {reinterpret_cast<uint64_t>(&probe_value), probe_value};
   return page;
 }
 
@@ -52,9 +62,10 @@ Process& Process::get() {
 }
 
 Process::Process()
-    : page_fd_(create_segment("dsc-process", sizeof(ProcessPage), 1)),
+    : probe_value_(random_word()),
+      page_fd_(create_segment("dsc-process", sizeof(ProcessPage), 1)),
       mapping_(map_segment(page_fd_.get(), sizeof(ProcessPage), OnFork::kGone)),
-      page_(start_page(*mapping_)),
+      page_(start_page(*mapping_, probe_value_)),
       pidfd_(open_own_pidfd()),
       monitor_(endpoint_, *page_) {
   for (auto& fd : held_) fd = -1;

@@ -36,6 +36,7 @@ class Process {
   Process();
   void close_after_fork() noexcept;
 
+  const uint64_t probe_value_;  // other processes read it at its address
   UniqueFd page_fd_;
   std::shared_ptr<Mapping> mapping_;
   ProcessPage* page_;

@@ -33,6 +33,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
       return "claimed";
     case Algorithm::kStaged:
       return "staged";
+    case Algorithm::kSingleCopy:
+      return "single_copy";
     case Algorithm::kZeroCopy:
       return "zero_copy";
   }
@@ -57,7 +59,12 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
              "next chunk of at most stage_chunk_bytes and reduces it in all stages, and every rank reads the "
              "result from its own stage, stage_bytes at a time";
     case Algorithm::kStaged:
-      return "a message that is not zero_copy: it goes through a channel, message_chunk_bytes at a time";
+      return "a message that is neither zero_copy nor single_copy: it goes through a channel, "
+             "message_chunk_bytes at a time";
+    case Algorithm::kSingleCopy:
+      return "ordinary buffers, no reduction, and one rank reads at least single_copy_min_bytes from "
+             "another: the "
+             "kernel copies the data directly between the buffers";
     case Algorithm::kZeroCopy:
       return "all buffers are in the same memory from dsc_mem_alloc(), and a rank has at least "
              "zero_copy_min_bytes: data goes directly between the buffers, at most zero_copy_chunk_bytes at "

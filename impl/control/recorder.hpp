@@ -17,10 +17,20 @@
 namespace dsc {
 
 // How the data of an operation was moved.
-enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kDivided, kClaimed, kStaged, kZeroCopy };
+enum class Algorithm : uint8_t {
+  kNone,
+  kLocal,
+  kDirect,
+  kDivided,
+  kClaimed,
+  kStaged,
+  kSingleCopy,
+  kZeroCopy
+};
 
 inline constexpr std::array kAlgorithms = {Algorithm::kLocal,   Algorithm::kDirect, Algorithm::kDivided,
-                                           Algorithm::kClaimed, Algorithm::kStaged, Algorithm::kZeroCopy};
+                                           Algorithm::kClaimed, Algorithm::kStaged, Algorithm::kSingleCopy,
+                                           Algorithm::kZeroCopy};
 static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "all but kNone, in their order");
 
 const char* algorithm_name(Algorithm algorithm) noexcept;  // null if no data was moved, or not yet

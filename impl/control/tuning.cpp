@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kNoLimit = size_t{1} << 62;
 constexpr size_t kPage = 4096;
 
 // The tuning for groups of up to `members` members.
@@ -62,6 +61,7 @@ constexpr std::array kKeys = {
     Key{"zero_copy_chunk_bytes", &Tuning::zero_copy_chunk_bytes, kPage, 64 * kMiB, kPage},
     Key{"streaming_bytes", &Tuning::streaming_bytes, 0, kNoLimit, 1},
     Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},
+    Key{"single_copy_min_bytes", &Tuning::single_copy_min_bytes, 0, kNoLimit, 1},
 };
 
 // Units are powers of 1024. "KB" is refused, because some users would read it as 1000 bytes.
@@ -132,11 +132,12 @@ TuningOverrides parse_tuning(const std::string& text) {
   return {found.begin(), found.end()};
 }
 
-Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& overrides) {
+Tuning choose_tuning(int members, bool oversubscribed, bool kernel_copies, const TuningOverrides& overrides) {
   const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& one) {
     return members <= one.members && (!oversubscribed || one.oversubscribed);
   });
   Tuning tuning = row->tuning;
+  if (members > 1 && kernel_copies) tuning.single_copy_min_bytes = 16 * kKiB;
   if (tuning.streaming_bytes == kCache) tuning.streaming_bytes = last_level_cache();
   if (tuning.divided_bytes == kAlone) tuning.divided_bytes = oversubscribed ? 0 : kNoLimit;
   for (const auto& [name, value] : overrides) tuning.*find_key(name)->value = value;

@@ -11,6 +11,8 @@
 
 namespace dsc {
 
+inline constexpr size_t kNoLimit = size_t{1} << 62;  // larger than any buffer
+
 // All sizes are in bytes.
 struct Tuning {
   size_t direct_bytes;  // up to this size of all members' data, each member reduces all data itself
@@ -26,6 +28,9 @@ struct Tuning {
   // From this size of all members' data on, results are written with non-temporal stores.
   size_t streaming_bytes;
   size_t message_chunk_bytes;  // size of a chunk of a message; two chunks are in transit at a time
+  // From this size of the data that one member reads from another on, the kernel copies it directly between
+  // ordinary buffers.
+  size_t single_copy_min_bytes = kNoLimit;
 };
 
 // Values that the user has set for some of the settings, by name.
@@ -35,7 +40,8 @@ using TuningOverrides = std::vector<std::pair<std::string, size_t>>;
 // and their ranges.
 TuningOverrides parse_tuning(const std::string& text);
 
-Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& overrides);
+// `kernel_copies`: the kernel copies faster between processes than a staging buffer.
+Tuning choose_tuning(int members, bool oversubscribed, bool kernel_copies, const TuningOverrides& overrides);
 
 // Returns all settings, with sizes in bytes.
 std::string tuning_text(const Tuning& tuning);

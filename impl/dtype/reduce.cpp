@@ -106,8 +106,8 @@ bool is_few(const ReduceSpec& spec, size_t count) noexcept {
 }
 
 // glibc copies this many bytes with the instruction "rep movsb". On AMD Zen 3 and 4 it is ten times slower if
-// the destination begins less than 32 bytes after the source within a page (glibc bug 30994). Memory of
-// malloc() begins 16 bytes after the start of a page, and staging buffers begin at the start of one.
+// the destination begins less than 32 bytes after the source within a page (glibc bug 30994). For example,
+// large memory of malloc() begins 16 bytes after the start of a page, and shared memory at the start of one.
 bool is_slow_in_memcpy(const void* dst, const void* src, size_t bytes) noexcept {
   constexpr size_t kMinBytes = size_t{2} << 10;
   constexpr uintptr_t kPage = 4096, kLine = 64;

@@ -1,6 +1,7 @@
 #include "engine_host/collective.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace dsc {
 
@@ -58,11 +59,16 @@ bool Collective::all_arrived_before_the_end() const noexcept {
 }
 
 Progress Collective::move() {
-  if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
-  auto* const staged = std::get_if<Staged>(&mover_);
-  const Progress progress = staged ? staged->step() : std::get<ZeroCopy>(mover_).step();
-  awaits_arrival_ = progress == Progress::kPending &&
-                    (staged ? staged->awaits_arrival() : std::get<ZeroCopy>(mover_).awaits_arrival());
+  const auto step = [this](auto& mover) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(mover)>, std::monostate>)
+      return Progress::kDone;
+    else {
+      const Progress progress = mover.step();
+      awaits_arrival_ = progress == Progress::kPending && mover.awaits_arrival();
+      return progress;
+    }
+  };
+  const Progress progress = std::visit(step, mover_);
   if (progress == Progress::kFailed) return leave();
   return progress == Progress::kPending ? pending() : progress;
 }
@@ -92,7 +98,8 @@ void Collective::arrive() {
   slot.send = slot.recv = {0, 0};
   if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(group_, transfer_)) expose_buffers(slot);
   exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
-  payload_shown_ = !exposed_;
+  const bool offered = SingleCopy::offer(group_, transfer_, slot);
+  payload_shown_ = !exposed_ && !offered;
   slot.has_payload = payload_shown_ ? 1 : 0;
   if (payload_shown_ && transfer_.pattern != Pattern::kNothing) stage().fill_first();
   if (!transfer_.knows_all()) {
@@ -166,6 +173,11 @@ void Collective::choose_path() {
     check_own_slot(shown);
     mover_.emplace<ZeroCopy>(group_, transfer_, shown.allocation, recv_range_.allocation, report());
     move_by(Algorithm::kZeroCopy);
+    return;
+  }
+  if (SingleCopy::possible(group_, transfer_)) {
+    mover_.emplace<SingleCopy>(group_, transfer_);
+    move_by(Algorithm::kSingleCopy);
     return;
   }
   bool all_shown = true;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "engine_host/compared.hpp"
+#include "engine_host/single_copy.hpp"
 #include "engine_host/staged.hpp"
 #include "engine_host/zero_copy.hpp"
 
@@ -48,7 +49,7 @@ class Collective final : public ComparedOperation {
   bool exposed_ = false;    // other ranks may access this rank's buffers
   SharedRange send_range_;  // the buffers that this rank exposes
   SharedRange recv_range_;
-  std::variant<std::monostate, Staged, ZeroCopy> mover_;
+  std::variant<std::monostate, Staged, SingleCopy, ZeroCopy> mover_;
   bool awaits_arrival_ = false;  // true if mover_ waits for nothing except the arrival of all members
   std::optional<Departure> departure_;
 };

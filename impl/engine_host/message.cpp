@@ -6,6 +6,7 @@
 #include "comm/call_signature.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
+#include "engine_host/single_copy.hpp"
 #include "engine_host/zero_copy.hpp"
 
 namespace dsc {
@@ -28,6 +29,9 @@ void Message::describe_call(MessagePost& mine) noexcept {
   if (worthwhile) range_ = group_.host().memory().find(buffer, bytes_);
   if (range_.allocation && call_.kind == OpKind::kSend) range_.allocation->show_ends(buffer, bytes_);
   mine.location = range_.location;
+  const bool offers = call_.kind == OpKind::kSend && !is_short_ && bytes_ > 0 &&
+                      bytes_ >= group_.tuning().single_copy_min_bytes;
+  mine.memory = offers ? readable_memory(buffer, bytes_) : ReadableMemory{0, 0};
 }
 
 // Checks for the peer early, while this rank's own store may still wait for the cache line: often the peer
@@ -49,10 +53,7 @@ bool Message::comes_soon() const noexcept {
 }
 
 bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
-  if (mine.fingerprint == theirs.fingerprint) {
-    move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
-    return true;
-  }
+  if (mine.fingerprint == theirs.fingerprint) return true;
   const auto end = [this](int member, CallFields fields) {  // its ranks are numbered as the user knows them
     fields.root = group_.shown_rank(fields.root);
     return MessageEnd{group_.shown_rank(member), fields};
@@ -62,8 +63,11 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
   return false;
 }
 
-bool Message::direct(const MessagePost& sender, const MessagePost& receiver) const noexcept {
-  return !is_short_ && sender.location.segment != 0 && sender.location.segment == receiver.location.segment;
+Algorithm Message::path(const MessagePost& sender, const MessagePost& receiver) const noexcept {
+  if (is_short_) return Algorithm::kStaged;
+  if (sender.location.segment != 0 && sender.location.segment == receiver.location.segment)
+    return Algorithm::kZeroCopy;
+  return sender.memory.address != 0 ? Algorithm::kSingleCopy : Algorithm::kStaged;
 }
 
 size_t Message::chunk_length(uint64_t chunk) const noexcept {
@@ -104,7 +108,7 @@ void SendMessage::publish() noexcept {
   if (is_short_ && bytes_ > 0)
     std::memcpy(short_data(group_.rank(), peer_, mine.data.data()), call_.send, bytes_);
   post(mine);
-  if (mine.location.segment == 0) produce();
+  if (mine.location.segment == 0 && mine.memory.address == 0) produce();
   phase_ = Phase::kMeeting;
 }
 
@@ -120,12 +124,13 @@ Progress SendMessage::step() {
       if (!comes_soon()) return leave();
       met();
       if (!verify(mine, theirs)) return leave();
+      move_by(path_ = path(mine, theirs));
       if (is_short_) return end_short();
       phase_ = Phase::kMoving;
       [[fallthrough]];
     case Phase::kMoving: {
       const uint64_t before = chunk_;
-      if (!direct(mine, theirs)) produce();
+      if (path_ == Algorithm::kStaged) produce();
       if (theirs_.finished.load(std::memory_order_acquire) >= sequence_) return Progress::kDone;
       return chunk_ != before ? Progress::kMoved : leave();
     }
@@ -184,21 +189,38 @@ Progress RecvMessage::consume() {
   return Progress::kDone;
 }
 
-// Reads a piece directly from the sender's buffer.
-Progress RecvMessage::take_piece() {
-  constexpr size_t kPieceBytes = size_t{512} << 10;
+// Copies a part of the sender's buffer, which is in shared memory.
+Progress RecvMessage::copy_piece(size_t at, size_t bytes) {
   const SharedLocation location = theirs_.posts[sequence_ & 1].location;
   const auto& memory = range_.allocation;  // the sender's buffer is in the same one
   const int sender = group_.local_rank(peer_);
   if (!memory->holds(sender, location.offset, bytes_))
     fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
+  const OthersMemory others(group_);
+  if (!others.entered()) return Progress::kFailed;
+  copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at, bytes);
+  return Progress::kMoved;
+}
+
+// Lets the kernel copy a part of the sender's buffer.
+Progress RecvMessage::read_piece(size_t at, size_t bytes) {
+  const ReadableMemory memory = theirs_.posts[sequence_ & 1].memory;
+  if (memory.bytes != bytes_)
+    fail(DSC_ERR_PROTOCOL, "%s announced a buffer of another length", group_.describe_member(peer_).c_str());
+  PeerRead parts;
+  parts.add(static_cast<std::byte*>(call_.recv) + at, memory.address + at, bytes);
+  const Busy busy(group_);
+  return read_member(group_, peer_, parts);
+}
+
+// Moves one piece directly from the sender's buffer.
+Progress RecvMessage::take_piece() {
+  constexpr size_t kPieceBytes = size_t{512} << 10;
   const size_t at = chunk_ * kPieceBytes;
-  {
-    const OthersMemory others(group_);
-    if (!others.entered()) return Progress::kFailed;
-    copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at,
-               std::min(kPieceBytes, bytes_ - at));
-  }
+  const size_t bytes = std::min(kPieceBytes, bytes_ - at);
+  const Progress progress = path_ == Algorithm::kSingleCopy ? read_piece(at, bytes) : copy_piece(at, bytes);
+  if (progress == Progress::kPending) return pending();
+  if (progress == Progress::kFailed) return progress;
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
   if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed the data
   finish();
@@ -231,11 +253,12 @@ Progress RecvMessage::step() {
       if (!comes_soon()) return pending();
       met();
       if (!verify(mine, theirs)) return Progress::kFailed;
+      move_by(path_ = path(theirs, mine));
       if (is_short_) return take_short();
       phase_ = Phase::kMoving;
       [[fallthrough]];
     default:
-      return direct(mine, theirs) ? take_piece() : consume();
+      return path_ == Algorithm::kStaged ? consume() : take_piece();
   }
 }
 

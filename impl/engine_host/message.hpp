@@ -35,7 +35,8 @@ class Message : public Operation {
   }
   // Returns true if the other end posted an equal call; otherwise it revokes the group.
   bool verify(const MessagePost& mine, const MessagePost& theirs);
-  bool direct(const MessagePost& sender, const MessagePost& receiver) const noexcept;
+  // Returns how the data moves, once the calls agree. Both ends get the same answer.
+  Algorithm path(const MessagePost& sender, const MessagePost& receiver) const noexcept;
   size_t chunk_length(uint64_t chunk) const noexcept;
   Progress pending() noexcept { return group_.revoked() ? Progress::kFailed : Progress::kPending; }
 
@@ -46,6 +47,7 @@ class Message : public Operation {
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;   // number of chunks of all messages before this one
   uint64_t chunk_ = 0;  // the next chunk or, if the sender's buffer is read directly, the next piece
+  Algorithm path_ = Algorithm::kStaged;
   Phase phase_ = Phase::kPosting;
 };
 
@@ -81,6 +83,8 @@ class RecvMessage final : public Message {
   Progress consume();
   Progress take_short() noexcept;
   Progress take_piece();
+  Progress copy_piece(size_t at, size_t bytes);
+  Progress read_piece(size_t at, size_t bytes);
   void finish() noexcept;
 
   RecvChannel& mine_;

@@ -5,21 +5,13 @@
 #include "base/log.hpp"
 #include "base/process_guard.hpp"
 #include "engine_host/chunk_counter.hpp"
+#include "engine_host/readers.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
 constexpr size_t kCopyLineElements = 64;
-
-// Returns how many elements of a member's send buffer this rank may read. A peer that sends columns of
-// another matrix than this rank expects must not make this rank read beyond the peer's memory.
-size_t elements_read_of(const Transfer& transfer, int member) noexcept {
-  const size_t elements = transfer.send_elements(member);
-  const Block block = transfer.send_columns ? transfer.incoming(member) : Block{};
-  return block.count == 0 ? elements
-                          : std::max(elements, block.from + block.from_rows.at(block.count - 1) + 1);
-}
 
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
 
@@ -136,9 +128,8 @@ void ZeroCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.epoch());
     sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member)
-            ? locate(*send_memory_, member, slot.send, elements_read_of(transfer_, member))
-            : nullptr;
+        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.elements_read_of(member))
+                                : nullptr;
     // The program's own address, as that of its receive buffer, so that data in place is not copied onto
     // itself.
     if (member == transfer_.rank && !recv_memory_ && transfer_.sends(member))
@@ -163,10 +154,7 @@ bool ZeroCopy::is_over() noexcept {
   if (phase_ == Phase::kAwaitChunks)
     return chunks_complete(group_.record(group_.epoch()).done, group_.epoch(), chunks_);
   if (division_ == Division::kShares) return group_.all_arrived();
-  if (!transfer_.sends(transfer_.rank)) return true;
-  for (int member = 0; member < transfer_.size; ++member)
-    if (transfer_.receives(member) && !group_.member_arrived(member)) return false;
-  return true;
+  return readers_arrived(group_, transfer_);
 }
 
 // A failure of another group may have made this rank's memory private while other ranks still wrote to the

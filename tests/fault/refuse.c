@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ typedef enum {
   EVENTFD,
   EVENTFD_WRITE,
   PIDFD_OPEN,
+  PROCESS_VM_READV,
   FUTEX_WAITS,
   PTHREAD_CREATE,
   GETRANDOM,
@@ -83,6 +85,7 @@ static const struct {
     [EVENTFD] = {"eventfd", EMFILE},
     [EVENTFD_WRITE] = {"eventfd_write", EAGAIN},
     [PIDFD_OPEN] = {"pidfd_open", EMFILE},
+    [PROCESS_VM_READV] = {"process_vm_readv", EPERM},
     [FUTEX_WAITS] = {"futex", EINTR},
     [PTHREAD_CREATE] = {"pthread_create", EAGAIN},
     [GETRANDOM] = {"getrandom", ENOSYS},
@@ -305,6 +308,13 @@ EXPORT int open64(const char* path, int flags, ...) {
 EXPORT FILE* fopen64(const char* path, const char* mode) {
   REAL(FILE*, "fopen64", (const char*, const char*))
   return refused(FOPEN) ? NULL : real(path, mode);
+}
+
+EXPORT ssize_t process_vm_readv(pid_t pid, const struct iovec* to, unsigned long to_count,
+                                const struct iovec* from, unsigned long from_count, unsigned long flags) {
+  REAL(ssize_t, "process_vm_readv",
+       (pid_t, const struct iovec*, unsigned long, const struct iovec*, unsigned long, unsigned long))
+  return refused(PROCESS_VM_READV) ? -1 : real(pid, to, to_count, from, from_count, flags);
 }
 
 /* futex and pidfd_open are called through syscall(). A futex wake-up cannot fail. */

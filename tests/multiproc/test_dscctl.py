@@ -34,6 +34,7 @@ def test_json_tells_the_truth():
     assert host["page_bytes"] == os.sysconf("SC_PAGE_SIZE")
     assert host["kernel"] == "Linux " + os.uname().release
     assert host["memfd"] == host["pidfd"] == {"available": True}
+    assert isinstance(host["single_copy"]["available"], bool)
     space = os.statvfs("/dev/shm")
     assert host["dev_shm"]["size_bytes"] == space.f_blocks * space.f_frsize
 

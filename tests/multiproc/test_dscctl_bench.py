@@ -68,6 +68,15 @@ def test_the_choice_follows_the_settings():
     assert chosen[small] == chosen[large] == chosen[shared] != "direct"
 
 
+def test_the_kernel_copies_what_the_settings_say():
+    sizes = ("broadcast", "--ranks", "2", "--sizes", "4KiB,1MiB")
+    small, large, shared = (2, 4096, "libdsc"), (2, 1 << 20, "libdsc"), (2, 1 << 20, "libdsc_zero_copy")
+    chosen = algorithms(measured(*sizes, DSC_TUNING="single_copy_min_bytes=64KiB"))
+    assert (chosen[large], chosen[shared]) == ("single_copy", "zero_copy") and chosen[small] != "single_copy"
+    chosen = algorithms(measured(*sizes, DSC_TUNING="single_copy_min_bytes=4611686018427387904"))
+    assert chosen[large] != "single_copy"
+
+
 def test_text_tells_the_rule_with_its_size():
     result = bench("all_reduce", "-v", "--ranks", "4", "--sizes", "4KiB", *QUICK, DSC_TUNING="direct_bytes=65536")
     assert (result.returncode, result.stderr) == (0, "")

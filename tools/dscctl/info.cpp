@@ -6,7 +6,9 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -71,6 +73,23 @@ Json check_pidfd() {
   return info;
 }
 
+// Whether one process may read another's memory, which the library uses for large data in ordinary memory. A
+// child has no more rights to its parent than one rank has to another.
+Json check_single_copy() {
+  static const uint64_t word = 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    uint64_t found = 0;
+    const iovec to = {&found, sizeof found};
+    const iovec from = {const_cast<uint64_t*>(&word), sizeof word};
+    _exit(process_vm_readv(getppid(), &to, 1, &from, 1, 0) == sizeof found ? 0 : errno);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return check(false);
+  errno = WIFEXITED(status) ? WEXITSTATUS(status) : ENOSYS;
+  return check(errno == 0);
+}
+
 Json check_dev_shm() {
   struct statvfs space = {};
   Json info = check(statvfs("/dev/shm", &space) == 0);
@@ -108,6 +127,7 @@ Json host_info() {
   info["clock_source"] = clock_source();
   info["memfd"] = check_memfd();
   info["pidfd"] = check_pidfd();
+  info["single_copy"] = check_single_copy();
   info["dev_shm"] = check_dev_shm();
   info["open_files"] = open_file_limit();
   return info;
