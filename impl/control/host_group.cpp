@@ -186,10 +186,15 @@ void HostGroup::decide_on_single_copy() {
           global_rank(peer->ranks.front()), peer->pid, peer->memory.why_not().c_str());
   const CopyTrial& trial = copy_trial();
   kernel_copies_ = trial.kernel_wins();
+  if (trial.kernel_us == 0)
+    return log(DSC_LOG_LEVEL_INFO,
+               "large data in ordinary memory passes through staging buffers: memory or process_vm_readv was "
+               "refused "
+               "for a trial");
   log(DSC_LOG_LEVEL_INFO,
-      "large data in ordinary memory %s: for 256 KiB the kernel takes %.1f us (process_vm_readv), and two "
-      "copies "
-      "take %.1f us",
+      "large data in ordinary memory %s unless DSC_TUNING says otherwise: for 256 KiB the kernel takes %.1f "
+      "us "
+      "(process_vm_readv), and two copies take %.1f us",
       kernel_copies_ ? "is copied by the kernel" : "passes through staging buffers", trial.kernel_us,
       trial.two_copies_us);
 }

@@ -33,7 +33,9 @@ iovec piece(uint64_t address, size_t bytes) noexcept { return {reinterpret_cast<
 
 std::string why_refused(int error) {
   if (error == EPERM)
-    return "the kernel does not permit it: the users differ, or kernel.yama.ptrace_scope is not 0";
+    return "the kernel does not permit it: the users differ, kernel.yama.ptrace_scope is not 0, or a filter "
+           "of "
+           "system calls refuses it";
   if (error == ENOSYS) return "the kernel has no process_vm_readv, or a filter of system calls refuses it";
   return std::string("process_vm_readv fails: ") + std::strerror(error);
 }
@@ -44,22 +46,6 @@ void PeerRead::add(void* to, uint64_t from, size_t bytes) noexcept {
   to_[parts_] = {to, bytes};
   from_[parts_++] = piece(from, bytes);
   bytes_ += bytes;
-}
-
-// Removes the first bytes, which have been read.
-void PeerRead::drop(size_t bytes) noexcept {
-  bytes_ -= bytes;
-  size_t whole = 1;
-  for (; whole < parts_ && bytes >= to_[whole].iov_len; ++whole) bytes -= to_[whole].iov_len;
-  for (auto* list : {&to_, &from_}) {
-    if (whole > 1)
-      std::copy(list->begin() + static_cast<ptrdiff_t>(whole), list->begin() + static_cast<ptrdiff_t>(parts_),
-                list->begin() + 1);
-    if (bytes == 0) continue;
-    (*list)[1].iov_base = static_cast<std::byte*>((*list)[1].iov_base) + bytes;
-    (*list)[1].iov_len -= bytes;
-  }
-  parts_ -= whole - 1;
 }
 
 PeerMemory::PeerMemory(int pidfd, int32_t pid, int32_t thread, const MemoryProbe& probe)
@@ -90,24 +76,22 @@ int64_t PeerMemory::read_once(PeerRead& parts, uint64_t& found) const noexcept {
 // Each call also reads the probe. It shows that the data came from the right process: the kernel may have
 // given the number of an ended process to another one, or the process may have started another program.
 bool PeerMemory::read(PeerRead& parts) const {
-  while (!parts.empty()) {
-    uint64_t found = 0;
-    const int64_t bytes = read_once(parts, found);
-    if (bytes < 0 && errno != ESRCH && errno != EFAULT)
-      fail_errno(errno,
-                 "reading %zu bytes of the memory of thread %d, which was possible at start-up "
-                 "(DSC_TUNING=single_copy_min_bytes=%zu forbids it)",
-                 parts.bytes_, thread_, kNoLimit);
-    if (bytes < static_cast<int64_t>(sizeof found) || found != probe_.value) return false;
-    const size_t moved = static_cast<size_t>(bytes) - sizeof found;
-    if (moved == 0)
-      fail_errno(
-          EFAULT,
-          "copying %zu bytes from %p of thread %d to %p of this process (both buffers must stay mapped until "
-          "the operation is complete)",
-          parts.from_[1].iov_len, parts.from_[1].iov_base, thread_, parts.to_[1].iov_base);
-    parts.drop(moved);
-  }
+  uint64_t found = 0;
+  const int64_t bytes = read_once(parts, found);
+  if (bytes < 0 && errno != ESRCH && errno != EFAULT)
+    fail_errno(errno,
+               "reading %zu bytes of the memory of thread %d, which was possible at start-up "
+               "(DSC_TUNING=single_copy_min_bytes=%zu forbids it)",
+               parts.bytes_, thread_, kNoLimit);
+  if (bytes < static_cast<int64_t>(sizeof found) || found != probe_.value) return false;
+  const size_t moved = static_cast<size_t>(bytes) - sizeof found;
+  if (moved < parts.bytes_)
+    fail_errno(
+        EFAULT,
+        "copying %zu bytes, at first from %p of thread %d to %p of this process, ended after %zu bytes (both "
+        "buffers must stay mapped until the operation is complete)",
+        parts.bytes_, parts.from_[1].iov_base, thread_, parts.to_[1].iov_base, moved);
+  parts.clear();
   return true;
 }
 

@@ -31,7 +31,7 @@ class PeerRead {
   friend class PeerMemory;
   static constexpr size_t kMostParts = 1 + 64;
 
-  void drop(size_t bytes) noexcept;
+  void clear() noexcept { parts_ = 1, bytes_ = 0; }
 
   size_t parts_ = 1;  // the first one is the probe
   size_t bytes_ = 0;  // of the other parts

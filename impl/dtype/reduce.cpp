@@ -110,9 +110,9 @@ bool is_few(const ReduceSpec& spec, size_t count) noexcept {
 // large memory of malloc() begins 16 bytes after the start of a page, and shared memory at the start of one.
 bool is_slow_in_memcpy(const void* dst, const void* src, size_t bytes) noexcept {
   constexpr size_t kMinBytes = size_t{2} << 10;
-  constexpr uintptr_t kPage = 4096, kLine = 64;
+  constexpr uintptr_t kPage = 4096, kNear = 32;
   const uintptr_t apart = (reinterpret_cast<uintptr_t>(dst) - reinterpret_cast<uintptr_t>(src)) % kPage;
-  return bytes >= kMinBytes && apart > 0 && apart < kLine;
+  return bytes >= kMinBytes && apart > 0 && apart < kNear;
 }
 
 }  // namespace

@@ -24,9 +24,12 @@ bool is_large(const Group& group, const Transfer& transfer) noexcept {
 bool has_long_runs(const Transfer& transfer) noexcept {
   if (!transfer.send_columns && !transfer.recv_columns) return true;
   size_t shortest = SIZE_MAX;
-  for (int member = 0; member < transfer.size; ++member)
-    shortest = std::min({shortest, transfer.outgoing(member).from_rows.length,
-                         transfer.received_from(member).to_rows.length});
+  for (int member = 0; member < transfer.size; ++member) {
+    if (const Block sent = transfer.outgoing(member); sent.count > 0)
+      shortest = std::min(shortest, sent.from_rows.length);
+    if (const Block received = transfer.received_from(member); received.count > 0)
+      shortest = std::min(shortest, received.to_rows.length);
+  }
   return shortest >= kMinRunBytes / transfer.element_bytes;
 }
 
@@ -44,10 +47,11 @@ Progress read_member(const Group& group, int member, PeerRead& parts) {
             failed = group.revoked();  // then the owner may have unmapped the memory
             if (!failed) fail(code, "data of %s: %s", group.describe_member(member).c_str(), text);
           });
-  if (failed || group.revoked()) return Progress::kFailed;
-  if (!alive) return Progress::kPending;  // the monitor reports the end of the process soon
+  // Orders the reads of the data before the check. An owner that gives up fails the group before it changes
+  // the data.
   std::atomic_thread_fence(std::memory_order_acquire);
-  return Progress::kMoved;
+  if (failed || group.revoked()) return Progress::kFailed;
+  return alive ? Progress::kMoved : Progress::kPending;  // the monitor reports the end of the process soon
 }
 
 ReadableMemory readable_memory(const void* buffer, size_t bytes) noexcept {
@@ -59,6 +63,7 @@ ReadableMemory readable_memory(const void* buffer, size_t bytes) noexcept {
 
 bool SingleCopy::offer(const Group& group, const Transfer& transfer, Slot& slot) noexcept {
   slot.send_memory = {0, 0};
+  if (group.tuning().single_copy_min_bytes == kNoLimit) return false;
   const bool large = is_large(group, transfer);
   if (!suits(transfer) || (!large && transfer.knows_all())) return false;
   if (transfer.sends(transfer.rank)) slot.send_memory = readable_memory(transfer.send, transfer.send_bytes);

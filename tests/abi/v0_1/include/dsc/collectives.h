@@ -41,8 +41,8 @@
  * **Failures.** DSC_ERR_INVALID_ARG, DSC_ERR_BAD_HANDLE, DSC_ERR_BUSY, DSC_ERR_UNSUPPORTED, DSC_ERR_OVERFLOW,
  * DSC_ERR_FORKED, DSC_ERR_REENTRANT, DSC_ERR_STATE: nothing happened. DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD,
  * DSC_ERR_PEER_STALLED, DSC_ERR_PEER_LEFT, DSC_ERR_MISMATCH, DSC_ERR_CALLBACK (a function of op.h failed),
- * DSC_ERR_PROTOCOL (a rank wrote invalid data into shared memory), DSC_ERR_SYSTEM (the kernel could not copy
- * between buffers of two ranks, because one is not mapped): the communicator is revoked on all ranks, and the
+ * DSC_ERR_PROTOCOL (a rank wrote invalid data into shared memory), DSC_ERR_SYSTEM (the kernel did not copy
+ * between buffers of two ranks: one is not mapped): the communicator is revoked on all ranks, and the
  * contents of the output are unspecified (for DSC_ERR_MISMATCH it is not written). DSC_ERR_NOMEM: if
  * memory ran out during the operation, the communicator is revoked too, and dsc_comm_error_info() says so;
  * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator keeps
