@@ -187,14 +187,13 @@ void HostGroup::decide_on_single_copy() {
   const CopyTrial& trial = copy_trial();
   kernel_copies_ = trial.kernel_wins();
   if (trial.kernel_us == 0)
-    return log(DSC_LOG_LEVEL_INFO,
-               "large data in ordinary memory passes through staging buffers: memory or process_vm_readv was "
-               "refused "
-               "for a trial");
-  log(DSC_LOG_LEVEL_INFO,
-      "large data in ordinary memory %s unless DSC_TUNING says otherwise: for 256 KiB the kernel takes %.1f "
-      "us "
-      "(process_vm_readv), and two copies take %.1f us",
+    return log(
+        DSC_LOG_LEVEL_DEBUG,
+        "large data in ordinary memory passes through staging buffers: a trial of process_vm_readv was "
+        "refused");
+  log(DSC_LOG_LEVEL_DEBUG,
+      "large data in ordinary memory %s unless DSC_TUNING says otherwise: for 256 KiB, the kernel "
+      "(process_vm_readv) takes %.1f us, and two copies take %.1f us",
       kernel_copies_ ? "is copied by the kernel" : "passes through staging buffers", trial.kernel_us,
       trial.two_copies_us);
 }
