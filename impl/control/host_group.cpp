@@ -11,6 +11,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "bootstrap/unix_socket.hpp"
+#include "control/copy_trial.hpp"
 #include "control/group.hpp"
 #include "control/trace_writer.hpp"
 
