@@ -1,6 +1,6 @@
 // The least that an implementation of an operation on shared memory must do: copy or add data that its owner
 // has just written, with one mark per rank and wait, and nothing else. All buffers are in one mapping.
-// Nothing is checked or recorded, and no call can fail.
+// The floor checks nothing and records nothing, and none of its calls can fail.
 //
 // No way of dividing the work is the fastest at all sizes, so several are timed, and the fastest one counts.
 #include <cstring>

@@ -34,8 +34,7 @@ iovec piece(uint64_t address, size_t bytes) noexcept { return {reinterpret_cast<
 std::string why_refused(int error) {
   if (error == EPERM)
     return "the kernel does not permit it: the users differ, kernel.yama.ptrace_scope is not 0, or a filter "
-           "of "
-           "system calls refuses it";
+           "of system calls refuses it";
   if (error == ENOSYS) return "the kernel has no process_vm_readv, or a filter of system calls refuses it";
   return std::string("process_vm_readv fails: ") + std::strerror(error);
 }

@@ -55,7 +55,7 @@ Progress read_member(const Group& group, int member, PeerRead& parts) {
 }
 
 ReadableMemory readable_memory(const void* buffer, size_t bytes) noexcept {
-  constexpr uint64_t kAnywhere = 1;  // nobody reads an empty buffer
+  constexpr uint64_t kAnywhere = 1;  // an empty buffer is never read
   if (bytes == 0) return {kAnywhere, 0};
   return others_can_read(buffer, bytes) ? ReadableMemory{reinterpret_cast<uint64_t>(buffer), bytes}
                                         : ReadableMemory{0, 0};

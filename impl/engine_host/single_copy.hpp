@@ -1,5 +1,5 @@
 // Moves data between ordinary buffers of the members. Each member lets the kernel copy what it needs from the
-// buffers of the others. Nobody writes to the memory of another member, so a member that leaves after a
+// buffers of the others. No member writes to the memory of another, so a member that leaves after a
 // failure need not wait for the others. Reductions pass through staging buffers instead.
 #pragma once
 
