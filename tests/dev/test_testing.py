@@ -18,17 +18,18 @@ import changed  # noqa: E402
 import run  # noqa: E402
 
 TESTS = [("reducer", "ranks"), ("reducer_create", "unit"), ("utf8", "unit"), ("fault_kill", "fault"), ("gpu_late", "gpu")]
+TESTS_LONG = [("train_4", "long")]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A build folder with five tests. Each of them needs a different program."""
+    """A build folder with six tests. Each of them needs a different program."""
     info = tmp_path / "meson-info"
     info.mkdir()
-    program = {name: str(tmp_path / f"tests/test_{name}") for name, _ in TESTS}
+    program = {name: str(tmp_path / f"tests/test_{name}") for name, _ in TESTS + TESTS_LONG}
     targets = [{"id": name, "filename": [program[name]]} for name in program]
     targets.append({"id": "library", "filename": [str(tmp_path / "libdsc.so")]})
-    tests = [{"name": name, "suite": [f"libdsc:{suite}"], "cmd": [program[name], "word"], "depends": []} for name, suite in TESTS]
+    tests = [{"name": name, "suite": [f"libdsc:{suite}"], "cmd": [program[name], "word"], "depends": []} for name, suite in TESTS + TESTS_LONG]
     tests[3]["depends"] = ["library"]
     (info / "intro-targets.json").write_text(json.dumps(targets))
     (info / "intro-tests.json").write_text(json.dumps(tests))
@@ -43,6 +44,7 @@ def test_words_name_suites_tests_and_patterns(folder):
     assert names(folder) == [name for name, _ in TESTS]
     assert names(folder, "unit") == ["reducer_create", "utf8"]
     assert names(folder, "reducer") == ["reducer"]
+    assert names(folder, "long") == names(folder, "train_*") == ["train_4"]
     assert names(folder, "utf8", "reducer*") == ["reducer", "reducer_create", "utf8"]
 
 

@@ -33,6 +33,7 @@ def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
 
     found: dict[str, tuple[list[str], dict[str, str]]] = {
         "tests": (["./dev", "test"], {}),
+        "long": (["./dev", "test", "long"], {}),
         "lint": (["./dev", "lint", "--all"], {}),
         "asan": (["./dev", "test", "asan"], {}),
         "tsan": (["./dev", "test", "tsan"], {}),

@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 
+LONG = "long"  # the suite of tests that repeat others with more ranks
+
 
 class Unknown(Exception):
     """A word that matches no test. The text contains the word and similar names."""
@@ -38,7 +40,7 @@ def tests(folder: pathlib.Path) -> list[Test]:
 
 def chosen(known: list[Test], words: list[str], without: str = "") -> list[Test]:
     """Returns the tests that match the words: a suite, a test, or a pattern of names such as 'fault_*'. No words: all
-    tests.
+    tests but those of the suite `long`.
 
     Tests of the suite `without` are left out.
     """
@@ -51,7 +53,7 @@ def chosen(known: list[Test], words: list[str], without: str = "") -> list[Test]
         if not named:
             raise Unknown(_hint(kept, word))
         wanted |= named
-    return [test for test in kept if not words or test.name in wanted]
+    return [test for test in kept if (test.name in wanted if words else LONG not in test.suites)]
 
 
 def _named(tests: list[Test], word: str) -> set[str]:

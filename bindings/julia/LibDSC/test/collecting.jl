@@ -6,10 +6,10 @@ include("hosts.jl")
 
 const STATEMENTS = Ref(0)
 
-"Collects at each of the first statements, and later at some."
+"Collects at each of the first statements, and later at some. A full collection takes a tenth of a second."
 function collect_sometimes()
     STATEMENTS[] += 1
-    STATEMENTS[] <= 100 ? GC.gc(STATEMENTS[] <= 50) : STATEMENTS[] % 50 == 0 && GC.gc(false)
+    STATEMENTS[] <= 60 ? GC.gc(STATEMENTS[] % 4 == 1) : STATEMENTS[] % 100 == 0 && GC.gc(false)
     return
 end
 
