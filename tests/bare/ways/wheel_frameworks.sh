@@ -46,6 +46,16 @@ done
 wait
 [[ $(sort lines0 lines1) == "$(printf '[%s] rank %s: {3.0}\n' 0 0 1 1)" ]]
 
-for framework in torch jax; do # a process for each: ranks are forked from a process without a world and without threads
-  python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE/tests/frameworks/test_$framework"*.py --gate
+# A process for each framework: ranks are forked from a process without a world and without threads. The tests of torch
+# are divided into two processes, which run beside each other.
+parts=('torch_[a-f]' 'torch_[g-z]' jax)
+for part in "${parts[@]}"; do
+  # shellcheck disable=SC2086  # $part is a pattern
+  python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE"/tests/frameworks/test_$part*.py --gate >"$part.log" 2>&1 &
+  pids+=($!)
 done
+for i in "${!parts[@]}"; do
+  wait "${pids[i]}" || failed=yes
+  cat "${parts[i]}.log"
+done
+[[ -z ${failed-} ]]
