@@ -74,7 +74,7 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       recv_columns(call.columns && call.columns->recv ? &call.columns->recv : nullptr),
       rows_of_lists(call.columns ? call.columns->rows : 0),
       reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
-             call.prescale, false,   call.user.get()} {
+             call.prescale, 0,       call.user.get()} {
   if (pattern == Pattern::kNothing) return;
   if (sends(rank)) send_bytes = bytes_of(send_columns ? send_extent() : send_elements(rank));
   if (!receives(rank)) return;
@@ -105,6 +105,15 @@ size_t Transfer::send_extent() const noexcept {
     if (block.count > 0) extent = std::max(extent, block.from + block.from_rows.at(block.count - 1) + 1);
   }
   return extent;
+}
+
+size_t Transfer::bytes_of_all() const noexcept {
+  const auto members = static_cast<size_t>(size);
+  const size_t senders = only_root_sends(pattern) ? 1 : members;
+  const size_t receivers = only_root_receives(pattern)      ? 1
+                           : pattern == Pattern::kBroadcast ? members - 1  // the root has the data already
+                                                            : members;
+  return bytes_of(longest) * (senders * parts + receivers * (collects(pattern) ? members : 1));
 }
 
 Block Transfer::outgoing(int receiver) const noexcept {

@@ -116,6 +116,8 @@ struct Transfer {
   static constexpr size_t kUnknown = ~size_t{0};
 
   size_t send_extent() const noexcept;
+  // Returns how much memory the operation reads and writes, that of all members together.
+  size_t bytes_of_all() const noexcept;
 
   Pattern pattern;
   int rank;

@@ -19,7 +19,7 @@ struct KernelArgs {
   double prescale = 1.0;   // factor for every source element
   double postscale = 1.0;  // factor of the result
   double divisor = 1.0;    // divisor of the result
-  bool non_temporal = false;
+  int streamed = 0;        // the number of first destinations whose stores bypass the caches
   NonFinite* report = nullptr;
 };
 

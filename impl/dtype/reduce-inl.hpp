@@ -129,7 +129,7 @@ class Loop {
     for (int d = 0; d < args_.dst_count; ++d) {
       T* p = static_cast<T*>(args_.dsts[d]) + at;
       const bool aligned = reinterpret_cast<uintptr_t>(p) % sizeof(hn::Vec<hn::ScalableTag<T>>) == 0;
-      if (args_.non_temporal && aligned) {
+      if (d < args_.streamed && aligned) {
         L::template store<true>(result, p);
       } else {
         L::template store<false>(result, p);
@@ -211,14 +211,14 @@ HWY_NOINLINE void reduce_part(KernelArgs args, size_t at, size_t n) {
 template <class L, class Op, bool kScaled, bool kProbeInputs = false>
 HWY_INLINE void reduce_all(const KernelArgs args) {
   const size_t step = L::elements();
-  const size_t head = args.non_temporal ? elements_to_line<typename L::Element>(args) : 0;
+  const size_t head = args.streamed > 0 ? elements_to_line<typename L::Element>(args) : 0;
   const Loop<L, Op, kScaled, kProbeInputs> loop(args);
   size_t at = 0;
   for (; at < head; at += std::min(step, head - at))
     reduce_part<L, Op, kScaled, kProbeInputs>(args, at, std::min(step, head - at));
   for (; args.count - at >= step; at += step) loop.whole(at);
   if (at < args.count) reduce_part<L, Op, kScaled, kProbeInputs>(args, at, args.count - at);
-  if (args.non_temporal) hwy::FlushStream();
+  if (args.streamed > 0) hwy::FlushStream();
 }
 
 // There are only two loops, because each takes long to compile: one for plain operations, and one for

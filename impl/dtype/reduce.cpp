@@ -140,7 +140,7 @@ void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void
   }
   KernelArgs args{srcs, src_count, dsts, dst_count, count, spec.op};
   args.prescale = spec.prescale;
-  args.non_temporal = spec.non_temporal;
+  args.streamed = spec.streamed;
   args.report = report;
   if (spec.op == DSC_OP_AVG) {
     args.op = DSC_OP_SUM;
@@ -187,14 +187,16 @@ void copy_bytes(void* dst, const void* src, size_t bytes, bool non_temporal) noe
     return;
   }
   KernelArgs args{&src, 1, &dst, 1, bytes, DSC_OP_BOR};  // with one source, BOR copies its bytes
-  args.non_temporal = non_temporal;
+  args.streamed = non_temporal ? 1 : 0;
   run(DSC_DTYPE_U8, args);
 }
 
-void take(void* dst, void* src, size_t bytes) {
+void take(void* dst, void* src, size_t bytes, bool non_temporal) {
   const void* source = src;
   void* both[] = {dst, src};
-  run(DSC_DTYPE_U8, KernelArgs{&source, 1, both, 2, bytes, DSC_OP_BOR});
+  KernelArgs args{&source, 1, both, 2, bytes, DSC_OP_BOR};
+  args.streamed = non_temporal ? 1 : 0;
+  run(DSC_DTYPE_U8, args);
 }
 
 }  // namespace dsc

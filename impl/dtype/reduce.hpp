@@ -20,6 +20,7 @@
 // source in part.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,14 +30,17 @@ namespace dsc {
 
 struct UserOp;  // dtype/user_op.hpp
 
+inline constexpr int kAllDestinations = INT_MAX;
+
 // Describes a reduction.
 struct ReduceSpec {
   int32_t dtype;
   int32_t op;
   int32_t divisor = 1;    // for AVG: number of ranks; the sum is divided by it once
   double prescale = 1.0;  // factor that multiplies each input; floats only
-  // Store without caching; faster only if the data exceeds the last-level cache.
-  bool non_temporal = false;
+  // The number of first destinations whose stores bypass the caches. This is faster only if the data exceeds
+  // the last-level cache.
+  int streamed = 0;
   const UserOp* user = nullptr;  // replaces `op` if set, for any type; not combined with divisor or prescale
 };
 
@@ -77,7 +81,7 @@ void copy_bytes(void* dst, const void* src, size_t bytes, bool non_temporal = fa
 
 // Copies like memcpy, and also rewrites the source with its own contents. The source's cache lines are then
 // exclusive to this processor, so that the next write to them is fast. No other thread may use the source
-// meanwhile.
-void take(void* dst, void* src, size_t bytes);
+// meanwhile. If `non_temporal` is set, the stores to `dst` bypass the caches.
+void take(void* dst, void* src, size_t bytes, bool non_temporal = false);
 
 }  // namespace dsc

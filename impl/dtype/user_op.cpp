@@ -77,7 +77,7 @@ void reduce_by_user(const ReduceSpec& spec, const void* const* srcs, int src_cou
     }
     for (int d = 0; d < dst_count; ++d)
       copy_bytes(static_cast<std::byte*>(dsts[d]) + at * bytes_each, accumulator.get(), bytes,
-                 spec.non_temporal);
+                 d < spec.streamed);
   }
 }
 

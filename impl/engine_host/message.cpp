@@ -181,7 +181,7 @@ Progress RecvMessage::consume() {
     if (theirs_.produced.load(std::memory_order_acquire) < base_ + chunk_ + 1)
       return chunk_ == before ? pending() : Progress::kMoved;
     take(static_cast<std::byte*>(call_.recv) + chunk_ * group_.geometry().chunk_bytes,
-         group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_));
+         group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_), bypasses_caches());
     mine_.consumed.store(base_ + chunk_ + 1, std::memory_order_seq_cst);
     group_.notify_member(peer_);
   }
@@ -198,7 +198,8 @@ Progress RecvMessage::copy_piece(size_t at, size_t bytes) {
     fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
   const OthersMemory others(group_);
   if (!others.entered()) return Progress::kFailed;
-  copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at, bytes);
+  copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at, bytes,
+             bypasses_caches());
   return Progress::kMoved;
 }
 

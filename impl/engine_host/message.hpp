@@ -38,6 +38,8 @@ class Message : public Operation {
   // Returns how the data moves, once the calls agree. Both ends get the same answer.
   Algorithm path(const MessagePost& sender, const MessagePost& receiver) const noexcept;
   size_t chunk_length(uint64_t chunk) const noexcept;
+  // True if the receiver's buffer should be written without caching.
+  bool bypasses_caches() const noexcept { return 2 * bytes_ >= group_.tuning().streaming_bytes; }
   Progress pending() noexcept { return group_.revoked() ? Progress::kFailed : Progress::kPending; }
 
   const int peer_;

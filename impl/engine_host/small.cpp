@@ -98,7 +98,7 @@ void SmallCollective::reduce() {
   PerMember<const void*> sources(static_cast<size_t>(members));
   for (int member = 0; member < members; ++member) sources[static_cast<size_t>(member)] = block_from(member);
   const ReduceSpec spec{call_.dtype,    call_.op, call_.op == DSC_OP_AVG ? members : 1,
-                        call_.prescale, false,    call_.user.get()};
+                        call_.prescale, 0,        call_.user.get()};
   dsc::reduce(spec, sources.data(), members, &call_.recv, 1, call_.count);
 }
 

@@ -102,6 +102,15 @@ void Staged::fill_first() { plan_.fill(next_stage(), 0); }
 
 size_t Staged::elements() const noexcept { return in_part(transfer_.longest, first_, plan_.part); }
 
+// True if results should be stored without caching: they are large, and the memory that they are written to is
+// not also an input, which would be in the caches.
+bool Staged::bypasses_caches() const noexcept {
+  const bool overwrites_input =
+      (transfer_.reduces() || transfer_.pattern == Pattern::kAllToAll) &&
+      transfer_.recv < transfer_.send + transfer_.send_bytes && transfer_.send < transfer_.recv + transfer_.recv_bytes;
+  return transfer_.bytes_of_all() >= group_.tuning().streaming_bytes && !overwrites_input;
+}
+
 Progress Staged::step() {
   if (phase_ == Phase::kShow) {
     publish(first_);
@@ -154,8 +163,10 @@ void Staged::reduce(size_t offset, Range range, const void* own, void* target, b
     sources[static_cast<size_t>(member)] = elsewhere ? own : staged;
     if (into_stages && !elsewhere) targets.data()[target_count++] = staged;
   }
+  ReduceSpec spec = transfer_.reduce;
+  if (target && bypasses_caches()) spec.streamed = 1;
   NonFinite found;
-  dsc::reduce(transfer_.reduce, sources.data(), transfer_.size, targets.data(), target_count, range.elements,
+  dsc::reduce(spec, sources.data(), transfer_.size, targets.data(), target_count, range.elements,
               found_ ? &found : nullptr);
   if (found_) found_->add(found, range.first);
 }
@@ -180,20 +191,21 @@ void Staged::reduce_directly() {
 }
 
 void Staged::copy_block(int sender) {
+  const bool non_temporal = bypasses_caches();
   Block block = transfer_.incoming(sender);
   const size_t count = in_part(block.count, first_, plan_.part);
   if (sender == transfer_.rank)
     return for_each_run(block, first_, count, [&](size_t from, size_t to, size_t run) {
-      copy_bytes(transfer_.recv_at(to), transfer_.send_at(from), transfer_.bytes_of(run));
+      copy_bytes(transfer_.recv_at(to), transfer_.send_at(from), transfer_.bytes_of(run), non_temporal);
     });
   const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
   std::byte* source = stage(sender) + transfer_.bytes_of(offset);
   block.from_rows = {};  // the block is contiguous in the stage
   for_each_run(block, first_, count, [&](size_t, size_t to, size_t run) {
     if (alone_)
-      take(transfer_.recv_at(to), source, transfer_.bytes_of(run));
+      take(transfer_.recv_at(to), source, transfer_.bytes_of(run), non_temporal);
     else
-      copy_bytes(transfer_.recv_at(to), source, transfer_.bytes_of(run));
+      copy_bytes(transfer_.recv_at(to), source, transfer_.bytes_of(run), non_temporal);
     source += transfer_.bytes_of(run);
   });
 }
@@ -239,7 +251,7 @@ void Staged::read_back() {
 
 void Staged::read_back(Range range) {
   take(transfer_.recv_at(first_ + range.first), stage(transfer_.rank) + transfer_.bytes_of(range.first),
-       transfer_.bytes_of(range.elements));
+       transfer_.bytes_of(range.elements), bypasses_caches());
 }
 
 }  // namespace dsc

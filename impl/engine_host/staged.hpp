@@ -49,6 +49,7 @@ class Staged {
   };
 
   size_t elements() const noexcept;
+  bool bypasses_caches() const noexcept;
   std::byte* stage(int member) const noexcept { return group_.data(member, epoch_, plan_.stage_bytes); }
   std::byte* next_stage() const noexcept {
     return group_.data(group_.rank(), group_.epoch() + 1, plan_.stage_bytes);

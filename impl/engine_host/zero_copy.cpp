@@ -76,8 +76,7 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
   find_buffers();
   // Stores that bypass the caches are only good for targets that are not in the caches. In place, the target
   // is also an input, so it is in the caches.
-  spec_.non_temporal =
-      transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
+  if (transfer.bytes_of_all() >= group.tuning().streaming_bytes && !in_place()) spec_.streamed = kAllDestinations;
   divide();
 }
 
@@ -192,7 +191,7 @@ Progress ZeroCopy::copy_piece() {
     const auto* const source = static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]);
     for_each_run(block, at, std::min(chunk_, block.count - at), [&](size_t from, size_t to, size_t run) {
       copy_bytes(transfer_.recv_at(to), source + transfer_.bytes_of(from), transfer_.bytes_of(run),
-                 spec_.non_temporal);
+                 spec_.streamed > 0);
     });
     ++next_chunk_;
     return Progress::kMoved;

@@ -56,10 +56,10 @@ struct Shape {
 
 std::string describe(const dsc::ReduceSpec& spec, const Shape& shape, const char* target) {
   char text[200];
-  std::snprintf(text, sizeof text, "%s %s, %d sources of %zu, offset %zu, divisor %d, scale %g%s%s, %s",
+  std::snprintf(text, sizeof text, "%s %s, %d sources of %zu, offset %zu, divisor %d, scale %g%s, %d streamed, %s",
                 dsc::dtype_name(spec.dtype), dsc::op_name(spec.op), shape.src_count, shape.count,
                 shape.offset_bytes, spec.divisor, spec.prescale, shape.in_place ? ", in place" : "",
-                spec.non_temporal ? ", non-temporal" : "", target);
+                spec.streamed, target);
   return text;
 }
 
@@ -97,8 +97,8 @@ void check_shapes(dsc::ReduceSpec spec, const Arrays& arrays, const char* target
     for (const size_t count : {0, 1, 3, 15, 16, 17, 63, 64, 65, 257, 1000})
       for (const size_t offset : {0, 1, 4, 8})
         for (const bool in_place : {false, true})
-          for (const bool non_temporal : {false, true}) {
-            spec.non_temporal = non_temporal;
+          for (const int streamed : {0, 1, dsc::kAllDestinations}) {
+            spec.streamed = streamed;
             check_reduce(spec, {src_count, count, offset, in_place}, arrays, target);
           }
 }
@@ -279,14 +279,15 @@ void copies_bytes(void**) {
         assert_true(dst == expected);
       }
   const std::vector<uint8_t> before = src;
-  for (const size_t bytes : {0, 1, 63, 64, 300, 4999})
-    for (const size_t offset : {0, 1, 31, 64}) {
-      expected.assign(dst.size(), 7);
-      std::memcpy(expected.data() + offset, src.data() + 1, bytes);
-      dst.assign(dst.size(), 7);
-      dsc::take(dst.data() + offset, src.data() + 1, bytes);
-      assert_true(dst == expected && src == before);
-    }
+  for (const bool non_temporal : {false, true})
+    for (const size_t bytes : {0, 1, 63, 64, 300, 4999})
+      for (const size_t offset : {0, 1, 31, 64}) {
+        expected.assign(dst.size(), 7);
+        std::memcpy(expected.data() + offset, src.data() + 1, bytes);
+        dst.assign(dst.size(), 7);
+        dsc::take(dst.data() + offset, src.data() + 1, bytes, non_temporal);
+        assert_true(dst == expected && src == before);
+      }
 }
 
 // Some distances within a page need another way of copying.

@@ -108,7 +108,7 @@ void counts_many_in_any_shape(void**) {
                 support::fill(dtype, source.data() + skew, random);
               }
               dsc::ReduceSpec spec{dtype, op, op == DSC_OP_AVG ? 3 : 1, skew == 3 ? 1.5 : 1.0};
-              spec.non_temporal = skew == 0 && src_count == 2;
+              spec.streamed = skew == 0 && src_count == 2 ? dsc::kAllDestinations : 0;
               check_report(spec, sources, count, skew, src_count == 3, target);
             }
   });

@@ -61,7 +61,7 @@ std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
 // Checks all destinations of a reduction. If `in_place`, the second destination is also a source. The sources
 // begin `skew` bytes after an aligned address.
 void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place,
-                 bool non_temporal) {
+                 int streamed) {
   const size_t bytes = count * dsc::dtype_bytes(dtype);
   std::mt19937 random(7);
   std::vector<std::vector<uint8_t>> values(src_count, std::vector<uint8_t>(bytes)), buffers;
@@ -80,7 +80,7 @@ void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, boo
   const dsc::UserOp op = chain(seen);
   dsc::ReduceSpec spec{dtype, 0};
   spec.user = &op;
-  spec.non_temporal = non_temporal;
+  spec.streamed = streamed;
   dsc::reduce(spec, srcs.data(), static_cast<int>(src_count), targets, 2, count);
   const auto expected = chained(values);
   for (const uint8_t* dst : dsts)
@@ -96,7 +96,7 @@ void combines_in_order_in_tiles(void**) {
       for (const size_t count : {0, 1, 7, 200, 4096, 40000})
         for (const size_t skew : {0, 1, 3, 16})
           for (const bool in_place : {false, true})
-            check_chain(dtype, src_count, count, skew, in_place, skew == 3);
+            check_chain(dtype, src_count, count, skew, in_place, static_cast<int>(skew % 3));
 }
 
 struct Call {
