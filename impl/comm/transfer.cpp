@@ -73,8 +73,7 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       send_columns(call.columns && call.columns->send ? &call.columns->send : nullptr),
       recv_columns(call.columns && call.columns->recv ? &call.columns->recv : nullptr),
       rows_of_lists(call.columns ? call.columns->rows : 0),
-      reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
-             call.prescale, 0,       call.user.get()} {
+      reduce{call.dtype, call.op, call.op == DSC_OP_AVG ? size_in : 1, call.prescale, 0, call.user.get()} {
   if (pattern == Pattern::kNothing) return;
   if (sends(rank)) send_bytes = bytes_of(send_columns ? send_extent() : send_elements(rank));
   if (!receives(rank)) return;

@@ -68,6 +68,13 @@ void Allocation::detach(const void* start, size_t length) {
   make_private(begin() + offset_of(start), length);
 }
 
+std::shared_ptr<Allocation> MemoryRegistry::mapped(uint64_t id) const noexcept {
+  MutexLock lock(mutex_);
+  for (const auto& [start, allocation] : allocations_)
+    if (allocation->id == id) return allocation;
+  return nullptr;
+}
+
 std::shared_ptr<Allocation> MemoryRegistry::holder(const void* data) const noexcept {
   MutexLock lock(mutex_);
   const auto found = last_before(allocations_, data);

@@ -73,6 +73,8 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
 
   // Returns an empty range unless the whole buffer is inside one allocation that is not detached.
   SharedRange find(const void* data, size_t bytes) const noexcept;
+  // Returns the allocation with this id; null if this rank has not mapped it.
+  std::shared_ptr<Allocation> mapped(uint64_t id) const noexcept;
   // Returns the allocation that contains an address, even if it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
 

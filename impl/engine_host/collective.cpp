@@ -97,9 +97,9 @@ void Collective::arrive() {
   Slot& slot = describe_call();
   slot.send = slot.recv = {0, 0};
   if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(group_, transfer_)) expose_buffers(slot);
-  exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
+  exposed_ = slot.send.segment != 0 || slot.recv.segment != 0;
   const bool offered = SingleCopy::offer(group_, transfer_, slot);
-  payload_shown_ = !exposed_ && !offered;
+  payload_shown_ = slot.send.segment == 0 && !offered;
   slot.has_payload = payload_shown_ ? 1 : 0;
   if (payload_shown_ && transfer_.pattern != Pattern::kNothing) stage().fill_first();
   if (!transfer_.knows_all()) {

@@ -102,12 +102,12 @@ void Staged::fill_first() { plan_.fill(next_stage(), 0); }
 
 size_t Staged::elements() const noexcept { return in_part(transfer_.longest, first_, plan_.part); }
 
-// True if results should be stored without caching: they are large, and the memory that they are written to is
-// not also an input, which would be in the caches.
+// True if results should be stored without caching: they are large, and the memory that they are written to
+// is not also an input, which would be in the caches.
 bool Staged::bypasses_caches() const noexcept {
-  const bool overwrites_input =
-      (transfer_.reduces() || transfer_.pattern == Pattern::kAllToAll) &&
-      transfer_.recv < transfer_.send + transfer_.send_bytes && transfer_.send < transfer_.recv + transfer_.recv_bytes;
+  const bool overwrites_input = (transfer_.reduces() || transfer_.pattern == Pattern::kAllToAll) &&
+                                transfer_.recv < transfer_.send + transfer_.send_bytes &&
+                                transfer_.send < transfer_.recv + transfer_.recv_bytes;
   return transfer_.bytes_of_all() >= group_.tuning().streaming_bytes && !overwrites_input;
 }
 

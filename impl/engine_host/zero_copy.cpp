@@ -11,6 +11,8 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
+// From this size of a block, ranks that would otherwise wait help the ranks that copy.
+constexpr size_t kMinSharedCopyBytes = size_t{256} << 10;
 constexpr size_t kCopyLineElements = 64;
 
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
@@ -51,14 +53,33 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   return true;
 }
 
-// Returns the memory of the receive buffers that other ranks write to; null if each rank writes only to its
-// own receive buffer.
+// True if all ranks take parts of the copies: of a broadcast, in which the root would only wait, and of a
+// gather, in which all others would. The answer is equal on all ranks.
+bool ZeroCopy::shares_copies() const noexcept {
+  if (transfer_.bytes_of(transfer_.longest) < kMinSharedCopyBytes) return false;
+  return transfer_.pattern == Pattern::kBroadcast ||
+         (transfer_.pattern == Pattern::kGather &&
+          group_.slot(transfer_.root, group_.epoch()).recv.segment != 0);
+}
+
+// Returns the memory of the receive buffers that this rank writes to for others; null if it writes only to
+// its own receive buffer.
 std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
   if (transfer_.pattern == Pattern::kAllReduce) return own;
+  if (transfer_.pattern == Pattern::kBroadcast) return shares_copies() ? send_memory_ : nullptr;
+  if (!only_root_receives(transfer_.pattern)) return nullptr;
+  const uint64_t segment = group_.slot(transfer_.root, group_.epoch()).recv.segment;
   // All ranks can write to the root's buffer if it lies in the memory that all have published.
-  const bool reached = transfer_.pattern == Pattern::kReduce &&
-                       group_.slot(transfer_.root, group_.epoch()).recv.segment == send_memory_->id;
-  return reached ? send_memory_ : nullptr;
+  if (segment == send_memory_->id) return send_memory_;
+  if (transfer_.pattern == Pattern::kReduce || !shares_copies()) return nullptr;
+  return transfer_.rank == transfer_.root ? own : group_.host().memory().mapped(segment);
+}
+
+size_t ZeroCopy::target_count() const noexcept {
+  const auto members = static_cast<size_t>(transfer_.size);
+  if (!recv_memory_) return 0;
+  if (transfer_.pattern == Pattern::kBroadcast) return members - 1;
+  return only_root_receives(transfer_.pattern) ? 1 : members;
 }
 
 ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
@@ -70,13 +91,12 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
       send_memory_(std::move(shown)),
       recv_memory_(target_memory(std::move(recv))),
       sources_(static_cast<size_t>(transfer.size)),
-      targets_(!recv_memory_                          ? 0
-               : transfer.pattern == Pattern::kReduce ? 1
-                                                      : static_cast<size_t>(transfer.size)) {
+      targets_(target_count()) {
   find_buffers();
   // Stores that bypass the caches are only good for targets that are not in the caches. In place, the target
   // is also an input, so it is in the caches.
-  if (transfer.bytes_of_all() >= group.tuning().streaming_bytes && !in_place()) spec_.streamed = kAllDestinations;
+  if (transfer.bytes_of_all() >= group.tuning().streaming_bytes && !in_place())
+    spec_.streamed = kAllDestinations;
   divide();
 }
 
@@ -86,8 +106,8 @@ bool ZeroCopy::in_place() const noexcept {
   return transfer_.send == transfer_.recv;
 }
 
-// Divides a reduction into chunks, which ranks take as they become free. If the reduction is small and each
-// rank has its own processor, divides it into one share per rank instead.
+// Divides the work into chunks, which ranks take as they become free. If a reduction is small and each rank
+// has its own processor, divides it into one share per rank instead.
 void ZeroCopy::divide() {
   const size_t bytes = transfer_.bytes_of(transfer_.longest);
   const size_t most = group_.tuning().zero_copy_chunk_bytes;
@@ -95,11 +115,19 @@ void ZeroCopy::divide() {
   const auto lines = [](size_t elements) {
     return std::max(kCopyLineElements, elements / kCopyLineElements * kCopyLineElements);
   };
-  if (targets_.empty()) {
+  const size_t members = sources_.size();
+  if (shares_copies()) {
+    division_ = Division::kClaims;
+    const size_t blocks = transfer_.pattern == Pattern::kBroadcast ? members - 1 : members;
+    chunk_ = lines(std::clamp(bytes / (2 * members), least, most) / transfer_.element_bytes);
+    chunk_ = std::max(chunk_, transfer_.longest * blocks / kMaxChunks + 1);
+    chunks_ = (transfer_.longest + chunk_ - 1) / chunk_ * blocks;
+    return;
+  }
+  if (!transfer_.reduces() || targets_.empty()) {
     chunk_ = lines(std::clamp(bytes, least, most) / transfer_.element_bytes);
     return;
   }
-  const size_t members = sources_.size();
   const size_t fair = bytes / (2 * members);
   if (fair < least && bytes * members <= group_.tuning().divided_bytes) {
     division_ = Division::kShares;
@@ -131,10 +159,12 @@ void ZeroCopy::find_buffers() {
                                 : nullptr;
     // The program's own address, as that of its receive buffer, so that data in place is not copied onto
     // itself.
-    if (member == transfer_.rank && !recv_memory_ && transfer_.sends(member))
+    if (member == transfer_.rank && !(recv_memory_ && is_target(member)) && transfer_.sends(member))
       sources_[static_cast<size_t>(member)] = transfer_.send;
-    if (recv_memory_ && transfer_.receives(member))
-      targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
+    if (recv_memory_ && is_target(member))
+      targets_[targets++] =
+          locate(*recv_memory_, member, slot.recv,
+                 collects(transfer_.pattern) ? transfer_.count * sources_.size() : transfer_.count);
   }
 }
 
@@ -159,9 +189,9 @@ bool ZeroCopy::is_over() noexcept {
 // A failure of another group may have made this rank's memory private while other ranks still wrote to the
 // shared copy. Then their data is lost, so the operation fails.
 Progress ZeroCopy::finish() noexcept {
-  if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load())) {
-    if (recv_memory_ && transfer_.receives(transfer_.rank))
-      recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
+  const bool is_written = recv_memory_ && is_target(transfer_.rank);
+  if (!send_memory_->detached.load() && !(is_written && recv_memory_->detached.load())) {
+    if (is_written) recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
     return Progress::kDone;
   }
   Failure cause;
@@ -178,7 +208,30 @@ Progress ZeroCopy::work() {
   if (!transfer_.receives(transfer_.rank) && division_ == Division::kNone) return Progress::kDone;
   const OthersMemory others(group_);
   if (!others.entered()) return Progress::kFailed;
-  return transfer_.reduces() ? reduce_piece() : copy_piece();
+  if (transfer_.reduces()) return reduce_piece();
+  return division_ == Division::kClaims ? copy_chunk() : copy_piece();
+}
+
+// Copies one part of one block, whoever sends and receives it. A rank that has not mapped the target leaves
+// the copies to the others. At last, the root of a broadcast copies to its own receive buffer.
+Progress ZeroCopy::copy_chunk() {
+  if (targets_.empty()) return Progress::kDone;
+  EpochRecord& record = group_.record(group_.epoch());
+  const uint64_t chunk = claim_chunk(record.claim, group_.epoch(), chunks_);
+  const bool gathers = transfer_.pattern == Pattern::kGather;
+  if (chunk == kNoChunk) return gathers || is_target(transfer_.rank) ? Progress::kDone : copy_piece();
+  const size_t blocks = gathers ? sources_.size() : targets_.size();
+  const size_t block = chunk % blocks, first = chunk / blocks * chunk_;
+  const auto* const source =
+      static_cast<const std::byte*>(sources_[gathers ? block : static_cast<size_t>(transfer_.root)]);
+  auto* const target =
+      gathers ? static_cast<std::byte*>(targets_[0]) + transfer_.bytes_of(block * transfer_.count)
+              : static_cast<std::byte*>(targets_[block]);
+  const size_t at = transfer_.bytes_of(first);
+  copy_bytes(target + at, source + at, transfer_.bytes_of(std::min(chunk_, transfer_.count - first)),
+             spec_.streamed > 0);
+  if (complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.notify_all_members();
+  return Progress::kMoved;
 }
 
 Progress ZeroCopy::copy_piece() {

@@ -36,10 +36,10 @@ class ZeroCopy {
     return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
   }
 
-  // True if this rank must publish its receive buffer: others write to it, or this rank sends nothing and
+  // True if this rank must publish its receive buffer: others may write to it, or this rank sends nothing and
   // must show which memory it has mapped.
   static bool shows_recv(const Transfer& transfer) noexcept {
-    return transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce ||
+    return transfer.pattern == Pattern::kAllReduce || only_root_receives(transfer.pattern) ||
            !transfer.sends(transfer.rank);
   }
 
@@ -58,13 +58,20 @@ class ZeroCopy {
 
  private:
   enum class Phase { kWork, kAwaitChunks, kMeet };
-  enum class Division { kNone, kShares, kClaims };  // how ranks share a reduction
+  enum class Division { kNone, kShares, kClaims };  // how ranks share the work
 
+  bool shares_copies() const noexcept;
   std::shared_ptr<Allocation> target_memory(std::shared_ptr<Allocation> own) const noexcept;
+  size_t target_count() const noexcept;
+  // True if other ranks may write to the receive buffer of this member.
+  bool is_target(int member) const noexcept {
+    return transfer_.pattern == Pattern::kBroadcast ? member != transfer_.root : transfer_.receives(member);
+  }
   void find_buffers();
   void divide();
   Progress work();
   Progress copy_piece();
+  Progress copy_chunk();
   Progress reduce_piece();
   void reduce_elements(size_t index, size_t first, size_t elements);
   Progress finish() noexcept;
@@ -82,7 +89,7 @@ class ZeroCopy {
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;  // used if this rank does all its work itself
+  uint64_t next_chunk_ = 0;  // of what this rank does itself
   int turn_ = 0;             // number of senders that were read
   Phase phase_ = Phase::kWork;
 };
