@@ -18,7 +18,7 @@ namespace dsc {
 
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
-inline constexpr uint32_t kLayoutVersion = 7;
+inline constexpr uint32_t kLayoutVersion = 8;
 inline constexpr size_t kLine = 128;  // two lines of 64 bytes, because processors prefetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };
@@ -141,6 +141,9 @@ struct alignas(kLine) MessagePost {
 struct alignas(kLine) SendChannel {  // in the segment of the sender
   std::array<MessagePost, 2> posts;
   alignas(kLine) std::atomic<uint64_t> produced;  // number of chunks of all messages so far
+  // Pieces of the current message that an end has taken and copied, if both ends copy: see chunk_counter.hpp.
+  std::atomic<uint64_t> claim;
+  std::atomic<uint64_t> done;
 };
 
 struct alignas(kLine) RecvChannel {  // in the segment of the receiver

@@ -6,6 +6,7 @@
 #include "comm/call_signature.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
+#include "engine_host/chunk_counter.hpp"
 #include "engine_host/single_copy.hpp"
 #include "engine_host/zero_copy.hpp"
 
@@ -70,6 +71,44 @@ Algorithm Message::path(const MessagePost& sender, const MessagePost& receiver) 
   return sender.memory.address != 0 ? Algorithm::kSingleCopy : Algorithm::kStaged;
 }
 
+// From this size, the sender copies a part of the message instead of only waiting.
+bool Message::both_copy() const noexcept {
+  constexpr size_t kMinSharedBytes = size_t{256} << 10;
+  return path_ == Algorithm::kZeroCopy && bytes_ >= kMinSharedBytes;
+}
+
+size_t Message::piece_bytes() const noexcept {
+  constexpr size_t kPageBytes = 4096, kLeast = 16 * kPageBytes, kMost = 128 * kPageBytes;
+  return std::clamp(bytes_ / 4 / kPageBytes * kPageBytes, kLeast, kMost);
+}
+
+Progress Message::copy_piece(SendChannel& channel, SharedLocation theirs) {
+  const auto& memory = range_.allocation;  // both buffers are in it
+  const int peer = group_.local_rank(peer_);
+  if (!memory || !memory->holds(peer, theirs.offset, bytes_))
+    fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
+  const OthersMemory others(group_);
+  if (!others.entered()) return leave();
+  const uint64_t piece = claim_chunk(channel.claim, sequence_, pieces());
+  if (piece == kNoChunk) return Progress::kDone;
+  const size_t at = piece * piece_bytes();
+  std::byte* const mine_at = memory->base(group_.local_rank(group_.rank())) + range_.location.offset + at;
+  std::byte* const theirs_at = memory->base(peer) + theirs.offset + at;
+  const bool sends = call_.kind == OpKind::kSend;
+  copy_bytes(sends ? theirs_at : mine_at, sends ? mine_at : theirs_at, std::min(piece_bytes(), bytes_ - at),
+             bypasses_caches());
+  if (complete_chunks(channel.done, sequence_, 1, pieces())) group_.notify_member(peer_);
+  return Progress::kMoved;
+}
+
+Progress Message::leave() noexcept {
+  if (!group_.revoked()) return Progress::kPending;
+  if (phase_ == Phase::kPosting || !range_.allocation) return Progress::kFailed;
+  phase_ = Phase::kLeaving;
+  if (!departure_) departure_.emplace(group_);
+  return departure_->done(range_, bytes_, {}, 0) ? Progress::kFailed : Progress::kPending;
+}
+
 size_t Message::chunk_length(uint64_t chunk) const noexcept {
   const size_t chunk_bytes = group_.geometry().chunk_bytes;
   return std::min(chunk_bytes, bytes_ - static_cast<size_t>(chunk) * chunk_bytes);
@@ -131,6 +170,9 @@ Progress SendMessage::step() {
     case Phase::kMoving: {
       const uint64_t before = chunk_;
       if (path_ == Algorithm::kStaged) produce();
+      if (both_copy())
+        if (const Progress progress = copy_piece(mine_, theirs.location); progress == Progress::kMoved)
+          return progress;
       if (theirs_.finished.load(std::memory_order_acquire) >= sequence_) return Progress::kDone;
       return chunk_ != before ? Progress::kMoved : leave();
     }
@@ -145,16 +187,6 @@ Progress SendMessage::end_short() noexcept {
   Group::own_lines(&mine_.posts[(sequence_ + 1) & 1], 1);
   if (bytes_ > kSlotDataBytes) Group::own_lines(group_.chunk(group_.rank(), peer_, sequence_ + 1), bytes_);
   return Progress::kDone;
-}
-
-// Before a failure this keeps waiting. After a failure it waits until the receiver no longer reads this
-// rank's memory.
-Progress SendMessage::leave() noexcept {
-  if (!group_.revoked()) return Progress::kPending;
-  if (mine_.posts[sequence_ & 1].location.segment == 0) return Progress::kFailed;
-  phase_ = Phase::kLeaving;
-  if (!departure_) departure_.emplace(group_);
-  return departure_->done(range_, bytes_, {}, 0) ? Progress::kFailed : Progress::kPending;
 }
 
 RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept
@@ -179,7 +211,7 @@ Progress RecvMessage::consume() {
   const uint64_t before = chunk_;
   for (; chunk_ < chunks_; ++chunk_) {
     if (theirs_.produced.load(std::memory_order_acquire) < base_ + chunk_ + 1)
-      return chunk_ == before ? pending() : Progress::kMoved;
+      return chunk_ == before ? leave() : Progress::kMoved;
     take(static_cast<std::byte*>(call_.recv) + chunk_ * group_.geometry().chunk_bytes,
          group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_), bypasses_caches());
     mine_.consumed.store(base_ + chunk_ + 1, std::memory_order_seq_cst);
@@ -189,41 +221,37 @@ Progress RecvMessage::consume() {
   return Progress::kDone;
 }
 
-// Copies a part of the sender's buffer, which is in shared memory.
-Progress RecvMessage::copy_piece(size_t at, size_t bytes) {
-  const SharedLocation location = theirs_.posts[sequence_ & 1].location;
-  const auto& memory = range_.allocation;  // the sender's buffer is in the same one
-  const int sender = group_.local_rank(peer_);
-  if (!memory->holds(sender, location.offset, bytes_))
-    fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
-  const OthersMemory others(group_);
-  if (!others.entered()) return Progress::kFailed;
-  copy_bytes(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at, bytes,
-             bypasses_caches());
-  return Progress::kMoved;
+// Takes pieces of a message in shared memory, until all are copied.
+Progress RecvMessage::take_pieces() {
+  if (const Progress progress = copy_piece(theirs_, theirs_.posts[sequence_ & 1].location);
+      progress != Progress::kDone)
+    return progress;
+  if (!chunks_complete(theirs_.done, sequence_, pieces())) return leave();
+  if (group_.revoked()) return leave();  // a sender that gave up may have changed the data
+  if (range_.allocation->detached.load()) return lose_writes(group_);
+  range_.allocation->take_ends(call_.recv, bytes_);
+  finish();
+  return Progress::kDone;
 }
 
-// Lets the kernel copy a part of the sender's buffer.
-Progress RecvMessage::read_piece(size_t at, size_t bytes) {
+// Lets the kernel copy a piece of the sender's buffer.
+Progress RecvMessage::read_piece() {
+  constexpr size_t kPieceBytes = size_t{512} << 10;
+  const size_t at = chunk_ * kPieceBytes;
   const ReadableMemory memory = theirs_.posts[sequence_ & 1].memory;
   if (memory.bytes != bytes_)
     fail(DSC_ERR_PROTOCOL, "%s announced a buffer of another length", group_.describe_member(peer_).c_str());
   PeerRead parts;
-  parts.add(static_cast<std::byte*>(call_.recv) + at, memory.address + at, bytes);
-  const Busy busy(group_);
-  return read_member(group_, peer_, parts);
-}
-
-// Moves one piece directly from the sender's buffer.
-Progress RecvMessage::take_piece() {
-  constexpr size_t kPieceBytes = size_t{512} << 10;
-  const size_t at = chunk_ * kPieceBytes;
-  const size_t bytes = std::min(kPieceBytes, bytes_ - at);
-  const Progress progress = path_ == Algorithm::kSingleCopy ? read_piece(at, bytes) : copy_piece(at, bytes);
-  if (progress == Progress::kPending) return pending();
+  parts.add(static_cast<std::byte*>(call_.recv) + at, memory.address + at,
+            std::min(kPieceBytes, bytes_ - at));
+  const Progress progress = [&] {
+    const Busy busy(group_);
+    return read_member(group_, peer_, parts);
+  }();
+  if (progress == Progress::kPending) return leave();
   if (progress == Progress::kFailed) return progress;
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
-  if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed the data
+  if (group_.revoked()) return leave();  // a sender that gave up may have changed the data
   finish();
   return Progress::kDone;
 }
@@ -251,15 +279,18 @@ Progress RecvMessage::step() {
       if (phase_ == Phase::kPosting) return Progress::kFailed;
       [[fallthrough]];
     case Phase::kMeeting:
-      if (!comes_soon()) return pending();
+      if (!comes_soon()) return leave();
       met();
-      if (!verify(mine, theirs)) return Progress::kFailed;
+      if (!verify(mine, theirs)) return leave();
       move_by(path_ = path(theirs, mine));
       if (is_short_) return take_short();
       phase_ = Phase::kMoving;
       [[fallthrough]];
+    case Phase::kMoving:
+      if (path_ == Algorithm::kZeroCopy) return take_pieces();
+      return path_ == Algorithm::kSingleCopy ? read_piece() : consume();
     default:
-      return path_ == Algorithm::kStaged ? consume() : take_piece();
+      return leave();
   }
 }
 

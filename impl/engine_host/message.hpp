@@ -3,7 +3,9 @@
 // A short message is published together with the call: in the post itself, or in one of the two chunks, which
 // messages use in turn. Its sender is done as soon as the calls agree. It overwrites that memory only two
 // messages later, and the message in between completes only after the receiver has read this one. A longer
-// message passes through both chunks, and its sender waits for the receiver.
+// message passes through both chunks, and its sender waits for the receiver. If both buffers lie in the same
+// memory of dsc_mem_alloc() or dsc_mem_register(), the receiver copies from one to the other, and both ends
+// do if the message is large.
 #pragma once
 
 #include <optional>
@@ -19,7 +21,7 @@ class Message : public Operation {
   Message(Group& group, const Call& call, uint64_t sequence) noexcept;
 
  protected:
-  enum class Phase { kPosting, kMeeting, kMoving, kFinishing, kLeaving };
+  enum class Phase { kPosting, kMeeting, kMoving, kLeaving };
 
   virtual bool peer_is_here() const noexcept = 0;
   bool comes_soon() const noexcept;
@@ -37,10 +39,17 @@ class Message : public Operation {
   bool verify(const MessagePost& mine, const MessagePost& theirs);
   // Returns how the data moves, once the calls agree. Both ends get the same answer.
   Algorithm path(const MessagePost& sender, const MessagePost& receiver) const noexcept;
+  bool both_copy() const noexcept;
+  size_t piece_bytes() const noexcept;
+  uint64_t pieces() const noexcept { return (bytes_ + piece_bytes() - 1) / piece_bytes(); }
+  // Copies one piece from buffer to buffer; returns kDone if none is left. `channel` is that of the sender,
+  // and `theirs` is the buffer of the peer.
+  Progress copy_piece(SendChannel& channel, SharedLocation theirs);
+  // Keeps waiting. After a failure, waits until the other end no longer accesses this rank's memory.
+  Progress leave() noexcept;
   size_t chunk_length(uint64_t chunk) const noexcept;
   // True if the receiver's buffer should be written without caching.
   bool bypasses_caches() const noexcept { return 2 * bytes_ >= group_.tuning().streaming_bytes; }
-  Progress pending() noexcept { return group_.revoked() ? Progress::kFailed : Progress::kPending; }
 
   const int peer_;
   const size_t bytes_;
@@ -48,9 +57,10 @@ class Message : public Operation {
   SharedRange range_;  // this rank's buffer, if other ranks can reach it
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;   // number of chunks of all messages before this one
-  uint64_t chunk_ = 0;  // the next chunk or, if the sender's buffer is read directly, the next piece
+  uint64_t chunk_ = 0;  // the next chunk or, if the kernel copies, the next piece
   Algorithm path_ = Algorithm::kStaged;
   Phase phase_ = Phase::kPosting;
+  std::optional<Departure> departure_;
 };
 
 // The sender's end of a message.
@@ -65,11 +75,9 @@ class SendMessage final : public Message {
   bool peer_is_here() const noexcept override;
   void produce();
   Progress end_short() noexcept;
-  Progress leave() noexcept;
 
   SendChannel& mine_;
   RecvChannel& theirs_;
-  std::optional<Departure> departure_;
 };
 
 // The receiver's end of a message.
@@ -78,15 +86,14 @@ class RecvMessage final : public Message {
   RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept;
   void publish() noexcept;
   Progress step() override;
-  Progress depart() override { return Progress::kFailed; }
+  Progress depart() override { return leave(); }
 
  private:
   bool peer_is_here() const noexcept override;
   Progress consume();
   Progress take_short() noexcept;
-  Progress take_piece();
-  Progress copy_piece(size_t at, size_t bytes);
-  Progress read_piece(size_t at, size_t bytes);
+  Progress take_pieces();
+  Progress read_piece();
   void finish() noexcept;
 
   RecvChannel& mine_;

@@ -30,6 +30,16 @@ OthersMemory::~OthersMemory() {
   if (group_.revoked()) group_.notify_all_members();  // another rank may wait until this one has left
 }
 
+Progress lose_writes(Group& group) {
+  Failure cause;
+  cause.code = DSC_ERR_PEER_STALLED;
+  cause.text.add(
+      "%s made its shared memory private because another rank, which does not run, may still write it",
+      group.describe_member(group.rank()).c_str());
+  group.revoke(cause);
+  return Progress::kFailed;
+}
+
 // If the lengths are not known yet, returns true, so that all ranks publish their buffers.
 bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept {
   return !transfer.knows_all() ||
@@ -186,21 +196,12 @@ bool ZeroCopy::is_over() noexcept {
   return readers_arrived(group_, transfer_);
 }
 
-// A failure of another group may have made this rank's memory private while other ranks still wrote to the
-// shared copy. Then their data is lost, so the operation fails.
 Progress ZeroCopy::finish() noexcept {
   const bool is_written = recv_memory_ && is_target(transfer_.rank);
-  if (!send_memory_->detached.load() && !(is_written && recv_memory_->detached.load())) {
-    if (is_written) recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
-    return Progress::kDone;
-  }
-  Failure cause;
-  cause.code = DSC_ERR_PEER_STALLED;
-  cause.text.add(
-      "%s made its shared memory private because another rank, which does not run, may still write it",
-      group_.describe_member(group_.rank()).c_str());
-  group_.revoke(cause);
-  return Progress::kFailed;
+  if (send_memory_->detached.load() || (is_written && recv_memory_->detached.load()))
+    return lose_writes(group_);
+  if (is_written) recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
+  return Progress::kDone;
 }
 
 // Handles one chunk; returns kDone if there is no chunk left to take.

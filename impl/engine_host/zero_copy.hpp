@@ -26,6 +26,10 @@ class OthersMemory {
   const bool entered_;
 };
 
+// Fails the group of a rank whose memory has become private, because of the failure of another group, while
+// others still wrote to the shared copy: their data is lost.
+Progress lose_writes(Group& group);
+
 class ZeroCopy {
  public:
   // True if there is enough data to make up for a second barrier round. Equal on all ranks.
