@@ -45,7 +45,8 @@ struct Shape {
 
 void sum(const Shape& shape, int32_t dtype, const std::vector<Array>& arrays, dsc::NonFinite* report) {
   dsc::ReduceSpec spec{dtype, DSC_OP_SUM};
-  if (shape.bytes * static_cast<size_t>(shape.destinations()) >= kStreamingBytes) spec.streamed = dsc::kAllDestinations;
+  if (shape.bytes * static_cast<size_t>(shape.destinations()) >= kStreamingBytes)
+    spec.streamed = dsc::kAllDestinations;
   for (size_t at = 0; at < shape.bytes; at += kChunkBytes) {
     void* parts[kMaxSources + 1];
     for (int i = 0; i <= kMaxSources; ++i) parts[i] = arrays[static_cast<size_t>(i)].get() + at;

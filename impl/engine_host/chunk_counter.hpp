@@ -3,9 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace dsc {
+
+// From this size of a block, ranks that would only wait take a part of the copies.
+inline constexpr size_t kMinSharedCopyBytes = size_t{256} << 10;
 
 inline constexpr int kChunkBits = 24;
 inline constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;

@@ -73,8 +73,7 @@ Algorithm Message::path(const MessagePost& sender, const MessagePost& receiver) 
 
 // From this size, the sender copies a part of the message instead of only waiting.
 bool Message::both_copy() const noexcept {
-  constexpr size_t kMinSharedBytes = size_t{256} << 10;
-  return path_ == Algorithm::kZeroCopy && bytes_ >= kMinSharedBytes;
+  return path_ == Algorithm::kZeroCopy && bytes_ >= kMinSharedCopyBytes;
 }
 
 size_t Message::piece_bytes() const noexcept {

@@ -11,8 +11,6 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
-// From this size of a block, ranks that would otherwise wait help the ranks that copy.
-constexpr size_t kMinSharedCopyBytes = size_t{256} << 10;
 constexpr size_t kCopyLineElements = 64;
 
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }

@@ -205,11 +205,19 @@ static int streaming_body(rank_t* self) {
   operation.kind = BROADCAST;
   operation.layout = SHARED_MISALIGNED;
   PASS_ON(check_operation(&arena, &operation));
-  operation.kind = REDUCE_SCATTER;
   operation.count /= 2;
+  operation.kind = REDUCE_SCATTER;
   PASS_ON(check_operation(&arena, &operation));
   operation.kind = ALL_GATHER;
   PASS_ON(check_operation(&arena, &operation));
+  for (operation.layout = PLAIN; operation.layout <= SHARED; operation.layout += SHARED) {
+    operation.kind = GATHER;
+    PASS_ON(check_operation(&arena, &operation));
+    operation.kind = self->rank == 0 ? SEND : RECV;
+    operation.root = 1 - self->rank;
+    PASS_ON(check_operation(&arena, &operation));
+    operation.root = 0;
+  }
   return arena_close(&arena);
 }
 

@@ -9,7 +9,7 @@
 #include "cmocka_c.h"
 #include "ranks.h"
 
-enum { COUNT = 30000, EDGE = 64, GUARD = 0x5a };
+enum { COUNT = 90000, EDGE = 64, GUARD = 0x5a };
 
 /* An array somewhere in a larger block, whose other bytes nobody may change. */
 typedef struct array {
@@ -115,6 +115,14 @@ static int run_all(rank_t* self, float* send, float* recv) {
     CHECK_OK(self, dsc_work_destroy(work));
     PASS_ON(check_values(self, recv, left, 0, COUNT));
   }
+  float* const gathered = self->rank == 0 ? recv : send; /* in place on the root */
+  fill(gathered, self->rank, COUNT);
+  CHECK_OK(self, dsc_gather(self->world, gathered, recv, COUNT, DSC_DTYPE_F32, 0, NULL, NULL));
+  for (int32_t rank = 0; self->rank == 0 && rank < self->size; ++rank)
+    PASS_ON(check_values(self, recv + (size_t)rank * COUNT, rank, 0, COUNT));
+  fill(send, self->rank, COUNT);
+  CHECK_OK(self, dsc_broadcast(self->world, send, recv, COUNT, DSC_DTYPE_F32, self->size - 1, NULL, NULL));
+  PASS_ON(check_values(self, recv, self->size - 1, 0, COUNT));
   CHECK_OK(self, dsc_broadcast(self->world, send, send, COUNT, DSC_DTYPE_F32, 0, NULL, NULL));
   PASS_ON(check_values(self, send, 0, 0, COUNT));
   fill(send, self->rank, COUNT);

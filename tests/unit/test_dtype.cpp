@@ -56,10 +56,10 @@ struct Shape {
 
 std::string describe(const dsc::ReduceSpec& spec, const Shape& shape, const char* target) {
   char text[200];
-  std::snprintf(text, sizeof text, "%s %s, %d sources of %zu, offset %zu, divisor %d, scale %g%s, %d streamed, %s",
-                dsc::dtype_name(spec.dtype), dsc::op_name(spec.op), shape.src_count, shape.count,
-                shape.offset_bytes, spec.divisor, spec.prescale, shape.in_place ? ", in place" : "",
-                spec.streamed, target);
+  std::snprintf(
+      text, sizeof text, "%s %s, %d sources of %zu, offset %zu, divisor %d, scale %g%s, %d streamed, %s",
+      dsc::dtype_name(spec.dtype), dsc::op_name(spec.op), shape.src_count, shape.count, shape.offset_bytes,
+      spec.divisor, spec.prescale, shape.in_place ? ", in place" : "", spec.streamed, target);
   return text;
 }
 

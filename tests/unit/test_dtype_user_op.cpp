@@ -60,8 +60,7 @@ std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
 
 // Checks all destinations of a reduction. If `in_place`, the second destination is also a source. The sources
 // begin `skew` bytes after an aligned address.
-void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place,
-                 int streamed) {
+void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place, int streamed) {
   const size_t bytes = count * dsc::dtype_bytes(dtype);
   std::mt19937 random(7);
   std::vector<std::vector<uint8_t>> values(src_count, std::vector<uint8_t>(bytes)), buffers;
