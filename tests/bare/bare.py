@@ -31,10 +31,10 @@ DOCUMENTS = {
     "readme": ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md"))],
     "commands": ["tests/bare/commands.md"],
 }
-# Commands of an ordinary user, whose root cannot resolve its own host name. The chosen tests start ranks as threads, as
-# processes and from Python, because start-up uses the host name.
+# Commands of an ordinary user, whose root cannot resolve its own host name. They start ranks from Python, as threads, as
+# processes and on two hosts, because start-up uses the host name.
 USER = {
-    "user": ["./dev demo", "./dev test groups bootstrap_meeting bootstrap_endpoint '02_hello_ranks_*'"],
+    "user": ["./dev demo", "./dev test groups bootstrap_meeting bootstrap_endpoint engine_suite_hier"],
     "quick": ["./dev test quick"],
 }
 WAYS = [*DOCUMENTS, *USER, *(path.stem for path in SCRIPTS)]

@@ -45,7 +45,7 @@ def trains_alike(rank, dtype, sequence_parallel):
 
 
 @on_ranks
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("sequence_parallel", [pytest.param(False, marks=pytest.mark.full), True])
 def test_transformer(n, hosts, sequence_parallel):
     assert ranks.run(n, trains_alike, torch.float64, sequence_parallel, hosts=hosts) == [True] * n
 

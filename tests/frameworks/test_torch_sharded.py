@@ -264,7 +264,7 @@ def test_the_lines_of_the_page_run(tmp_path):
     ranks.run(2, cases.documented, blocks, str(tmp_path), backend=None)
 
 
-@pytest.mark.parametrize("stage", [1, 3])
+@pytest.mark.parametrize("stage", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_the_example_trains(stage):
     dscrun = os.environ.get("DSCRUN") or shutil.which("dscrun")
     if not dscrun:
