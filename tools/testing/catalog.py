@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 
-LONG = "long"  # the suite of tests that repeat others with more ranks
+LONG = "long"  # the suite of tests that repeat others with other numbers of ranks
 
 
 class Unknown(Exception):
