@@ -76,10 +76,11 @@ std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> 
   if (transfer_.pattern == Pattern::kAllReduce) return own;
   if (transfer_.pattern == Pattern::kBroadcast) return shares_copies() ? send_memory_ : nullptr;
   if (!only_root_receives(transfer_.pattern)) return nullptr;
+  if (transfer_.pattern == Pattern::kGather && !shares_copies()) return nullptr;
   const uint64_t segment = group_.slot(transfer_.root, group_.epoch()).recv.segment;
   // All ranks can write to the root's buffer if it lies in the memory that all have published.
   if (segment == send_memory_->id) return send_memory_;
-  if (transfer_.pattern == Pattern::kReduce || !shares_copies()) return nullptr;
+  if (transfer_.pattern == Pattern::kReduce) return nullptr;
   return transfer_.rank == transfer_.root ? own : group_.host().memory().mapped(segment);
 }
 

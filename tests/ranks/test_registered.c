@@ -149,6 +149,16 @@ static int operations_body(rank_t* self) {
     PASS_ON(check_sums(self, data_of(&recv) + first + 3, first, count));
   }
   CHECK_PATH(self, "zero_copy");
+  /* both buffers in one array; with more data, the root is in place */
+  for (size_t count = 5000; count < COUNT; count *= 14) {
+    float* const all = data_of(&recv);
+    float* const own = count == 5000 ? all + (size_t)self->size * count : all;
+    fill(own, self->rank, count);
+    CHECK_OK(self, dsc_gather(self->world, own, all, count, DSC_DTYPE_F32, 0, NULL, NULL));
+    CHECK_PATH(self, "zero_copy");
+    for (int32_t rank = 0; self->rank == 0 && rank < self->size; ++rank)
+      PASS_ON(check_values(self, all + (size_t)rank * count, rank, 0, count));
+  }
   /* one rank less: the others still share their part */
   if (self->rank == 0) CHECK_OK(self, dsc_mem_unregister(data_of(&send)));
   PASS_ON(run_all(self, data_of(&send), data_of(&recv)));
