@@ -138,7 +138,7 @@ struct alignas(kLine) MessagePost {
   ReadableMemory memory;
 };
 
-struct alignas(kLine) SendChannel {  // in the segment of the sender
+struct alignas(kLine) SendChannel {  // in the segment of the sender; both ends write `claim` and `done`
   std::array<MessagePost, 2> posts;
   alignas(kLine) std::atomic<uint64_t> produced;  // number of chunks of all messages so far
   // Pieces of the current message that an end has taken and copied, if both ends copy: see chunk_counter.hpp.

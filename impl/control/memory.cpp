@@ -148,7 +148,7 @@ bool MemoryRegistry::end_window(void* memory) {
     fail(DSC_ERR_BUSY,
          "an operation still uses the memory, which stays registered; wait for the operation first");
   if (!release(memory)) return false;
-  if (!allocation->window->is_mapped())
+  if (!allocation->window->is_mapped(allocation->detached.load()))
     fail(DSC_ERR_INVALID_ARG,
          "the memory at %p was freed, unmapped or moved while it was registered; end a registration before "
          "that",

@@ -25,7 +25,7 @@ struct Tuning {
   // From this size of a member's data on, zero copy is faster despite its second barrier round.
   size_t zero_copy_min_bytes;
   size_t zero_copy_chunk_bytes;  // largest chunk that a member claims with zero copy
-  // From this size of all members' data on, results are written with non-temporal stores.
+  // From this size of all memory that an operation reads and writes on, results are stored without caching.
   size_t streaming_bytes;
   size_t message_chunk_bytes;  // size of a chunk of a message; two chunks are in transit at a time
   // From this size of the data that one member reads from another on, the kernel copies it directly between

@@ -95,13 +95,14 @@ void Window::check(const void* memory, size_t bytes) {
          static_cast<size_t>(end - begin), bytes);
 }
 
-bool Window::is_mapped() const {
+bool Window::is_mapped(bool detached) const {
   const auto length = static_cast<size_t>(shared_end_ - shared_begin_);
   MappedRange segment;
   for_each_range(segment_, 1, [&](const MappedRange& range, uintptr_t) { segment = range; });
   bool all_are_ours = true;
   const uintptr_t end = for_each_range(shared_begin_, length, [&](const MappedRange& range, uintptr_t) {
-    all_are_ours = all_are_ours && range.is_of_file_of(segment);
+    const bool is_ours = range.is_of_file_of(segment) || (detached && range.is_anonymous());
+    all_are_ours = all_are_ours && is_ours;
   });
   return all_are_ours && end == reinterpret_cast<uintptr_t>(shared_end_);
 }

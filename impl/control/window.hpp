@@ -32,8 +32,9 @@ class Window {
   void open();
   // Gives the memory private pages again. If that fails, it stays shared, and a log record says so.
   void close() noexcept;
-  // Returns false if the program has unmapped or replaced pages of an open window.
-  bool is_mapped() const;
+  // Returns false if the program has unmapped or replaced pages of an open window. `detached` tells whether
+  // parts have become private.
+  bool is_mapped(bool detached) const;
   // Makes a part private while the window stays open.
   void detach(const void* start, size_t bytes);
 

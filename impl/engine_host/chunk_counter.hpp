@@ -1,5 +1,5 @@
-// Counters from which ranks take chunks of work in one epoch. Each counter word holds its epoch, so that it
-// never has to be reset.
+// Counters from which ranks take chunks of work in one epoch, or in one message. Each counter word holds the
+// epoch or the message's sequence number, so that it never has to be reset.
 #pragma once
 
 #include <atomic>

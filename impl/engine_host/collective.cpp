@@ -196,9 +196,9 @@ void Collective::check_own_slot(const SharedRange& shown) const {
     return range.allocation && range.allocation->id == segment;
   };
   const bool sends = transfer_.sends(transfer_.rank);
-  if (holds(shown, sends ? own.send.segment : own.recv.segment) &&
-      (transfer_.pattern != Pattern::kAllReduce || holds(recv_range_, own.recv.segment)))
-    return;
+  const bool recv_is_own =
+      own.recv.segment == 0 ? !recv_range_.allocation : holds(recv_range_, own.recv.segment);
+  if (holds(shown, sends ? own.send.segment : own.recv.segment) && recv_is_own) return;
   fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
        group_.describe_member(group_.rank()).c_str());
 }

@@ -26,7 +26,7 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.call = fields_of(call_);
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
-  const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
+  const bool worthwhile = bytes_ > 0 && bytes_ >= group_.tuning().zero_copy_min_bytes;
   if (worthwhile) range_ = group_.host().memory().find(buffer, bytes_);
   if (range_.allocation && call_.kind == OpKind::kSend) range_.allocation->show_ends(buffer, bytes_);
   mine.location = range_.location;
@@ -102,7 +102,10 @@ Progress Message::copy_piece(SendChannel& channel, SharedLocation theirs) {
 
 Progress Message::leave() noexcept {
   if (!group_.revoked()) return Progress::kPending;
-  if (phase_ == Phase::kPosting || !range_.allocation) return Progress::kFailed;
+  // An end that comes later finds the group revoked, and touches nothing. Nor does it on another path.
+  const bool untouched = phase_ == Phase::kPosting || (phase_ == Phase::kMeeting && !peer_is_here()) ||
+                         (phase_ == Phase::kMoving && path_ != Algorithm::kZeroCopy);
+  if (untouched || !range_.allocation) return Progress::kFailed;
   phase_ = Phase::kLeaving;
   if (!departure_) departure_.emplace(group_);
   return departure_->done(range_, bytes_, {}, 0) ? Progress::kFailed : Progress::kPending;
@@ -169,9 +172,11 @@ Progress SendMessage::step() {
     case Phase::kMoving: {
       const uint64_t before = chunk_;
       if (path_ == Algorithm::kStaged) produce();
-      if (both_copy())
-        if (const Progress progress = copy_piece(mine_, theirs.location); progress == Progress::kMoved)
-          return progress;
+      if (both_copy() && !all_taken_) {
+        const Progress progress = copy_piece(mine_, theirs.location);
+        if (progress == Progress::kMoved) return progress;
+        all_taken_ = progress == Progress::kDone;
+      }
       if (theirs_.finished.load(std::memory_order_acquire) >= sequence_) return Progress::kDone;
       return chunk_ != before ? Progress::kMoved : leave();
     }
@@ -222,9 +227,11 @@ Progress RecvMessage::consume() {
 
 // Takes pieces of a message in shared memory, until all are copied.
 Progress RecvMessage::take_pieces() {
-  if (const Progress progress = copy_piece(theirs_, theirs_.posts[sequence_ & 1].location);
-      progress != Progress::kDone)
-    return progress;
+  if (!all_taken_) {
+    const Progress progress = copy_piece(theirs_, theirs_.posts[sequence_ & 1].location);
+    if (progress != Progress::kDone) return progress;
+    all_taken_ = true;
+  }
   if (!chunks_complete(theirs_.done, sequence_, pieces())) return leave();
   if (group_.revoked()) return leave();  // a sender that gave up may have changed the data
   if (range_.allocation->detached.load()) return lose_writes(group_);

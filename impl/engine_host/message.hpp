@@ -56,8 +56,9 @@ class Message : public Operation {
   const bool is_short_;
   SharedRange range_;  // this rank's buffer, if other ranks can reach it
   uint64_t chunks_ = 0;
-  uint64_t base_ = 0;   // number of chunks of all messages before this one
-  uint64_t chunk_ = 0;  // the next chunk or, if the kernel copies, the next piece
+  uint64_t base_ = 0;       // number of chunks of all messages before this one
+  uint64_t chunk_ = 0;      // the next chunk or, if the kernel copies, the next piece
+  bool all_taken_ = false;  // no piece is left for this end
   Algorithm path_ = Algorithm::kStaged;
   Phase phase_ = Phase::kPosting;
   std::optional<Departure> departure_;

@@ -63,25 +63,26 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
 
 // True if all ranks take parts of the copies: of a broadcast, in which the root would only wait, and of a
 // gather, in which all others would. The answer is equal on all ranks.
-bool ZeroCopy::shares_copies() const noexcept {
-  if (transfer_.bytes_of(transfer_.longest) < kMinSharedCopyBytes) return false;
-  return transfer_.pattern == Pattern::kBroadcast ||
-         (transfer_.pattern == Pattern::kGather &&
-          group_.slot(transfer_.root, group_.epoch()).recv.segment != 0);
+bool ZeroCopy::shares_copies(const Group& group, const Transfer& transfer) noexcept {
+  if (transfer.size == 1 || transfer.bytes_of(transfer.longest) < kMinSharedCopyBytes) return false;
+  return transfer.pattern == Pattern::kBroadcast ||
+         (transfer.pattern == Pattern::kGather && group.slot(transfer.root, group.epoch()).recv.segment != 0);
 }
 
 // Returns the memory of the receive buffers that this rank writes to for others; null if it writes only to
 // its own receive buffer.
 std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
   if (transfer_.pattern == Pattern::kAllReduce) return own;
-  if (transfer_.pattern == Pattern::kBroadcast) return shares_copies() ? send_memory_ : nullptr;
-  if (!only_root_receives(transfer_.pattern)) return nullptr;
-  if (transfer_.pattern == Pattern::kGather && !shares_copies()) return nullptr;
-  const uint64_t segment = group_.slot(transfer_.root, group_.epoch()).recv.segment;
+  if (transfer_.pattern == Pattern::kBroadcast) return shares_copies_ ? send_memory_ : nullptr;
+  if (transfer_.pattern != Pattern::kReduce && !shares_copies_) return nullptr;
+  const bool is_root = transfer_.rank == transfer_.root;
+  const uint64_t segment = !is_root ? group_.slot(transfer_.root, group_.epoch()).recv.segment
+                           : own    ? own->id
+                                    : 0;
   // All ranks can write to the root's buffer if it lies in the memory that all have published.
   if (segment == send_memory_->id) return send_memory_;
   if (transfer_.pattern == Pattern::kReduce) return nullptr;
-  return transfer_.rank == transfer_.root ? own : group_.host().memory().mapped(segment);
+  return is_root ? own : group_.host().memory().mapped(segment);
 }
 
 size_t ZeroCopy::target_count() const noexcept {
@@ -98,6 +99,7 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
       spec_(transfer.reduce),
       found_(found),
       send_memory_(std::move(shown)),
+      shares_copies_(shares_copies(group, transfer)),
       recv_memory_(target_memory(std::move(recv))),
       sources_(static_cast<size_t>(transfer.size)),
       targets_(target_count()) {
@@ -110,6 +112,7 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
 }
 
 bool ZeroCopy::in_place() const noexcept {
+  if (!transfer_.reduces()) return false;
   for (const void* target : targets_)
     if (std::find(sources_.begin(), sources_.end(), target) != sources_.end()) return true;
   return transfer_.send == transfer_.recv;
@@ -125,11 +128,11 @@ void ZeroCopy::divide() {
     return std::max(kCopyLineElements, elements / kCopyLineElements * kCopyLineElements);
   };
   const size_t members = sources_.size();
-  if (shares_copies()) {
+  if (shares_copies_) {
     division_ = Division::kClaims;
     const size_t blocks = transfer_.pattern == Pattern::kBroadcast ? members - 1 : members;
     chunk_ = lines(std::clamp(bytes / (2 * members), least, most) / transfer_.element_bytes);
-    chunk_ = std::max(chunk_, transfer_.longest * blocks / kMaxChunks + 1);
+    chunk_ = std::max(chunk_, transfer_.longest / (kMaxChunks / blocks) + 1);
     chunks_ = (transfer_.longest + chunk_ - 1) / chunk_ * blocks;
     return;
   }

@@ -64,7 +64,7 @@ class ZeroCopy {
   enum class Phase { kWork, kAwaitChunks, kMeet };
   enum class Division { kNone, kShares, kClaims };  // how ranks share the work
 
-  bool shares_copies() const noexcept;
+  static bool shares_copies(const Group& group, const Transfer& transfer) noexcept;
   std::shared_ptr<Allocation> target_memory(std::shared_ptr<Allocation> own) const noexcept;
   size_t target_count() const noexcept;
   // True if other ranks may write to the receive buffer of this member.
@@ -87,6 +87,7 @@ class ZeroCopy {
   ReduceSpec spec_;
   NonFinite* const found_;
   const std::shared_ptr<Allocation> send_memory_;
+  const bool shares_copies_;  // all ranks take parts of the copies
   const std::shared_ptr<Allocation> recv_memory_;
   PerMember<const void*> sources_;  // each member's send buffer
   PerMember<void*> targets_;        // receive buffers that other ranks write
