@@ -69,7 +69,8 @@ void on_log(void* context, const dsc_log_record_t* record) {
   if (std::strstr(record->message, "became private")) number_of(rank, kPrivateRecords).fetch_add(1);
 }
 
-// Runs all-reduces of shared memory one after another and checks each result.
+// Runs all-reduces and gathers of shared memory one after another and checks each result. In both, ranks
+// write to the memory of others.
 class Reductions {
  public:
   explicit Reductions(Rank& rank) : rank_(rank) {}
@@ -94,10 +95,8 @@ class Reductions {
   dsc_result_t run() {
     for (size_t turn = 0;; ++turn) {
       const size_t first = turn % kShifts * kShift;
-      dsc_result_t result = dsc_all_reduce(rank_.world, send_ + first, recv_, kCount, DSC_DTYPE_U32,
-                                           DSC_OP_SUM, nullptr, nullptr);
+      dsc_result_t result = turn % 2 == 0 ? reduce(first) : gather(first);
       if (result != DSC_OK) return result;
-      check(first);
       rank_.report.operations.fetch_add(1);
       int32_t end = rank_.ordered(kFinish);
       result = dsc_all_reduce(rank_.world, &end, &end, 1, DSC_DTYPE_I32, DSC_OP_MAX, nullptr, nullptr);
@@ -117,15 +116,32 @@ class Reductions {
     return std::count_if(bytes, bytes + kBytes, [](uint8_t byte) { return byte != kPattern; });
   }
 
-  void check(size_t first) {
+  dsc_result_t reduce(size_t first) {
     const uint32_t size = static_cast<uint32_t>(rank_.size);
-    const uint32_t ranks = size * (size - 1) / 2;
+    const dsc_result_t result = dsc_all_reduce(rank_.world, send_ + first, recv_, kCount, DSC_DTYPE_U32,
+                                               DSC_OP_SUM, nullptr, nullptr);
+    if (result == DSC_OK) check(recv_, kCount, first, size, size * (size - 1) / 2);
+    return result;
+  }
+
+  dsc_result_t gather(size_t first) {
+    const size_t count = kCount / static_cast<size_t>(rank_.size);
+    const dsc_result_t result =
+        dsc_gather(rank_.world, send_ + first, recv_, count, DSC_DTYPE_U32, 0, nullptr, nullptr);
+    for (uint32_t sender = 0;
+         result == DSC_OK && rank_.rank == 0 && sender < static_cast<uint32_t>(rank_.size); ++sender)
+      check(recv_ + sender * count, count, first, 1, sender);
+    return result;
+  }
+
+  // Every element must be `factor` times that of rank 0, plus `more`.
+  void check(const uint32_t* got, size_t count, size_t first, uint32_t factor, uint32_t more) {
     uint32_t difference = 0;
     const size_t step = slowdown() == 1 ? 1 : 61;  // checking every element would take longer than reducing
-    for (size_t i = 0; i < kCount; i += step)
-      difference |= recv_[i] ^ (static_cast<uint32_t>(first + i) * 0xC2B2AE35u * size + ranks);
+    for (size_t i = 0; i < count; i += step)
+      difference |= got[i] ^ (static_cast<uint32_t>(first + i) * 0xC2B2AE35u * factor + more);
     if (difference != 0)
-      rank_.note("all_reduce %llu is wrong", (unsigned long long)rank_.report.operations.load());
+      rank_.note("operation %llu is wrong", (unsigned long long)rank_.report.operations.load());
   }
 
   Rank& rank_;
