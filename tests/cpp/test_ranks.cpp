@@ -232,6 +232,7 @@ void test_hooks(const dsc::comm& comm) {
     if (rank == last) throw own_exception(rank);
     bucket.comm().barrier();
   });
+  comm.barrier();  // a rank that throws would fail others that are still in set_hook()
   const bool is_own = throws_own_exception("own text of rank " + std::to_string(last), [&] {
     reducer.begin();
     reducer.mark_ready(0, dsc::span(gradient));
