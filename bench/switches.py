@@ -21,6 +21,7 @@ from tables import human
 OPS = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
 IN_PARTS = ("reduce_scatter", "all_to_all")  # a stage contains a block for each rank
 BLOCKS = ("all_gather", *IN_PARTS)  # a block is the size divided by the number of ranks
+SHARED_COPY_MIN_BYTES = 256 << 10  # from this size, running ranks copy for the others
 PLAIN, SHARED = (Engine(name, "bench_switches") for name in ("libdsc", "libdsc_zero_copy"))
 
 
@@ -95,7 +96,8 @@ def meetings(op: str, shared: bool, size: int, ranks: int, settings: dict[str, i
     block = max(4, size // 4 // ranks * 4) if op in BLOCKS else size
     in_stage = ranks if op in IN_PARTS else 1
     if shared and block * in_stage >= settings["zero_copy_min_bytes"]:
-        return 1 if op == "all_reduce" else 2  # the second time, all ranks wait until the buffers have been read
+        claimed = op == "all_reduce" or (op in ("broadcast", "gather") and block >= SHARED_COPY_MIN_BYTES)
+        return 1 if claimed else 2  # the second time, all ranks wait until the buffers have been read
     if op not in ("all_reduce", "reduce", "reduce_scatter") and block >= settings["single_copy_min_bytes"]:
         return 2  # the second time, all ranks wait until the buffers have been read
     return math.ceil(block / (settings["stage_bytes"] // in_stage))

@@ -76,9 +76,12 @@ bool Message::both_copy() const noexcept {
   return path_ == Algorithm::kZeroCopy && bytes_ >= kMinSharedCopyBytes;
 }
 
+// Two pieces for each end, within limits.
 size_t Message::piece_bytes() const noexcept {
-  constexpr size_t kPageBytes = 4096, kLeast = 16 * kPageBytes, kMost = 128 * kPageBytes;
-  return std::clamp(bytes_ / 4 / kPageBytes * kPageBytes, kLeast, kMost);
+  constexpr size_t kPageBytes = 4096, kLeast = 16 * kPageBytes;
+  const size_t most = group_.tuning().zero_copy_chunk_bytes;
+  const size_t fair = std::clamp(bytes_ / 4 / kPageBytes * kPageBytes, std::min(kLeast, most), most);
+  return std::max(fair, bytes_ / kMaxChunks + 1);
 }
 
 Progress Message::copy_piece(SendChannel& channel, SharedLocation theirs) {
@@ -234,7 +237,7 @@ Progress RecvMessage::take_pieces() {
   }
   if (!chunks_complete(theirs_.done, sequence_, pieces())) return leave();
   if (group_.revoked()) return leave();  // a sender that gave up may have changed the data
-  if (range_.allocation->detached.load()) return lose_writes(group_);
+  if (range_.allocation->detached.load()) return fail_lost_writes(group_);
   range_.allocation->take_ends(call_.recv, bytes_);
   finish();
   return Progress::kDone;

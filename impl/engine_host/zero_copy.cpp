@@ -28,7 +28,7 @@ OthersMemory::~OthersMemory() {
   if (group_.revoked()) group_.notify_all_members();  // another rank may wait until this one has left
 }
 
-Progress lose_writes(Group& group) {
+Progress fail_lost_writes(Group& group) {
   Failure cause;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.text.add(
@@ -201,7 +201,7 @@ bool ZeroCopy::is_over() noexcept {
 Progress ZeroCopy::finish() noexcept {
   const bool is_written = recv_memory_ && is_target(transfer_.rank);
   if (send_memory_->detached.load() || (is_written && recv_memory_->detached.load()))
-    return lose_writes(group_);
+    return fail_lost_writes(group_);
   if (is_written) recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
   return Progress::kDone;
 }

@@ -28,7 +28,7 @@ class OthersMemory {
 
 // Fails the group of a rank whose memory has become private, because of the failure of another group, while
 // others still wrote to the shared copy: their data is lost.
-Progress lose_writes(Group& group);
+Progress fail_lost_writes(Group& group);
 
 class ZeroCopy {
  public:
