@@ -86,6 +86,19 @@ static int check_values(rank_t* self, const float* got, int32_t rank, size_t fir
   return 0;
 }
 
+/* Sends the last elements of one array around a ring, into its first elements. */
+static int run_ring(rank_t* self, float* all, size_t count) {
+  const int32_t right = (self->rank + 1) % self->size, left = (self->rank + self->size - 1) % self->size;
+  float* const send = all + COUNT * (size_t)self->size - count;
+  dsc_work_t* work = NULL;
+  fill(send, self->rank, count);
+  CHECK_OK(self, dsc_send(self->world, send, count, DSC_DTYPE_F32, right, NULL, &work));
+  CHECK_OK(self, dsc_recv(self->world, all, count, DSC_DTYPE_F32, left, NULL, NULL));
+  CHECK_OK(self, dsc_work_synchronize(work, -1));
+  CHECK_OK(self, dsc_work_destroy(work));
+  return check_values(self, all, left, 0, count);
+}
+
 /* `send` has COUNT elements and `recv` `size` times as many. */
 static int run_all(rank_t* self, float* send, float* recv) {
   const int32_t right = (self->rank + 1) % self->size, left = (self->rank + self->size - 1) % self->size;
@@ -158,6 +171,7 @@ static int operations_body(rank_t* self) {
     CHECK_PATH(self, "zero_copy");
     for (int32_t rank = 0; self->rank == 0 && rank < self->size; ++rank)
       PASS_ON(check_values(self, all + (size_t)rank * count, rank, 0, count));
+    if (self->size > 1) PASS_ON(run_ring(self, all, count));
   }
   /* one rank less: the others still share their part */
   if (self->rank == 0) CHECK_OK(self, dsc_mem_unregister(data_of(&send)));
