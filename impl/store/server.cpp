@@ -123,7 +123,7 @@ ServerCore::Opened ServerCore::open(const SocketAddress& address, uint16_t port)
   if (!error && endpoint.protocol() == tcp::v6())
     acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), error);
   if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (!error) acceptor.listen(static_cast<int>(most_pending()), error);
   if (!error) {
     close_in_child(acceptor.native_handle());
     return Opened::kYes;
@@ -171,8 +171,12 @@ void ServerCore::accept(Listener& listener) {
   });
 }
 
+// The queue of the listening socket has the same length. In a longer queue, a flood could delay the hello so
+// much that an honest client takes the server for another program.
+size_t ServerCore::most_pending() const { return kFewPending + 2 * static_cast<size_t>(options_.world_size); }
+
 void ServerCore::admit(tcp::socket socket) {
-  shed_pending(kFewPending + 2 * static_cast<size_t>(options_.world_size) - 1);
+  shed_pending(most_pending() - 1);
   pending_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
   pending_count_ = pending_.size();
   pending_.back()->greet(std::prev(pending_.end()));

@@ -369,12 +369,16 @@ void a_flood_is_no_wrong_token(void**) {
     });
   const int clients = test_repetitions(100, 25);
   int joined = 0;
-  for (int i = 0; i < clients; ++i)
-    joined +=
-        outcome_of([&] { TcpStore(target_of(server, token), Deadline::after_ms(100000)); }).code == DSC_OK;
+  for (int i = 0; i < clients; ++i) {
+    const Outcome outcome =
+        outcome_of([&] { TcpStore(target_of(server, token), Deadline::after_ms(100000)); });
+    joined += outcome.code == DSC_OK;
+    if (outcome.code != DSC_OK) print_error("client %d: %s\n", i, outcome.text.c_str());
+  }
   over = true;
   for (std::thread& thread : flood) thread.join();
   assert_int_equal(joined, clients);
+  assert_true(server.counts().refused > 0);
 }
 
 // A name may have several addresses, and nothing may answer at the first one.
