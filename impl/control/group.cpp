@@ -21,14 +21,6 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
-// Returns the maximum size of a block for which the data of all members together is not divided among
-// members, is below the threshold of zero copy, and fits into a staging buffer.
-size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
-  const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
-  const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy});
-  return std::min(Group::kMostSmallBytes, all / members);
-}
-
 constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 
 // A member's latest operation is packed into one word, so that it can be read atomically. From the highest
@@ -56,7 +48,6 @@ Group::Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string na
       size_(static_cast<int>(local_ranks_.size())),
       tuning_(host->tuning_of(size_)),
       geometry_(size_, tuning_),
-      small_block_(largest_small_block(tuning_, static_cast<size_t>(size_))),
       recorder_(std::make_shared<Recorder>(host->trace_entries())) {
   const auto self = std::find(local_ranks_.begin(), local_ranks_.end(), host->rank());
   rank_ = static_cast<int>(self - local_ranks_.begin());

@@ -51,12 +51,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t>& local_ranks() const noexcept { return local_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
-  // The maximum size of one rank's data in a SmallCollective. It leaves space for 1 KiB of data from another
-  // host and for the description of the call.
-  static constexpr size_t kMostSmallBytes = 1152;
-  // Returns the maximum size of a block that a member sends together with the arguments that the ranks
-  // compare. Such a block needs no extra barrier round.
-  size_t small_block() const noexcept { return small_block_; }
+  // The most data of a rank that is published together with its call, in a SmallCollective. There is space
+  // for 1 KiB of data from another host and for the description of its call.
+  static constexpr size_t kMostSmallBytes = size_t{8} << 10;
 
   // ---- Arrival ----
   //
@@ -265,7 +262,6 @@ class Group : public std::enable_shared_from_this<Group> {
   int rank_ = -1;
   Tuning tuning_;  // constant once the members' segments are mapped
   const Geometry geometry_;
-  const size_t small_block_;
   std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<std::byte*> bases_;
   std::vector<Notifier*> notifiers_;  // one entry per process

@@ -34,14 +34,14 @@ constexpr size_t kAlone = 1;  // stands for no limit, or for 0 if there are more
 // that the staging buffers of all members fit into the last-level cache.
 constexpr std::array kRows = {
     Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
-    Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{2, true, {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4, false, {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{8, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
-    Row{16, true, {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
-    Row{32, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
-    Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{2, true, {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, false, {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{8, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
+    Row{16, true, {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
+    Row{32, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
+    Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 16 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
 };
 
 // A setting by name, with the values that it accepts.

@@ -18,7 +18,7 @@ bool is_large(const Group& group, const Transfer& transfer) noexcept {
   const size_t bytes = transfer.knows_all() ? transfer.bytes_of(transfer.longest)
                                             : std::max(transfer.send_bytes, transfer.recv_bytes) /
                                                   static_cast<size_t>(transfer.size);
-  return bytes >= group.tuning().single_copy_min_bytes && bytes > group.small_block();
+  return bytes >= group.tuning().single_copy_min_bytes && bytes > Group::kMostSmallBytes;
 }
 
 bool has_long_runs(const Transfer& transfer) noexcept {

@@ -13,10 +13,21 @@ Pattern pattern_of_call(const Call& call) noexcept {
   return call.count == 0 ? Pattern::kNothing : pattern_of(call.kind);
 }
 
+// Returns how much a rank may send to, or receive from, each other rank: what it publishes must be below the
+// threshold of zero copy and fit into its stage, and the ranks must not divide a reduction.
+size_t most_in_block(const Group& group, Pattern pattern) noexcept {
+  const Tuning& tuning = group.tuning();
+  const auto members = static_cast<size_t>(group.size());
+  const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
+  const size_t published = std::min({Group::kMostSmallBytes, tuning.stage_bytes / 2, zero_copy});
+  if (divides(pattern)) return published / members;
+  return reduces(pattern) ? std::min(published, tuning.direct_bytes / members) : published;
+}
+
 }  // namespace
 
 bool SmallCollective::suits(const Group& group, const Call& call) noexcept {
-  const size_t most = group.small_block();
+  const size_t most = most_in_block(group, pattern_of_call(call));
   return call.count <= most && call.count * dtype_bytes(call.dtype) <= most &&
          call.nonfinite == NonFiniteCheck::kOff && !call.send_blocks && !call.recv_blocks && !call.columns;
 }

@@ -28,6 +28,10 @@ constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
 constexpr auto kRetryPeriod = std::chrono::milliseconds(50);
 constexpr auto kLogPeriod = std::chrono::minutes(1);
 constexpr size_t kFewPending = 64;
+// Limits of the queue of a listening socket, which is as long as there are ranks. In a longer queue, a flood
+// could delay the hello so much that an honest client takes the server for another program.
+constexpr int kLeastInQueue = 512;
+constexpr int kMostInQueue = 4096;
 constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
 
 void warn_if_unauthenticated(const StoreServer::Options& options) {
@@ -123,7 +127,7 @@ ServerCore::Opened ServerCore::open(const SocketAddress& address, uint16_t port)
   if (!error && endpoint.protocol() == tcp::v6())
     acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), error);
   if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(static_cast<int>(most_pending()), error);
+  if (!error) acceptor.listen(std::clamp(options_.world_size, kLeastInQueue, kMostInQueue), error);
   if (!error) {
     close_in_child(acceptor.native_handle());
     return Opened::kYes;
@@ -171,12 +175,8 @@ void ServerCore::accept(Listener& listener) {
   });
 }
 
-// The queue of the listening socket has the same length. In a longer queue, a flood could delay the hello so
-// much that an honest client takes the server for another program.
-size_t ServerCore::most_pending() const { return kFewPending + 2 * static_cast<size_t>(options_.world_size); }
-
 void ServerCore::admit(tcp::socket socket) {
-  shed_pending(most_pending() - 1);
+  shed_pending(kFewPending + 2 * static_cast<size_t>(options_.world_size) - 1);
   pending_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
   pending_count_ = pending_.size();
   pending_.back()->greet(std::prev(pending_.end()));

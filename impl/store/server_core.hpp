@@ -142,7 +142,6 @@ class ServerCore {
   Opened open(const SocketAddress& address, uint16_t port);
   void accept(Listener& listener);
   void accept_later(Listener& listener);
-  size_t most_pending() const;
   void shed_pending(size_t most);
   void watch_pending();
   void refuse(const char* reason) noexcept;

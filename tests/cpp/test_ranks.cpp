@@ -210,6 +210,46 @@ void test_reducer(const dsc::comm& comm) {
   reducer.finish();
 }
 
+// Each rank has one batch more than the one before it.
+void test_join(const dsc::comm& comm) {
+  doubles weights(20, 0.0), gradient(20);
+  const dsc::tensors params{dsc::tensor(weights)};
+  dsc::bucket_reducer reducer(comm, params);
+  {
+    dsc::join join(comm, {reducer});
+    for (int32_t batch = 0; batch <= comm.rank(); ++batch) {
+      std::fill(gradient.begin(), gradient.end(), 1.0);
+      reducer.begin();
+      reducer.mark_ready(0, gradient);
+      reducer.finish();
+      EXPECT(std::abs(gradient[19] - static_cast<double>(comm.size() - batch) / comm.size()) < 1e-12);
+      weights[19] += 1.0;
+    }
+    EXPECT(join.finish(params) == comm.size() - 1 && weights[19] == comm.size());
+    EXPECT(error_of([&] { join.finish(); }).code() == dsc::errc::state);
+  }
+  if (comm.size() == 1) return;  // nobody else needs a rank without batches
+  const int32_t last = comm.size() - 1, rank = comm.rank();
+  reducer.set_hook("throws", [last, rank](dsc::bucket& bucket) {
+    if (rank == last) throw own_exception(rank);
+    bucket.comm().barrier();
+  });
+  comm.barrier();  // a rank that throws would fail others that are still in set_hook()
+  dsc::join join(comm, {reducer});
+  // The last rank has no batch, so its hook runs in finish().
+  const bool is_own = throws_own_exception("own text of rank " + std::to_string(last), [&] {
+    if (rank == last) {
+      join.finish();
+      return;
+    }
+    reducer.begin();
+    reducer.mark_ready(0, gradient);
+    reducer.finish();
+    join.finish();
+  });
+  EXPECT(is_own == (rank == last));
+}
+
 void test_hooks(const dsc::comm& comm) {
   std::vector<float> weights(8), gradient(8, static_cast<float>(comm.rank() + 1));
   dsc::bucket_reducer made(comm, {dsc::tensor(weights)});
@@ -465,6 +505,7 @@ const rank_test tests[] = {
     {"throwing_operation", test_throwing_operation, true},
     {"throwing_operation_of_work", test_throwing_operation_of_work, true},
     {"reducer", test_reducer, false},
+    {"join", test_join, false},
     {"hooks", test_hooks, false},
     {"sharded", test_sharded, false},
     {"lists", test_lists, false},

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -70,22 +71,19 @@ void on_log(void* context, const dsc_log_record_t* record) {
 }
 
 // Runs all-reduces and gathers of shared memory one after another and checks each result. In both, ranks
-// write to the memory of others.
+// write to the memory of others. The memory is the library's, or memory of the program that is registered.
 class Reductions {
  public:
-  explicit Reductions(Rank& rank) : rank_(rank) {}
+  explicit Reductions(Rank& rank, bool registered = false) : rank_(rank), registered_(registered) {}
 
   bool prepare(int stall_timeout_ms) {
     dsc_log_set_callback(on_log, &rank_, DSC_LOG_LEVEL_WARN);
     dsc_init_options_t options = rank_.options();
     if (stall_timeout_ms > 0) options.stall_timeout_ms = stall_timeout_ms;
-    void* send = nullptr;
-    void* recv = nullptr;
-    if (!rank_.join(options) || dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_KIND_HOST, &send) != DSC_OK ||
-        dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_KIND_HOST, &recv) != DSC_OK)
-      return false;
-    send_ = static_cast<uint32_t*>(send);
-    recv_ = static_cast<uint32_t*>(recv);
+    if (!rank_.join(options)) return false;
+    send_ = share();
+    recv_ = share();
+    if (!send_ || !recv_) return false;
     for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i)
       send_[i] = static_cast<uint32_t>(i) * 0xC2B2AE35u + static_cast<uint32_t>(rank_.rank);
     return true;
@@ -110,7 +108,22 @@ class Reductions {
   }
   int64_t changed_bytes() const { return changed(send_) + changed(recv_); }
 
+  // Registered memory is the program's own again, also after a failure.
+  void end() {
+    for (uint32_t* const memory : {send_, recv_})
+      if (registered_ && dsc_mem_unregister(memory) != DSC_OK) rank_.note("%s", dsc_last_error_message());
+  }
+
  private:
+  // Returns memory that other ranks can write to. Null after an error.
+  uint32_t* share() {
+    void* memory = registered_ ? std::malloc(kBytes) : nullptr;
+    const dsc_result_t result = registered_
+                                    ? dsc_mem_register(rank_.world, memory, kBytes)
+                                    : dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_KIND_HOST, &memory);
+    return result == DSC_OK ? static_cast<uint32_t*>(memory) : nullptr;
+  }
+
   static int64_t changed(const uint32_t* memory) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(memory);
     return std::count_if(bytes, bytes + kBytes, [](uint8_t byte) { return byte != kPattern; });
@@ -145,6 +158,7 @@ class Reductions {
   }
 
   Rank& rank_;
+  const bool registered_;
   uint32_t* send_ = nullptr;
   uint32_t* recv_ = nullptr;
 };
@@ -180,14 +194,15 @@ int reduce_watched(Rank& rank, int stall_timeout_ms, int suspect) {
 }
 
 // Like the function above, but after the failure the memory is used for something else.
-int reduce_and_reuse(Rank& rank) {
-  Reductions reductions(rank);
+int reduce_and_reuse(Rank& rank, bool registered) {
+  Reductions reductions(rank, registered);
   if (!reductions.prepare(kStallTimeoutMs)) return 2;
   rank.reach(kRunning);
   rank.record(0, reductions.run(), rank.world);
   reductions.fill();
   rank.reach(kFilled);
   if (!rank.await_order(kCheck, 60'000)) return 4;
+  reductions.end();
   number_of(rank, kChangedBytes).store(reductions.changed_bytes());
   sleep_ms(20);  // lets the log's thread run
   rank.reach(kChecked);
@@ -246,7 +261,10 @@ struct Stop {
 
 Stop stop_one(uint64_t seed) {
   std::mt19937_64 random(seed);
-  Stop stop{std::make_unique<Crew>(4, reduce_and_reuse, static_cast<int>(seed % kAtOnce)),
+  const bool registered = seed % 2 == 1;
+  Stop stop{std::make_unique<Crew>(
+                4, [registered](Rank& rank) { return reduce_and_reuse(rank, registered); },
+                static_cast<int>(seed % kAtOnce)),
             static_cast<int>(random() % 4), 0};
   if (!stop.crew->await_stage_of_all(kRunning, 20'000 * slowdown())) return stop;
   usleep(static_cast<useconds_t>(random() % 60'000));

@@ -51,6 +51,22 @@ def test_every_operation_says_how_it_moved_data(op):
         assert row["algorithm"] in (report["algorithms"] if op != "barrier" else [None])
 
 
+def test_all_operations_are_one_table():
+    result = bench("all", "--ranks", "2,3", "--sizes", "4,64KiB", *QUICK)
+    assert (result.returncode, result.stderr) == (0, "")
+    pair, odd = (part.splitlines() for part in result.stdout.split("\n\n"))
+    assert pair[0].startswith("f32, 2 ranks on ") and odd[0].startswith("f32, 3 ranks on ")
+    assert pair[1].split() == ["operation", "buffers", "4", "B", "64", "KiB"] and odd[1] == pair[1]
+    moving = [[op, buffers] for op in OPERATIONS if op != "barrier" for buffers in ("plain", "shared")]
+    assert [line.split()[:2] for line in pair[2:]] == [*moving, ["barrier", "-"]]
+    assert [line.split()[:2] for line in odd[2:]] == [*(row for row in moving if row[0] != "send_recv"), ["barrier", "-"]]
+    for line in (*pair[2:], *odd[2:]):
+        times = [float(word) for word in line.split()[2:]]
+        assert len(times) == (1 if line.startswith("barrier") else 2) and min(times) > 0
+    report = measured("all", "--sizes", "4")
+    assert [row["op"] for row in report["rows"]] == [op for op, _ in moving] + ["barrier"]
+
+
 def test_reasons_name_settings_that_exist():
     report = measured("all_reduce", "--sizes", "4")
     known = set(report["tuning"]["2"])
@@ -113,6 +129,7 @@ def test_wrong_usage():
     for args, words in (
         ((), "expected --tune, --network or an operation: all_reduce, "),
         (("all_redce",), "unknown operation 'all_redce'; did you mean 'all_reduce'?"),
+        (("all", "-v"), "-v explains one operation: expected an operation instead of all, or --json"),
         (("all_reduce", "--ranks", "65"), "--ranks: expected numbers from 1 to 64 such as 2,4, got '65'"),
         (("all_reduce", "--ranks", "2,x"), "got 'x'"),
         (("all_reduce", "--sizes", "3"), "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '3'"),

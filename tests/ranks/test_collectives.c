@@ -11,11 +11,12 @@ static size_t max_bytes(void) { return ranks_are_processes() ? MIB : 1 * MIB + M
 
 static size_t largest(void) { return max_bytes() / test_scale(); }
 
-/* Bytes of a rank's part, near the thresholds: zero copy from 8 KiB, one pass up to 128 KiB for all ranks,
- * chunks of 16, 64 and 512 KiB, stages of 256 KiB, and several stages. */
+/* Bytes of a rank's part, near the thresholds: published with the call up to 8 KiB for all that a rank sends,
+ * zero copy from 16 KiB, one pass up to 128 KiB for all ranks, chunks of 16, 64 and 512 KiB, stages of 256
+ * KiB, and several stages. */
 static const size_t edges[] = {
-    4,         64,        8 * KIB,   16 * KIB,  32 * KIB, 128 * KIB / 3,    64 * KIB,
-    128 * KIB, 256 * KIB, 512 * KIB, 768 * KIB, 1 * MIB,  1 * MIB + 4 * KIB};
+    4,        64,        4 * KIB,   8 * KIB,   16 * KIB,  32 * KIB, 128 * KIB / 3,
+    64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 768 * KIB, 1 * MIB,  1 * MIB + 4 * KIB};
 
 static int check_sizes(const arena_t* arena, operation_t operation, size_t limit) {
   const size_t bytes = element_bytes(operation.dtype);

@@ -10,11 +10,23 @@ enum { KIB = 1024, MIB = 1024 * KIB };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-/* Sizes near these limits: 104 bytes are sent with the call itself; from 8 KiB on data is read in place;
+/* Sizes near these limits: 104 bytes are sent with the call itself; from 16 KiB on data is read in place;
  * chunks have 64 KiB, two of them at a time; pieces that are read in place have 512 KiB. */
-static const size_t sizes[] = {0,         1,           7,         104,       105,
-                               1000,      8 * KIB - 1, 8 * KIB,   64 * KIB,  64 * KIB + 1,
-                               128 * KIB, 192 * KIB,   512 * KIB, 513 * KIB, 3 * MIB + 5};
+static const size_t sizes[] = {0,
+                               1,
+                               7,
+                               104,
+                               105,
+                               1000,
+                               16 * KIB - 1,
+                               16 * KIB,
+                               64 * KIB,
+                               64 * KIB + 1,
+                               128 * KIB,
+                               192 * KIB,
+                               512 * KIB,
+                               513 * KIB,
+                               3 * MIB + 5};
 
 static int wait_for(rank_t* self, dsc_work_t* work) {
   CHECK_OK(self, dsc_work_wait(work, -1, NULL));

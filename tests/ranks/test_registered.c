@@ -192,6 +192,31 @@ static void all_operations(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, operations_body, NULL), 0);
 }
 
+/* The last rank registers alone. The others cannot reach its memory, and it cannot reach theirs. */
+static int subgroup_body(rank_t* self) {
+  array_t send, recv;
+  dsc_comm_t* part = NULL;
+  CHECK(self,
+        array_open(&send, self, COUNT) == 0 && array_open(&recv, self, COUNT * (size_t)self->size) == 0);
+  CHECK_OK(self, dsc_comm_split(self->world, self->rank == self->size - 1, self->rank, NULL, &part));
+  CHECK_OK(self, dsc_mem_register(part, data_of(&send), send.bytes));
+  CHECK_OK(self, dsc_mem_register(part, data_of(&recv), recv.bytes));
+  PASS_ON(run_all(self, data_of(&send), data_of(&recv)));
+  CHECK_OK(self, dsc_comm_destroy(part));
+  PASS_ON(run_all(self, data_of(&send), data_of(&recv)));
+  CHECK_OK(self, dsc_mem_unregister(data_of(&send)));
+  CHECK_OK(self, dsc_mem_unregister(data_of(&recv)));
+  CHECK(self, is_intact(&send) && is_intact(&recv));
+  array_close(&send);
+  array_close(&recv);
+  return 0;
+}
+
+static void memory_of_a_subgroup(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, subgroup_body, NULL), 0);
+}
+
 /* No page is completely inside some of these arrays. */
 static int sizes_body(rank_t* self) {
   static const size_t counts[] = {1, 100, 1024, 1500, 2048, 3000};
@@ -322,11 +347,9 @@ static void memory_that_outlives_its_world(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_operations),
-      cmocka_unit_test(small_arrays),
-      cmocka_unit_test(refused_memory),
-      cmocka_unit_test(overlapping_memory),
-      cmocka_unit_test(memory_that_outlives_its_world),
+      cmocka_unit_test(all_operations),     cmocka_unit_test(memory_of_a_subgroup),
+      cmocka_unit_test(small_arrays),       cmocka_unit_test(refused_memory),
+      cmocka_unit_test(overlapping_memory), cmocka_unit_test(memory_that_outlives_its_world),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ dsc::Call sum_of(const std::vector<float>& send, std::vector<float>& recv) {
 void small_meets_queued(void**) {
   Pair pair;
   uint64_t number = 0;
-  for (const size_t count : {1, 26, 27, 256})
+  for (const size_t count : {1, 26, 27, 1024})
     for (const bool small_first : {true, false}) {
       std::vector<float> a(count), b(count), sum_a(count), sum_b(count);
       for (size_t i = 0; i < count; ++i) {
@@ -328,7 +328,7 @@ void a_member_that_never_comes_is_named(void**) {
 // Large operations, and those that need another data path, must not use the path for small operations.
 void not_small(void**) {
   Pair pair;
-  std::vector<float> data(289);  // 1,156 bytes are too many
+  std::vector<float> data(2049);  // 8,196 bytes are too many
   assert_false(SmallCollective::suits(*pair.groups[0], sum_of(data, data)));
   data.resize(4);
   dsc::Call call = sum_of(data, data);

@@ -3,6 +3,7 @@
 #define DSC_DSC_HPP
 
 #include <dsc/cpp/comm.hpp>
+#include <dsc/cpp/join.hpp>
 #include <dsc/cpp/memory.hpp>
 #include <dsc/cpp/mesh.hpp>
 #include <dsc/cpp/pipe.hpp>

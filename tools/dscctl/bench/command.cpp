@@ -25,11 +25,14 @@ namespace {
 constexpr const char* kSizes = "4,1KiB,16KiB,256KiB,1MiB,4MiB,25MiB,100MiB";
 constexpr int kBudgetMs = 200;
 constexpr int kTuneBudgetMs = 20;  // many short measurements find more than few long ones
+constexpr int kAllBudgetMs = 20;
+constexpr const char* kAll = "all";  // stands for all operations
 constexpr int kMostRanks = 64;
 
 std::vector<std::string> operation_list() {
   std::vector<std::string> names;
   for (const Operation& operation : operations()) names.emplace_back(operation.name);
+  names.emplace_back(kAll);
   return names;
 }
 
@@ -59,8 +62,8 @@ BenchCommand::BenchCommand(CLI::App& parent)
           "bench", "Measures operations on this host, and shows which algorithm is used and why")) {
   app().footer(
       "Starts the ranks itself, as processes. Measures with plain buffers and with buffers of\n"
-      "dsc_mem_alloc(). A size is that of the largest buffer of any rank. ./dev bench compares other\n"
-      "libraries.\n"
+      "dsc_mem_alloc(). A size is that of the largest buffer of any rank. `all` prints the times of\n"
+      "all operations as one table. ./dev bench compares other libraries.\n"
       "Exit code: 0 done, 1 a rank failed, 2 wrong usage or settings.");
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
   tools::offer(op, operation_list());
@@ -70,9 +73,9 @@ BenchCommand::BenchCommand(CLI::App& parent)
           .add_option("--sizes", sizes_, "Sizes such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
           ->type_name("LIST");
   app()
-      .add_option(
-          "--budget-ms", budget_ms_,
-          "Approximate time of the measured calls per row, in milliseconds (default: 200; --tune: 20)")
+      .add_option("--budget-ms", budget_ms_,
+                  "Approximate time of the measured calls per row, in milliseconds (default: 200; all and "
+                  "--tune: 20)")
       ->check(CLI::Range(1, 600000))
       ->type_name("MS");
   app().add_flag("-v,--verbose", verbose_,
@@ -98,10 +101,10 @@ BenchCommand::BenchCommand(CLI::App& parent)
   as_rank_ = app().add_option("--as-rank", cases_)->group("");
 }
 
-std::vector<Case> cases_of(const Operation& operation, const std::string& sizes) {
+std::vector<Case> cases_of(const Operation& operation, const std::vector<size_t>& sizes) {
   std::vector<Case> cases;
   if (!operation.moves) return {{&operation, false, 0}};
-  for (const size_t bytes : parse_sizes(sizes))
+  for (const size_t bytes : sizes)
     for (const bool shared : {false, true}) cases.push_back({&operation, shared, bytes});
   return cases;
 }
@@ -147,12 +150,38 @@ void measure_operation(const std::string& name, const std::vector<int>& numbers,
                        Job job, bool as_json) {
   const Operation& operation = find_operation(name);
   check_pairs(operation, numbers);
-  job.cases = cases_of(operation, sizes.empty() ? kSizes : sizes);
+  job.cases = cases_of(operation, parse_sizes(sizes));
   Json report;
   for (const int ranks : numbers) {
     job.ranks = ranks;
     if (!as_json && !report.empty()) std::cout << "\n";
     run_one(job, operation, as_json, report);
+  }
+  if (as_json) std::cout << report.dump(1) << "\n";
+}
+
+// Leaves out operations between pairs if the number of ranks is odd.
+void run_all(Job& job, const std::vector<size_t>& sizes, bool as_json, Json& report) {
+  if (!as_json) std::cout << table_head(sizes, job.ranks);
+  for (const Operation& operation : operations()) {
+    if (operation.in_pairs && job.ranks % 2 != 0) continue;
+    job.cases = cases_of(operation, sizes);
+    std::vector<Row> rows;
+    const auto facts = measure(job, [&](const Facts&, const Row& row) { rows.push_back(row); });
+    if (!as_json) std::cout << table_lines(operation, rows) << std::flush;
+    add_to_json(report, *facts, rows, job.ranks);
+  }
+}
+
+void measure_all_operations(const std::vector<int>& numbers, const std::string& sizes, Job job,
+                            bool as_json) {
+  if (job.explain && !as_json)
+    throw std::invalid_argument("-v explains one operation: expected an operation instead of all, or --json");
+  Json report;
+  for (const int ranks : numbers) {
+    job.ranks = ranks;
+    if (!as_json && !report.empty()) std::cout << "\n";
+    run_all(job, parse_sizes(sizes), as_json, report);
   }
   if (as_json) std::cout << report.dump(1) << "\n";
 }
@@ -210,7 +239,7 @@ void measure_settings(const std::vector<int>& numbers, const std::vector<std::st
 // Measuring messages needs pairs of ranks, so the numbers of ranks must be even.
 void write_measured_network(const std::vector<int>& numbers, const std::string& sizes, int budget_ms,
                             const std::string& path) {
-  const std::vector<size_t> bytes = network_sizes(sizes.empty() ? kSizes : sizes);
+  const std::vector<size_t> bytes = network_sizes(sizes);
   for (const int ranks : numbers)
     if (ranks % 2 != 0)
       throw std::invalid_argument(
@@ -224,18 +253,22 @@ void write_measured_network(const std::vector<int>& numbers, const std::string& 
 }
 
 int BenchCommand::run() const {
-  const int budget_ms = budget_ms_ > 0 ? budget_ms_ : tune_ ? kTuneBudgetMs : kBudgetMs;
+  const int usual_ms = tune_ ? kTuneBudgetMs : operation_ == kAll ? kAllBudgetMs : kBudgetMs;
+  const int budget_ms = budget_ms_ > 0 ? budget_ms_ : usual_ms;
+  const std::string sizes = sizes_.empty() ? kSizes : sizes_;
   if (as_rank_->count() > 0) return run_rank(cases_, budget_ms, verbose_);
   try {
     const std::vector<int> numbers = parse_ranks(ranks_);
     if (tune_)
       measure_settings(numbers, settings_, budget_ms, verbose_, as_json_);
     else if (!network_.empty())
-      write_measured_network(numbers, sizes_, budget_ms, network_);
+      write_measured_network(numbers, sizes, budget_ms, network_);
     else if (operation_.empty())
       throw std::invalid_argument("expected --tune, --network or an operation: " + operation_names());
+    else if (const Job job{2, {}, {}, budget_ms, verbose_ || as_json_}; operation_ == kAll)
+      measure_all_operations(numbers, sizes, job, as_json_);
     else
-      measure_operation(operation_, numbers, sizes_, {2, {}, {}, budget_ms, verbose_ || as_json_}, as_json_);
+      measure_operation(operation_, numbers, sizes, job, as_json_);
     return std::cout.flush() ? kFine : kFailed;
   } catch (const std::invalid_argument& wrong) {
     std::cerr << "dscctl: " << wrong.what() << "\nTry 'dscctl bench --help'.\n";

@@ -104,7 +104,7 @@ const Operation& find_operation(const std::string& name) {
     list += (list.empty() ? "" : ", ") + known.back();
   }
   throw std::invalid_argument("unknown operation '" + name + "'" + tools::did_you_mean(name, known) +
-                              " (known operations: " + list + ")");
+                              " (known operations: " + list + "; all measures all of them)");
 }
 
 std::vector<size_t> parse_sizes(const std::string& text) {

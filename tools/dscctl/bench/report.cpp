@@ -55,6 +55,34 @@ std::string wrapped(const std::string& words, const std::string& first_indent, s
   return text;
 }
 
+constexpr size_t kNameWidth = 15;
+constexpr size_t kBuffersWidth = 7;
+constexpr size_t kColumnWidth = 9;
+
+std::string padded(const std::string& text, size_t width) {
+  return text + std::string(width - std::min(width, text.size()), ' ');
+}
+
+std::string column(const std::string& text) {
+  return std::string(kColumnWidth - std::min(kColumnWidth, text.size()), ' ') + text;
+}
+
+std::string time_text(double us) {
+  char text[32];
+  std::snprintf(text, sizeof text, us < 100 ? "%.2f" : "%.0f", us);
+  return text;
+}
+
+const char* buffers_name(bool shared) { return shared ? "shared" : "plain"; }
+
+// Returns text such as "4 ranks on 2 processors".
+std::string ranks_text(int ranks) {
+  const auto counted = [](int count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  return counted(ranks, "rank") + " on " + counted(allowed_processors(), "processor");
+}
+
 }  // namespace
 
 int allowed_processors() {
@@ -67,13 +95,32 @@ const char* engine_name(const Case& one) { return one.shared ? "libdsc_zero_copy
 
 std::string setting_text(size_t value) { return value >= kShownAsNoLimit ? "no limit" : size_text(value); }
 
+std::string table_head(const std::vector<size_t>& sizes, int ranks) {
+  std::string text = "f32, " + ranks_text(ranks) + ": median time of the slowest rank in microseconds\n";
+  text += padded("operation", kNameWidth) + padded("buffers", kBuffersWidth);
+  for (const size_t bytes : sizes) text += column(size_text(bytes));
+  return text + "\n";
+}
+
+std::string table_lines(const Operation& operation, const std::vector<Row>& rows) {
+  std::string text;
+  for (const bool shared : {false, true}) {
+    std::string times;
+    for (const Row& row : rows)
+      if (row.of.shared == shared) times += column(time_text(row.median_us));
+    if (times.empty()) continue;  // an operation that moves no data has no buffers
+    const char* const buffers = operation.moves ? buffers_name(shared) : "-";
+    text += padded(operation.name, kNameWidth) + padded(buffers, kBuffersWidth) + times + "\n";
+  }
+  return text;
+}
+
 std::string headline(const Operation& operation, int ranks, bool explain) {
   char text[256];
   std::snprintf(text, sizeof text,
-                "%s, f32, %d rank%s on %d processor%s: median time of the slowest rank, bandwidths in GB/s\n"
+                "%s, f32, %s: median time of the slowest rank, bandwidths in GB/s\n"
                 "%10s  %-9s  %10s  %7s  %7s%s\n",
-                operation.name, ranks, ranks == 1 ? "" : "s", allowed_processors(),
-                allowed_processors() == 1 ? "" : "s", "bytes", "buffers", "us", "algbw", "busbw",
+                operation.name, ranks_text(ranks).c_str(), "bytes", "buffers", "us", "algbw", "busbw",
                 explain ? "  switches  algorithm" : "");
   return text;
 }
@@ -83,8 +130,8 @@ std::string row_text(const Row& row, int ranks, bool explain) {
   char text[256], more[64] = "";
   if (explain) std::snprintf(more, sizeof more, "  %8.2f  %s", row.switches, row.algorithm.c_str());
   std::snprintf(text, sizeof text, "%10s  %-9s  %10.2f  %7.2f  %7.2f%s\n", size_text(row.of.bytes).c_str(),
-                row.of.shared ? "shared" : "plain", row.median_us, rate,
-                rate * row.of.operation->bus_factor(ranks), more);
+                buffers_name(row.of.shared), row.median_us, rate, rate * row.of.operation->bus_factor(ranks),
+                more);
   return text;
 }
 

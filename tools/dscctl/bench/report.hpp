@@ -15,6 +15,9 @@ int allowed_processors();  // processors that the ranks may use, because they in
 
 std::string headline(const Operation& operation, int ranks, bool explain);
 std::string row_text(const Row& row, int ranks, bool explain);
+// A table of many operations: a column for each size, and a line for each kind of buffer.
+std::string table_head(const std::vector<size_t>& sizes, int ranks);
+std::string table_lines(const Operation& operation, const std::vector<Row>& rows);
 // Explains why times are long for reasons outside the library: more ranks than processors, or other programs.
 // Returns an empty text if there is no such reason.
 std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain);

@@ -14,7 +14,7 @@ backward pass, mark gradients one by one, in any order:
     end
 
 Parameters have numbers from 1, in the order of the fields. Gradients are copied to the buckets and back; those in
-`LibDSC.grad_views(reducer)` are never copied.
+`LibDSC.grad_views(reducer)` are never copied. Parameters whose numbers are in `sparse` are marked with `mark_sparse!`.
 
 Options are those of docs/buckets.md: `bucket_bytes`, `first_bucket_bytes`, `average` (such as `:pre` or `:none`), `sync`,
 `find_unused`, `static_graph`, `rebuild`, `single_first_bucket`, `small_bucket_first`, `grad_dtype`.
@@ -27,18 +27,28 @@ mutable struct Reducer{P}
     types::Vector{DataType}
     marked::Vector{Any} # what finish! still writes to: an array, or a Packed; nothing: not marked
 
-    function Reducer(comm::Comm, params::P; options...) where {P}
+    function Reducer(comm::Comm, params::P; sparse = (), options...) where {P}
         given, texts = options_of(Raw.dsc_bucket_reducer_options_t, Raw.dsc_bucket_reducer_options_init, "Reducer", options)
         arrays = leaves(params)
         all(is_on_host, arrays) || invalid("Reducer: a parameter is on a device; expected arrays in host memory")
         buffers = Any[inout(array) for array in arrays]
         tensors = describe([(eltype(array), size(array)) for array in arrays], address.(buffers), leaf_names(params))
+        expect_sparse!(tensors, sparse)
         owned = create_reducer(comm, tensors, given, (texts, buffers))
         foreach(unpack, buffers)
         reducer = new{P}(owned, comm, params, length.(arrays), DataType[eltype(array) for array in arrays],
             fill!(Vector{Any}(undef, length(arrays)), nothing))
         return finalizer(reducer -> drop(reducer.owned), reducer)
     end
+end
+
+function expect_sparse!(tensors, sparse)
+    for index in sparse
+        index in eachindex(tensors.list) ||
+            invalid("Reducer: sparse has $index; expected parameters from 1 to $(length(tensors.list))")
+        tensors.list[index] = changed(tensors.list[index]; expect_sparse = 1)
+    end
+    return
 end
 
 function leaves(params)

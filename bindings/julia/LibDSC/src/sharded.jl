@@ -36,7 +36,6 @@ mutable struct Sharded
         arrays = leaves(params)
         all(is_on_host, arrays) || invalid("Sharded: a parameter is on a device; expected arrays in host memory")
         sizes = Tuple{DataType, Dims}[(eltype(array), size(array)) for array in arrays]
-        units === nothing || expect_units(units, length(arrays))
         owned = create_sharded(comm, leaf_names(params), Any[input(array) for array in arrays], sizes, units, options)
         sharded = new(owned, comm, sizes, Vector{Int}[], Any[])
         finalizer(sharded -> drop(sharded.owned), sharded)
@@ -56,10 +55,8 @@ const LAYOUT_OPTIONS = (:bucket_elements, :alignment, :layout, :wide_padding)
 function create_sharded(comm, names, buffers, sizes, units, options)
     is_of_layout((name, _)) = name in LAYOUT_OPTIONS
     of_layout, others = filter(is_of_layout, collect(options)), filter(!is_of_layout, collect(options))
-    plan, _ = options_of(Raw.dsc_shard_plan_options_t, Raw.dsc_shard_plan_options_init, "Sharded", of_layout)
+    plan, starts = layout_of("Sharded", length(sizes), units, of_layout)
     given, _ = options_of(Raw.dsc_sharded_options_t, Raw.dsc_sharded_options_init, "Sharded", others)
-    starts = Csize_t[first - 1 for first in (units === nothing ? () : units)]
-    units === nothing || (plan[] = changed(plan[]; unit_starts = pointer(starts), n_units = length(starts)))
     tensors = describe(sizes, address.(buffers), names)
     GC.@preserve plan starts tensors given buffers begin
         given[] = changed(given[]; plan = pointer_to(plan))
@@ -68,6 +65,16 @@ function create_sharded(comm, names, buffers, sizes, units, options)
             return outside_gc(Raw.dsc_sharded_create, comm.handle, list, n, settings, out)
         end
     end
+end
+
+"Returns the options of a layout of `n` parameters, and the first parameters of its units, to which they point."
+function layout_of(call, n, units, options)
+    plan, _ = options_of(Raw.dsc_shard_plan_options_t, Raw.dsc_shard_plan_options_init, call, options)
+    units === nothing && return plan, Csize_t[]
+    expect_units(units, n)
+    starts = Csize_t[first - 1 for first in units]
+    plan[] = changed(plan[]; unit_starts = pointer(starts), n_units = length(starts))
+    return plan, starts
 end
 
 sharded_handle(sharded::Sharded) = Ptr{Raw.dsc_sharded_t}(sharded.owned.handle)
@@ -137,4 +144,37 @@ function memory_info(sharded::Sharded)
     check(Raw.dsc_sharded_memory_info(sharded_handle(sharded), info))
     names = fieldnames(Raw.dsc_sharded_memory_info_t)[2:end]
     return NamedTuple{names}(Int(field(info, name)) for name in names)
+end
+
+"""
+    shard_copies(params, from, to, shard)
+
+Lists what one shard of a layout takes from the shards of another layout of the same parameters. So m ranks can read a
+checkpoint of n ranks. `from` and `to` are named tuples: `shards`, the number of shards, and options of the layout as
+`Sharded` has them, such as `(shards = 4, layout = :deepspeed)`. `shard` is a shard of the new layout. Shards have
+numbers from 0, like ranks. Needs no ranks.
+
+Returns named tuples: elements `from_range` of the shard `from_shard` of `from_bucket` are elements `to_range` of the new
+shard of `to_bucket`, and belong to `param`.
+"""
+function shard_copies(params, from::NamedTuple, to::NamedTuple, shard::Integer)
+    carriers = [(length(array), carrier(eltype(array))...) for array in leaves(params)]
+    counts, types = Csize_t[n * width for (n, _, width) in carriers], Raw.dsc_dtype_t[type for (_, type, _) in carriers]
+    layouts = [layout_of_copy(given, length(counts)) for given in (from, to)]
+    copies = GC.@preserve layouts structs_of(Raw.dsc_shard_copy_t) do room...
+        return Raw.dsc_shard_copies(counts, types, length(counts), from.shards, first(layouts[1]), to.shards,
+            first(layouts[2]), shard, room...)
+    end
+    elements(start, n) = Int(start) + 1:Int(start + n)
+    return map(copies) do copy
+        return (param = Int(copy.param) + 1, from_shard = Int(copy.from_shard), from_bucket = Int(copy.from_bucket) + 1,
+            from_range = elements(copy.from_start, copy.count), to_bucket = Int(copy.to_bucket) + 1,
+            to_range = elements(copy.to_start, copy.count))
+    end
+end
+
+function layout_of_copy(given, n)
+    haskey(given, :shards) || invalid("shard_copies: $given has no `shards`; expected their number, such as (shards = 4,)")
+    options = filter(((name, _),) -> !(name in (:shards, :units)), collect(pairs(given)))
+    return layout_of("shard_copies", n, get(given, :units, nothing), options)
 end

@@ -28,7 +28,10 @@ function test(world)
     @test_throws LibDSC.StateError reduce!(reducer, tree(1))
     test_views(world, mean)
     test_options(world, mean)
+    test_sparse(world)
+    foreach(divide_by_initial -> test_uneven(world, divide_by_initial), (true, false))
     test_dropped(world)
+    n > 1 && test_early_end(world)
     n > 1 && test_missing_gradient(world)
 end
 
@@ -123,6 +126,67 @@ function test_options(world, mean)
     err = try LibDSC.Reducer(world, params; average = :middle) catch error; error end
     @test err isa LibDSC.InvalidArgError && occursin("average is :middle; expected one of :none, :post", err.message)
     @test LibDSC.plan_buckets([zeros(Float32, 100), zeros(Float32, 10)], [200]) == [[1], [2]]
+end
+
+function test_sparse(world)
+    params = (embedding = zeros(Float32, 2, 5), bias = zeros(ComplexF32, 3))
+    LibDSC.Reducer(world, params; sparse = [1]) do reducer
+        bias = fill(ComplexF32(world.rank, 1), 3)
+        own = world.rank % 5 + 1
+        reduce!(reducer) do
+            for wrong in ([6], [0])
+                @test_throws LibDSC.InvalidArgError LibDSC.mark_sparse!(reducer, 1, wrong, zeros(Float32, 2))
+            end
+            err = try LibDSC.mark_sparse!(reducer, 1, [1, 2], zeros(Float32, 3)) catch error; error end
+            @test err isa LibDSC.InvalidArgError && occursin("expected 4 elements of type Float32", err.message)
+            LibDSC.mark_sparse!(reducer, 1, (2, own), Float32[1 3; 2 4])
+            mark_ready!(reducer, 2, bias)
+        end
+        expected, found = zeros(Float32, 2, 5), zeros(Float32, 2, 5)
+        for rank in 0:world.size - 1, (slice, values) in ((2, [1, 2]), (rank % 5 + 1, [3, 4]))
+            expected[:, slice] .+= values ./ world.size
+        end
+        slices, values = LibDSC.sparse_grad(reducer, 1)
+        @test size(values) == (2, length(slices)) && eltype(values) === Float32
+        foreach((slice, column) -> found[:, slice] .+= column, slices, eachcol(values))
+        @test found ≈ expected && bias ≈ fill(ComplexF32((world.size - 1) / 2, 1), 3)
+        @test_throws LibDSC.InvalidArgError LibDSC.sparse_grad(reducer, 2)
+        LibDSC.barrier(world) # a rank that releases the reducer early would end it for the others
+    end
+    @test_throws LibDSC.InvalidArgError LibDSC.Reducer(world, params; sparse = [3])
+end
+
+"Each rank has one batch more than the one before it."
+function test_uneven(world, divide_by_initial)
+    n, params, means = world.size, [zeros(3), zeros(Float32, 2)], Float64[]
+    reducer = LibDSC.Reducer(world, params)
+    last = LibDSC.join_uneven(reducer; params = params, divide_by_initial = divide_by_initial) do
+        for step in 1:world.rank + 1
+            grads = [ones(3), ones(Float32, 2)]
+            reduce!(reducer, grads)
+            GC.gc()
+            push!(means, grads[1][1])
+            params[2] .+= 1
+        end
+    end
+    @test last == n - 1 && params[2] == fill(n, 2)
+    @test means ≈ [divide_by_initial ? (n - step + 1) / n : 1.0 for step in 1:world.rank + 1]
+    grads = [fill(world.rank + 1.0, 3), ones(Float32, 2)]
+    reduce!(reducer, grads) # the reducer has left the join
+    @test grads[1] ≈ fill((n + 1) / 2, 3)
+    @test_throws LibDSC.InvalidArgError LibDSC.join_uneven(() -> nothing, [])
+    @test_throws ErrorException LibDSC.join_uneven(() -> error("no data"), reducer)
+    LibDSC.barrier(world)
+    LibDSC.free(reducer)
+end
+
+function test_early_end(world)
+    reducer = LibDSC.Reducer(world, [zeros(3)])
+    @test_throws LibDSC.StateError LibDSC.join_uneven(reducer; throw_on_early_end = true) do
+        foreach(step -> reduce!(reducer, [ones(3)]), 1:world.rank + 1)
+    end
+    LibDSC.barrier(world)
+    LibDSC.free(reducer)
 end
 
 @noinline function make_and_drop(world)

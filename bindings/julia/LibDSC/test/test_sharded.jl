@@ -7,6 +7,7 @@ function test(world)
     end
     test_micro_batches(world)
     test_types(world)
+    test_copies(world)
     test_arguments(world)
 end
 
@@ -58,6 +59,24 @@ function test_ranges(sharded, params)
         shard = sharded.shards[findfirst(shard -> shard.bucket == range.bucket, sharded.shards)]
         @test shard.params[range.shard_range] == params[range.param][range.param_range]
     end
+end
+
+"One shard of another layout, made from the shards of all ranks."
+function test_copies(world)
+    params = make_params()
+    sharded = Sharded(world, params)
+    shard = only(sharded.shards)
+    of_all, whole = zeros(Float32, shard.count * world.size), zeros(Float32, 17)
+    allgather!(shard.params, of_all, world)
+    for copy in LibDSC.shard_copies(params, (shards = world.size,), (shards = 1, layout = :deepspeed), 0)
+        @test copy.from_bucket == copy.to_bucket == 1
+        whole[copy.to_range] = of_all[copy.from_shard * shard.count .+ copy.from_range]
+    end
+    @test whole == reduce(vcat, vec.(LibDSC.leaves(params)))
+    err = try LibDSC.shard_copies(params, (shards = 1,), (layout = :unit,), 0) catch error; error end
+    @test err isa LibDSC.InvalidArgError && occursin("has no `shards`", err.message)
+    @test_throws LibDSC.InvalidArgError LibDSC.shard_copies(params, (shards = 1,), (shards = 1,), 1)
+    LibDSC.free(sharded)
 end
 
 function test_micro_batches(world)

@@ -119,6 +119,11 @@ class bucket_reducer {
     });
   }
 
+  // Throws what the hook threw, if the failure is its consequence.
+  void rethrow_cause(const error& failure) const {
+    if (hook_) hook_->kept.rethrow_cause(failure);
+  }
+
   // Ends this rank's participation. Views stay readable until the reducer is destroyed.
   void close() { check(dsc_bucket_reducer_close(get())); }
 
