@@ -31,27 +31,32 @@ def behind(engines: dict[str, float], ours: str) -> float | None:
     return engines[ours] / engines["floor"] if ours in engines and "floor" in engines else None
 
 
-HEAD = [
-    "operation", "bytes", "libdsc", "zero copy", "floor", "best peer", "its time",
-    "MPI / libdsc", "MPI / zero copy", "peer / libdsc", "peer / zero copy", "libdsc / floor", "zero copy / floor",
-]  # fmt: skip
+def rivals(measured: Times) -> dict[str, tuple[str, ...]]:
+    """Returns the groups of engines to compare with. Without further peers, the second group would repeat the first."""
+    known = {name for engines in measured.values() for name in engines}
+    return {"MPI": MPI} | ({"peer": OTHERS} if known & set(OTHERS) - set(MPI) else {})
 
 
-def line(cell: Cell, engines: dict[str, float]) -> list[str]:
+def head(groups: dict[str, tuple[str, ...]]) -> list[str]:
+    ratios = [f"{word} / {ours}" for word in groups for ours in OURS.values()]
+    return ["operation", "bytes", *OURS.values(), "floor", "best peer", "its time", *ratios, *(f"{ours} / floor" for ours in OURS.values())]
+
+
+def line(cell: Cell, engines: dict[str, float], groups: dict[str, tuple[str, ...]]) -> list[str]:
     peer = best(engines, OTHERS)
     return [
         cell.op,
         human(cell.size),
         *(short(engines[name]) if name in engines else "-" for name in (*OURS, "floor")),
         *((peer[0], short(peer[1])) if peer else ("-", "-")),
-        *(times(ahead(engines, ours, MPI)) for ours in OURS),
-        *(times(ahead(engines, ours, OTHERS)) for ours in OURS),
+        *(times(ahead(engines, ours, names)) for names in groups.values() for ours in OURS),
         *(times(behind(engines, ours)) for ours in OURS),
     ]
 
 
 def table(measured: Times, ranks: int, render=plain) -> str:
-    return render(HEAD, [line(cell, engines) for cell, engines in measured.items() if cell.ranks == ranks])
+    groups = rivals(measured)
+    return render(head(groups), [line(cell, engines, groups) for cell, engines in measured.items() if cell.ranks == ranks])
 
 
 def mean(ratios: list[float | None]) -> float | None:
@@ -61,15 +66,15 @@ def mean(ratios: list[float | None]) -> float | None:
 
 def means(measured: Times, render=plain) -> str:
     """Returns a table with the geometric means over all operations, for each number of ranks and for all."""
-    ranks = sorted({cell.ranks for cell in measured})
+    ranks, groups = sorted({cell.ranks for cell in measured}), rivals(measured)
     rows = []
     for group in [*([one] for one in ranks), *([ranks] if len(ranks) > 1 else [])]:
         some = [engines for cell, engines in measured.items() if cell.ranks in group and cell.size >= MEAN_FROM]
         for ours, word in OURS.items():
-            ratios = [[ahead(engines, ours, names) for engines in some] for names in (MPI, OTHERS)]
+            ratios = [[ahead(engines, ours, names) for engines in some] for names in groups.values()]
             ratios.append([behind(engines, ours) for engines in some])
             rows.append([" and ".join(map(str, group)), word, *(times(mean(each)) for each in ratios)])
-    return render(["ranks", "buffers", "best MPI / ours", "best peer / ours", "ours / floor"], rows)
+    return render(["ranks", "buffers", *(f"best {word} / ours" for word in groups), "ours / floor"], rows)
 
 
 def slower(measured: Times, ours: str) -> list[tuple[Cell, float]]:

@@ -5,6 +5,7 @@
 
 #include "base/guard.hpp"
 #include "engine_host/readers.hpp"
+#include "engine_host/small.hpp"
 #include "engine_host/zero_copy.hpp"
 
 namespace dsc {
@@ -18,7 +19,9 @@ bool is_large(const Group& group, const Transfer& transfer) noexcept {
   const size_t bytes = transfer.knows_all() ? transfer.bytes_of(transfer.longest)
                                             : std::max(transfer.send_bytes, transfer.recv_bytes) /
                                                   static_cast<size_t>(transfer.size);
-  return bytes >= group.tuning().single_copy_min_bytes && bytes > Group::kMostSmallBytes;
+  return bytes >= group.tuning().single_copy_min_bytes &&
+         (transfer.send_blocks || transfer.recv_blocks ||
+          !SmallCollective::fits(group, transfer.pattern, bytes));
 }
 
 bool has_long_runs(const Transfer& transfer) noexcept {

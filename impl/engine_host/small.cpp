@@ -1,10 +1,10 @@
 #include "engine_host/small.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "dtype/dtype.hpp"
 #include "engine_host/per_member.hpp"
+#include "engine_host/staged.hpp"
 
 namespace dsc {
 namespace {
@@ -13,23 +13,23 @@ Pattern pattern_of_call(const Call& call) noexcept {
   return call.count == 0 ? Pattern::kNothing : pattern_of(call.kind);
 }
 
-// Returns how much a rank may send to, or receive from, each other rank: what it publishes must be below the
-// threshold of zero copy and fit into its stage, and the ranks must not divide a reduction.
-size_t most_in_block(const Group& group, Pattern pattern) noexcept {
-  const Tuning& tuning = group.tuning();
-  const auto members = static_cast<size_t>(group.size());
-  const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
-  const size_t published = std::min({Group::kMostSmallBytes, tuning.stage_bytes / 2, zero_copy});
-  if (divides(pattern)) return published / members;
-  return reduces(pattern) ? std::min(published, tuning.direct_bytes / members) : published;
-}
-
 }  // namespace
 
+bool SmallCollective::fits(const Group& group, Pattern pattern, size_t block) noexcept {
+  if (block == 0) return true;
+  if (block > Group::kMostSmallBytes) return false;
+  const Tuning& tuning = group.tuning();
+  const size_t of_all = block * static_cast<size_t>(group.size());
+  const size_t published = divides(pattern) ? of_all : block;
+  return published <= Group::kMostSmallBytes && published < tuning.zero_copy_min_bytes &&
+         published <= tuning.stage_bytes / 2 &&
+         (of_all <= tuning.direct_bytes || !Staged::may_divide(pattern, group.size()));
+}
+
 bool SmallCollective::suits(const Group& group, const Call& call) noexcept {
-  const size_t most = most_in_block(group, pattern_of_call(call));
-  return call.count <= most && call.count * dtype_bytes(call.dtype) <= most &&
-         call.nonfinite == NonFiniteCheck::kOff && !call.send_blocks && !call.recv_blocks && !call.columns;
+  return call.count <= Group::kMostSmallBytes && call.nonfinite == NonFiniteCheck::kOff &&
+         !call.send_blocks && !call.recv_blocks && !call.columns &&
+         fits(group, pattern_of_call(call), call.count * dtype_bytes(call.dtype));
 }
 
 SmallCollective::SmallCollective(Group& group, const Call& call, uint64_t sequence) noexcept
@@ -60,7 +60,7 @@ Progress SmallCollective::step() {
   met();
   if (!calls_agree()) return Progress::kFailed;
   if (pattern_ != Pattern::kNothing) read();
-  group_.prepare_arrival(shown_);
+  group_.prepare_arrival(shows() ? shown_ : 0);
   if (shown_ <= kSlotDataBytes && !call_.user) ends_when_met();
   return Progress::kDone;
 }

@@ -13,6 +13,9 @@ class SmallCollective final : public ComparedOperation {
   // True if a Collective of this call would move its data through the stages in one part, and if every rank
   // would then read the others' parts itself. The result is equal on all ranks whose calls agree.
   static bool suits(const Group& group, const Call& call) noexcept;
+  // Returns whether that is true of the sizes: each rank sends `block` bytes to, or receives them from, each
+  // other rank. If so, another rank may publish no address of its buffers.
+  static bool fits(const Group& group, Pattern pattern, size_t block) noexcept;
 
   SmallCollective(Group& group, const Call& call, uint64_t sequence) noexcept;
 

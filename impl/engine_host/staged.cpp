@@ -25,16 +25,10 @@ size_t part_elements(const Group& group, const Transfer& transfer) noexcept {
   return std::min(transfer.longest, whole);
 }
 
-// True if ranks may share the reduction. With two ranks, a reduce is faster if the root does the whole
-// reduction.
-bool may_divide(const Transfer& transfer) noexcept {
-  return transfer.pattern == Pattern::kAllReduce ||
-         (transfer.pattern == Pattern::kReduce && transfer.size > 2);
-}
-
 Algorithm choose(const Group& group, const Transfer& transfer) noexcept {
   const size_t bytes = transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size);
-  if (!may_divide(transfer) || bytes <= group.tuning().direct_bytes) return Algorithm::kDirect;
+  if (!Staged::may_divide(transfer.pattern, transfer.size) || bytes <= group.tuning().direct_bytes)
+    return Algorithm::kDirect;
   return bytes <= group.tuning().divided_bytes ? Algorithm::kDivided : Algorithm::kClaimed;
 }
 

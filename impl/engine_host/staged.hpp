@@ -15,6 +15,11 @@ class Staged {
   // `found`, if not null, counts the inputs that are not finite.
   Staged(Group& group, const Transfer& transfer, NonFinite* found);
 
+  // True if ranks may share a reduction. With two ranks, a reduce is faster if the root does all of it.
+  static bool may_divide(Pattern pattern, int size) noexcept {
+    return pattern == Pattern::kAllReduce || (pattern == Pattern::kReduce && size > 2);
+  }
+
   // Writes the first part of this rank's data into its next stage, before the members arrive.
   void fill_first();
   // Called if all members have already arrived with their first part in their stages. If it is not called,

@@ -28,7 +28,7 @@ constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
 constexpr auto kRetryPeriod = std::chrono::milliseconds(50);
 constexpr auto kLogPeriod = std::chrono::minutes(1);
 constexpr size_t kFewPending = 64;
-// Limits of the queue of a listening socket, which is as long as there are ranks. In a longer queue, a flood
+// Limits of the queue of a listening socket, which has one entry per rank. In a longer queue, a flood
 // could delay the hello so much that an honest client takes the server for another program.
 constexpr int kLeastInQueue = 512;
 constexpr int kMostInQueue = 4096;

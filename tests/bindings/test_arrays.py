@@ -197,7 +197,7 @@ def test_dlpack_refusals():
 
 
 def test_torch():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.14")
     x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     assert located(x) == (x.data_ptr(), 6, Dtype.F32)
     assert located(x[1]) == (x[1].data_ptr(), 3, Dtype.F32)

@@ -237,7 +237,7 @@ def test_tokens_are_taken_and_put():
 
 
 def test_tokens_of_tensors_are_tensors():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.14")
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.arange(24).to(dtype).reshape(12, 2)
         parts = [dsc.take_tokens(x, 3, rank) for rank in range(3)]

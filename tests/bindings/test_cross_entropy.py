@@ -139,7 +139,7 @@ def test_refusals_name_the_argument_and_end_nothing():
 
 
 def test_tensors():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", minversion="2.14")
     assert ranks(2, tensors) == [True] * 2
 
 

@@ -381,5 +381,5 @@ def tensors(world):
 
 
 def test_tensors():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", minversion="2.14")
     assert ranks(2, tensors) == [True] * 2

@@ -1,8 +1,6 @@
 """Gradient views: a view that was not written in an iteration is never reduced, and one that was written is never
 refused."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -213,10 +211,8 @@ def test_small_floats(world, spelled):
             assert (view == value).all()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_torch(world):
-    import torch
-
+    torch = pytest.importorskip("torch", minversion="2.14")
     model = torch.nn.Linear(3, 2)
     params = list(model.parameters())
     optimizer = torch.optim.SGD(params, lr=0.1)

@@ -357,7 +357,7 @@ def test_log_polled(world):
 
 
 def test_torch_tensors_are_used_in_place(world):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.14")
     x = torch.arange(4, dtype=torch.float32)
     out = torch.empty(4)
     world.all_reduce(x, out=out)

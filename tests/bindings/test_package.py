@@ -129,11 +129,6 @@ print(*sorted({{line.split()[-1] for line in open("/proc/self/maps") if "libdsc.
         assert output.strip() == str(tmp_path / used / "libdsc/libdsc.so.0")
 
 
-def test_types():
-    needs("mypy")
-    run(sys.executable, "-m", "mypy", "--cache-dir", os.devnull, cwd=SOURCE)
-
-
 def test_everything_public_is_documented():
     import libdsc
 

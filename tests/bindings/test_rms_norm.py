@@ -145,7 +145,7 @@ def test_a_killed_rank_is_named(hosts):
 
 
 def as_torch(world):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.14")
     torch.manual_seed(3)
     for dtype, accuracy in ((torch.float32, 1e-5), (torch.bfloat16, 2**-7)):
         parts = torch.randn(world.size, 5, 96).to(dtype)
@@ -166,7 +166,7 @@ def as_torch(world):
 
 
 def test_as_torch():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", minversion="2.14")
     assert ranks(2, as_torch) == [True] * 2
 
 

@@ -256,7 +256,7 @@ def accumulates_in_torch(world, zeroes):
 
 
 def test_what_torch_does_with_gradients():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", minversion="2.14")
     assert ranks(2, accumulates_in_torch, False) == ranks(2, accumulates_in_torch, True) == [[6, 6, 6]] * 2
     for said in ranks(2, accumulates_in_torch, None):
         assert "mark_ready: the array of weight (index 0) still contains the gradient that was marked" in said

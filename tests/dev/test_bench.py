@@ -37,12 +37,13 @@ def refusal(capsys, *words):
 
 
 def test_best_peer_and_ratios():
-    assert overview.line(Cell("broadcast", 2, KIB), MEASURED[Cell("broadcast", 2, KIB)]) == [
+    groups = overview.rivals(MEASURED)
+    assert overview.line(Cell("broadcast", 2, KIB), MEASURED[Cell("broadcast", 2, KIB)], groups) == [
         *("broadcast", "1 KiB", "2.00", "1.00", "1.00", "torch", "3.00"),
         *("2.00x", "4.00x", "1.50x", "3.00x", "2.00x", "1.00x"),
     ]  # fmt: skip
     # The path between hosts is no peer, and what was not measured is no number.
-    assert overview.line(Cell("gather", 4, MIB), MEASURED[Cell("gather", 4, MIB)])[3:] == [
+    assert overview.line(Cell("gather", 4, MIB), MEASURED[Cell("gather", 4, MIB)], groups)[3:] == [
         *("-", "4.00", "openmpi", "128", "16.0x", "-", "16.0x", "-", "2.00x", "-")
     ]  # fmt: skip
     assert overview.best(MEASURED[Cell("gather", 2, KIB)], overview.OTHERS) == ("mpich", 1.0)
@@ -54,6 +55,12 @@ def test_means_begin_at_1_kib():
     assert ["2", "libdsc", "1.00x", "0.87x", "2.00x"] in lines
     assert ["4", "libdsc", "16.0x", "16.0x", "2.00x"] in lines
     assert ["2", "and", "4", "libdsc", "2.52x", "2.29x", "2.00x"] in lines
+
+
+def test_ratios_to_mpi_are_not_repeated():
+    only_mpi = {cell: {name: us for name, us in engines.items() if name != "torch"} for cell, engines in MEASURED.items()}
+    assert [len(overview.head(overview.rivals(measured))) for measured in (MEASURED, only_mpi)] == [13, 11]
+    assert ["2", "libdsc", "1.00x", "2.00x"] in [line.split() for line in overview.means(only_mpi).splitlines()]
 
 
 def test_slower_cells_are_named():

@@ -108,10 +108,15 @@ class Reductions {
   }
   int64_t changed_bytes() const { return changed(send_) + changed(recv_); }
 
-  // Registered memory is the program's own again, also after a failure.
-  void end() {
-    for (uint32_t* const memory : {send_, recv_})
-      if (registered_ && dsc_mem_unregister(memory) != DSC_OK) rank_.note("%s", dsc_last_error_message());
+  // Registered memory is the program's own again, also after a failure. Returns false if it is not.
+  bool end() {
+    for (uint32_t* const memory : {send_, recv_}) {
+      if (registered_ && dsc_mem_unregister(memory) != DSC_OK) {
+        rank_.note("%s", dsc_last_error_message());
+        return false;
+      }
+    }
+    return true;
   }
 
  private:
@@ -202,8 +207,9 @@ int reduce_and_reuse(Rank& rank, bool registered) {
   reductions.fill();
   rank.reach(kFilled);
   if (!rank.await_order(kCheck, 60'000)) return 4;
-  reductions.end();
-  number_of(rank, kChangedBytes).store(reductions.changed_bytes());
+  const int64_t changed_bytes = reductions.changed_bytes();
+  if (!reductions.end()) return 5;
+  number_of(rank, kChangedBytes).store(changed_bytes + reductions.changed_bytes());
   sleep_ms(20);  // lets the log's thread run
   rank.reach(kChecked);
   return rank.report.note[0] ? 3 : 0;

@@ -58,11 +58,16 @@ def test_all_operations_are_one_table():
     assert pair[0].startswith("f32, 2 ranks on ") and odd[0].startswith("f32, 3 ranks on ")
     assert pair[1].split() == ["operation", "buffers", "4", "B", "64", "KiB"] and odd[1] == pair[1]
     moving = [[op, buffers] for op in OPERATIONS if op != "barrier" for buffers in ("plain", "shared")]
-    assert [line.split()[:2] for line in pair[2:]] == [*moving, ["barrier", "-"]]
-    assert [line.split()[:2] for line in odd[2:]] == [*(row for row in moving if row[0] != "send_recv"), ["barrier", "-"]]
-    for line in (*pair[2:], *odd[2:]):
-        times = [float(word) for word in line.split()[2:]]
-        assert len(times) == (1 if line.startswith("barrier") else 2) and min(times) > 0
+    of_pair, of_odd = (lines[2 : 2 + n] for lines, n in ((pair, 19), (odd, 18)))
+    assert [line.split()[:2] for line in of_pair] == [*moving, ["barrier", "-"]]
+    others = [row for row in moving if row[0] != "send_recv"]
+    assert [line.split()[:2] for line in of_odd] == [*others, ["send_recv", "runs"], ["barrier", "-"]]
+    for line in of_pair + of_odd:
+        if not line.startswith("send_recv runs"):
+            times = [float(word) for word in line.split()[2:]]
+            assert len(times) == (1 if line.startswith("barrier") else 2) and min(times) > 0
+    wide = bench("all", "--ranks", "1", "--sizes", "4,1234568,4", *QUICK).stdout
+    assert "4 B 1234568 B      4 B\n" in wide and "all_reduce" in wide
     report = measured("all", "--sizes", "4")
     assert [row["op"] for row in report["rows"]] == [op for op, _ in moving] + ["barrier"]
 

@@ -367,6 +367,8 @@ void a_flood_is_no_wrong_token(void**) {
         if (silent.size() > 200) silent.clear();
       }
     });
+  const Deadline patience = soon();
+  while (server.counts().refused == 0 && !patience.passed()) ::usleep(1000);
   const int clients = test_repetitions(100, 25);
   int joined = 0;
   for (int i = 0; i < clients; ++i) {

@@ -160,17 +160,22 @@ void measure_operation(const std::string& name, const std::vector<int>& numbers,
   if (as_json) std::cout << report.dump(1) << "\n";
 }
 
-// Leaves out operations between pairs if the number of ranks is odd.
 void run_all(Job& job, const std::vector<size_t>& sizes, bool as_json, Json& report) {
+  std::vector<Row> all;
   if (!as_json) std::cout << table_head(sizes, job.ranks);
   for (const Operation& operation : operations()) {
-    if (operation.in_pairs && job.ranks % 2 != 0) continue;
+    if (operation.in_pairs && job.ranks % 2 != 0) {
+      if (!as_json) std::cout << operation.name << " runs between pairs of ranks\n";
+      continue;
+    }
     job.cases = cases_of(operation, sizes);
     std::vector<Row> rows;
     const auto facts = measure(job, [&](const Facts&, const Row& row) { rows.push_back(row); });
     if (!as_json) std::cout << table_lines(operation, rows) << std::flush;
     add_to_json(report, *facts, rows, job.ranks);
+    all.insert(all.end(), rows.begin(), rows.end());
   }
+  if (!as_json) std::cout << turns_text(all, job.ranks, job.explain);
 }
 
 void measure_all_operations(const std::vector<int>& numbers, const std::string& sizes, Job job,

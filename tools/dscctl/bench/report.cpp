@@ -63,8 +63,10 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, text.size()), ' ');
 }
 
-std::string column(const std::string& text) {
-  return std::string(kColumnWidth - std::min(kColumnWidth, text.size()), ' ') + text;
+// Returns a text in the column for a size.
+std::string column(const std::string& text, size_t bytes) {
+  const size_t width = std::max(kColumnWidth, size_text(bytes).size() + 1);
+  return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
 std::string time_text(double us) {
@@ -98,7 +100,7 @@ std::string setting_text(size_t value) { return value >= kShownAsNoLimit ? "no l
 std::string table_head(const std::vector<size_t>& sizes, int ranks) {
   std::string text = "f32, " + ranks_text(ranks) + ": median time of the slowest rank in microseconds\n";
   text += padded("operation", kNameWidth) + padded("buffers", kBuffersWidth);
-  for (const size_t bytes : sizes) text += column(size_text(bytes));
+  for (const size_t bytes : sizes) text += column(size_text(bytes), bytes);
   return text + "\n";
 }
 
@@ -107,7 +109,7 @@ std::string table_lines(const Operation& operation, const std::vector<Row>& rows
   for (const bool shared : {false, true}) {
     std::string times;
     for (const Row& row : rows)
-      if (row.of.shared == shared) times += column(time_text(row.median_us));
+      if (row.of.shared == shared) times += column(time_text(row.median_us), row.of.bytes);
     if (times.empty()) continue;  // an operation that moves no data has no buffers
     const char* const buffers = operation.moves ? buffers_name(shared) : "-";
     text += padded(operation.name, kNameWidth) + padded(buffers, kBuffersWidth) + times + "\n";

@@ -46,6 +46,7 @@ function expect_sparse!(tensors, sparse)
     for index in sparse
         index in eachindex(tensors.list) ||
             invalid("Reducer: sparse has $index; expected parameters from 1 to $(length(tensors.list))")
+        tensors.list[index].ndim > 0 || invalid("Reducer: sparse has $index, a number; expected an array with slices")
         tensors.list[index] = changed(tensors.list[index]; expect_sparse = 1)
     end
     return

@@ -10,10 +10,9 @@ dimension. The parameter must be one of the `sparse` ones of the reducer. `finis
 """
 function mark_sparse!(reducer::Reducer, index::Integer, slices, values)
     1 <= index <= length(reducer) || wrong_index(reducer, index)
-    param = leaves(reducer.params)[index]
-    all(slice -> 1 <= slice <= size(param)[end], slices) ||
-        invalid("slices of parameter $index are $slices; expected numbers from 1 to $(size(param)[end])")
-    rows = Int64[slice - 1 for slice in slices]
+    param, rows = leaves(reducer.params)[index], Int64[slice - 1 for slice in slices]
+    all(row -> 0 <= row < size(param, ndims(param)), rows) ||
+        invalid("slices of parameter $index are $(rows .+ 1); expected numbers from 1 to $(size(param, ndims(param)))")
     type, n = reducer.types[index], length(rows) * prod(size(param)[1:end - 1])
     values isa AbstractArray && eltype(values) === type && length(values) == n ||
         invalid("the values for $(length(rows)) slices of parameter $index are $(summary(values)); expected $n elements of type $type")
