@@ -226,7 +226,7 @@ void test_join(const dsc::comm& comm) {
       weights[19] += 1.0;
     }
     EXPECT(join.finish(params) == comm.size() - 1 && weights[19] == comm.size());
-    EXPECT(error_of([&] { join.finish(); }).code() == dsc::errc::state);
+    EXPECT(error_of([&] { join.finish(params); }).code() == dsc::errc::state);
   }
   if (comm.size() == 1) return;  // nobody else needs a rank without batches
   const int32_t last = comm.size() - 1, rank = comm.rank();
@@ -239,13 +239,13 @@ void test_join(const dsc::comm& comm) {
   // The last rank has no batch, so its hook runs in finish().
   const bool is_own = throws_own_exception("own text of rank " + std::to_string(last), [&] {
     if (rank == last) {
-      join.finish();
+      join.finish(params);
       return;
     }
     reducer.begin();
     reducer.mark_ready(0, gradient);
     reducer.finish();
-    join.finish();
+    join.finish(params);
   });
   EXPECT(is_own == (rank == last));
 }

@@ -192,14 +192,15 @@ static void all_operations(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, operations_body, NULL), 0);
 }
 
-/* The last rank registers alone. The others cannot reach its memory, and it cannot reach theirs. */
+/* The last rank registers alone, so the others cannot reach its memory, and it cannot reach theirs. All ranks
+ * reach the send buffers if the argument is not null. */
 static int subgroup_body(rank_t* self) {
   array_t send, recv;
   dsc_comm_t* part = NULL;
   CHECK(self,
         array_open(&send, self, COUNT) == 0 && array_open(&recv, self, COUNT * (size_t)self->size) == 0);
   CHECK_OK(self, dsc_comm_split(self->world, self->rank == self->size - 1, self->rank, NULL, &part));
-  CHECK_OK(self, dsc_mem_register(part, data_of(&send), send.bytes));
+  CHECK_OK(self, dsc_mem_register(self->arg ? self->world : part, data_of(&send), send.bytes));
   CHECK_OK(self, dsc_mem_register(part, data_of(&recv), recv.bytes));
   PASS_ON(run_all(self, data_of(&send), data_of(&recv)));
   CHECK_OK(self, dsc_comm_destroy(part));
@@ -214,7 +215,10 @@ static int subgroup_body(rank_t* self) {
 
 static void memory_of_a_subgroup(void** state) {
   (void)state;
-  for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, subgroup_body, NULL), 0);
+  for (int32_t size = 2; size <= 4; ++size) {
+    assert_int_equal(run_ranks(size, subgroup_body, NULL), 0);
+    assert_int_equal(run_ranks(size, subgroup_body, "the world registers the send buffers"), 0);
+  }
 }
 
 /* No page is completely inside some of these arrays. */

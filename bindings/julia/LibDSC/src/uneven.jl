@@ -1,11 +1,12 @@
 # Ranks with different numbers of batches.
 
 """
-    join_uneven(body, reducers; params = (), divide_by_initial = true, throw_on_early_end = false) -> Int
+    join_uneven(body, reducers; params, divide_by_initial = true, throw_on_early_end = false) -> Int
 
 Runs `body`, in which ranks may run different numbers of iterations of `reducers`: one `Reducer`, or several that run in
 each iteration. A rank whose `body` has returned takes part in the others' operations, with zeros, until all are done.
-Then `params`, a tree of arrays, is copied from the rank that was done last to all ranks. Returns that rank.
+Then `params`, a tree of arrays, is copied from the rank that was done last to all ranks, because the others have made
+fewer steps; `()` copies nothing. Returns that rank.
 
     LibDSC.join_uneven(reducer; params = params) do
         for batch in batches # their number may differ between ranks
@@ -18,7 +19,7 @@ All ranks must call it. Inside `body`, `begin!` and `sync_buffers!` are collecti
 over all ranks; without it, over the ranks that still have batches. With `throw_on_early_end`, all ranks get a
 `StateError` as soon as one has no more batches. An exception in `body` ends it without waiting for other ranks.
 """
-function join_uneven(body::Function, reducers; params = (), options...)
+function join_uneven(body::Function, reducers; params, options...)
     joined = reducers isa Reducer ? Reducer[reducers] : Reducer[reducers...]
     isempty(joined) && invalid("join_uneven: reducers is empty; expected one or more reducers")
     all(is_on_host, leaves(params)) || invalid("join_uneven: an array of params is on a device; expected host memory")

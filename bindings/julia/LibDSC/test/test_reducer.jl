@@ -174,15 +174,16 @@ function test_uneven(world, divide_by_initial)
     grads = [fill(world.rank + 1.0, 3), ones(Float32, 2)]
     reduce!(reducer, grads) # the reducer has left the join
     @test grads[1] ≈ fill((n + 1) / 2, 3)
-    @test_throws LibDSC.InvalidArgError LibDSC.join_uneven(() -> nothing, [])
-    @test_throws ErrorException LibDSC.join_uneven(() -> error("no data"), reducer)
+    @test_throws LibDSC.InvalidArgError LibDSC.join_uneven(() -> nothing, []; params = ())
+    @test_throws ErrorException LibDSC.join_uneven(() -> error("no data"), reducer; params = params)
+    @test_throws UndefKeywordError LibDSC.join_uneven(() -> nothing, reducer) # ranks would keep different parameters
     LibDSC.barrier(world)
     LibDSC.free(reducer)
 end
 
 function test_early_end(world)
     reducer = LibDSC.Reducer(world, [zeros(3)])
-    @test_throws LibDSC.StateError LibDSC.join_uneven(reducer; throw_on_early_end = true) do
+    @test_throws LibDSC.StateError LibDSC.join_uneven(reducer; params = (), throw_on_early_end = true) do
         foreach(step -> reduce!(reducer, [ones(3)]), 1:world.rank + 1)
     end
     LibDSC.barrier(world)

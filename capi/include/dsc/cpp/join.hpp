@@ -31,9 +31,10 @@ class join {
 
   dsc_join_t* get() const noexcept { return handle_.get(); }
 
-  // At the end, the tensors of the rank that finished last, usually the parameters, are copied to all ranks.
-  // Returns this rank. What a hook throws meanwhile is thrown again.
-  std::int32_t finish(const tensors& params = {}) {
+  // At the end, the tensors of the rank that finished last, usually the parameters, are copied to all ranks,
+  // because the others have made fewer steps. An empty list copies nothing. Returns this rank. What a hook
+  // throws meanwhile is thrown again.
+  std::int32_t finish(const tensors& params) {
     std::int32_t last = -1;
     const dsc_result_t result = dsc_join_finish(get(), params.data(), params.size(), &last);
     if (result >= 0) return last;
