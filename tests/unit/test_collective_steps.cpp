@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cstring>
 #include <memory>
@@ -220,12 +221,12 @@ void small_meets_queued_of(OpKind kind, std::initializer_list<int> roots,
 // elements need the stage.
 void small_meets_queued_with_a_root(void**) {
   for (const OpKind kind : {OpKind::kReduce, OpKind::kGather, OpKind::kBroadcast, OpKind::kScatter})
-    small_meets_queued_of(kind, {0, 1}, {1, 13, 14, 26, 27, 100});
+    small_meets_queued_of(kind, {0, 1}, {1, 13, 14, 26, 27, 100, kind == OpKind::kScatter ? 1024u : 2048u});
 }
 
 void small_meets_queued_in_parts(void**) {
   for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll})
-    small_meets_queued_of(kind, {-1}, {1, 13, 14, 26, 27, 100});
+    small_meets_queued_of(kind, {-1}, {1, 13, 14, 26, 27, 100, kind == OpKind::kAllGather ? 2048u : 1024u});
 }
 
 // Adds, or fails in the given way.
@@ -325,12 +326,27 @@ void a_member_that_never_comes_is_named(void**) {
     for (const int root : {0, 1}) expect_time_out<SmallCollective, Collective>(kind, root);
 }
 
-// Large operations, and those that need another data path, must not use the path for small operations.
+// Large operations, and those that need another data path, must not use the path for small operations. A rank
+// may publish 8 KiB: one block, or a block for each rank. Ranks divide larger all-reduces.
 void not_small(void**) {
   Pair pair;
-  std::vector<float> data(2049);  // 8,196 bytes are too many
-  assert_false(SmallCollective::suits(*pair.groups[0], sum_of(data, data)));
-  data.resize(4);
+  const dsc::Group& group = *pair.groups[0];
+  const size_t direct = group.tuning().direct_bytes / sizeof(float) / 2;
+  const std::pair<OpKind, size_t> largest[] = {
+      {OpKind::kReduce, 2048},        {OpKind::kGather, 2048},
+      {OpKind::kBroadcast, 2048},     {OpKind::kAllGather, 2048},
+      {OpKind::kScatter, 1024},       {OpKind::kAllToAll, 1024},
+      {OpKind::kReduceScatter, 1024}, {OpKind::kAllReduce, std::min<size_t>(2048, direct)},
+  };
+  std::vector<float> data(4);
+  for (const auto& [kind, count] : largest) {
+    dsc::Call call = sum_of(data, data);
+    call.kind = kind;
+    call.count = count;
+    assert_true(SmallCollective::suits(group, call));
+    ++call.count;
+    assert_false(SmallCollective::suits(group, call));
+  }
   dsc::Call call = sum_of(data, data);
   call.nonfinite = dsc::NonFiniteCheck::kCount;
   assert_false(SmallCollective::suits(*pair.groups[0], call));
