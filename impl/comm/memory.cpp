@@ -79,7 +79,7 @@ std::pair<void*, KeptBlock> find_any(const void* address) {
       fail(DSC_ERR_INVALID_ARG,
            "address is in memory that the program has registered; expected the library's");
     void* const start = allocation->begin();
-    const size_t bytes = allocation->bytes;
+    const size_t bytes = allocation->own_bytes();
     return {start, {bytes, std::move(allocation)}};
   }
   const MutexLock lock(kept().mutex);

@@ -107,6 +107,11 @@ HostGroup::~HostGroup() {
   close_name();
   process_.monitor().remove(*this, watched_fds_);
   process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
+  memory_->close();
+}
+
+void HostGroup::drop_unused_memory() noexcept {
+  memory_->drop_unused([this](int rank) { return process_of(rank).gone.load() != DSC_OK; });
 }
 
 // Ranks with the same endpoint are in the same process.
@@ -459,6 +464,7 @@ void HostGroup::on_end(PeerProcess& peer) {
 void HostGroup::on_heartbeat(int64_t now, bool after_gap) noexcept {
   const auto self = weak_from_this().lock();
   if (!self) return;
+  drop_unused_memory();
   for (const auto& peer : peers_)
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },

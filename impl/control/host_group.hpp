@@ -83,6 +83,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
     return choose_tuning(members, oversubscribed_, kernel_copies_, tuning_overrides_);
   }
   MemoryRegistry& memory() const noexcept { return *memory_; }
+  // Unmaps shared memory that all its ranks have freed. Any thread.
+  void drop_unused_memory() noexcept;
   uint32_t library_version() const noexcept { return library_version_; }
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }

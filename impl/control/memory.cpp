@@ -54,11 +54,6 @@ std::shared_ptr<MemoryRegistry> owner_of(const void* memory) {
 
 }  // namespace
 
-bool Allocation::holds(int local_rank, uint64_t offset, size_t length) const noexcept {
-  const auto index = static_cast<size_t>(local_rank);
-  return index < mappings.size() && mappings[index] && offset <= bytes && length <= bytes - offset;
-}
-
 // Sets `detached` before it copies. Data that arrives in the shared pages after the copy is lost, so an
 // operation that finishes later must fail.
 void Allocation::detach(const void* start, size_t length) {
@@ -68,11 +63,26 @@ void Allocation::detach(const void* start, size_t length) {
   make_private(begin() + offset_of(start), length);
 }
 
-std::shared_ptr<Allocation> MemoryRegistry::mapped(uint64_t id) const noexcept {
+void MemoryRegistry::know(std::shared_ptr<Segments> segments) {
   MutexLock lock(mutex_);
-  for (const auto& [start, allocation] : allocations_)
-    if (allocation->id == id) return allocation;
-  return nullptr;
+  const uint64_t id = segments->id;
+  segments_.insert_or_assign(id, std::move(segments));
+}
+
+std::shared_ptr<const Segments> MemoryRegistry::segments(uint64_t id) const noexcept {
+  MutexLock lock(mutex_);
+  const auto found = segments_.find(id);
+  return found == segments_.end() ? nullptr : found->second;
+}
+
+void MemoryRegistry::drop(const std::function<bool(const Segments&)>& may_drop) noexcept {
+  std::vector<std::shared_ptr<Segments>> dropped;  // unmapped after the lock is released
+  MutexLock lock(mutex_);
+  std::erase_if(segments_, [&](auto& entry) {
+    if (!may_drop(*entry.second)) return false;
+    dropped.push_back(std::move(entry.second));
+    return true;
+  });
 }
 
 std::shared_ptr<Allocation> MemoryRegistry::holder(const void* data) const noexcept {
@@ -114,7 +124,7 @@ SharedRange MemoryRegistry::find(const void* data, size_t bytes) const noexcept 
   if (!allocation || allocation->detached.load()) return {};
   const auto* const start = static_cast<const std::byte*>(data);
   if (bytes > static_cast<size_t>(allocation->begin() + allocation->own_bytes() - start)) return {};
-  const SharedLocation location{allocation->id, allocation->offset_of(start)};
+  const SharedLocation location{allocation->id(), allocation->offset_of(start)};
   return {location, std::move(allocation)};
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,29 +12,29 @@
 
 #include "base/mutex.hpp"
 #include "control/layout.hpp"
-#include "control/shared_memory.hpp"
+#include "control/segments.hpp"
 #include "control/window.hpp"
 
 namespace dsc {
 
-// One allocation, as it is seen by one of its ranks.
-struct Allocation : public std::enable_shared_from_this<Allocation> {
-  uint64_t id = 0;   // equal on all ranks of the allocation
-  size_t bytes = 0;  // of each segment
-  int own_rank = 0;  // index of this rank among the ranks of this host
-  // The mapped segments, by local rank; null for ranks that are not part of the allocation.
-  std::vector<std::shared_ptr<Mapping>> mappings;
+// This rank's memory in one allocation.
+struct Allocation {
+  explicit Allocation(std::shared_ptr<Segments> all) noexcept : segments(std::move(all)) {}
+  ~Allocation() { segments->leave(); }
+
+  const std::shared_ptr<Segments> segments;  // of all ranks of the allocation
   // Whether part of this rank's memory is no longer shared with other ranks.
   std::atomic<bool> detached{false};
   Mutex detaching;
   std::optional<Window> window;  // this rank's memory, if the program has allocated it
   std::atomic<int> users{0};     // operations that use it, see WindowUse
 
-  // The segment of a rank, as this process has mapped it.
-  std::byte* base(int local_rank) const noexcept { return mappings[static_cast<size_t>(local_rank)]->data(); }
+  uint64_t id() const noexcept { return segments->id; }
+  // The start of this rank's segment.
+  std::byte* own_base() const noexcept { return segments->own_base(); }
   // This rank's memory, as the program knows it.
-  std::byte* begin() const noexcept { return window ? window->begin() : base(own_rank); }
-  size_t own_bytes() const noexcept { return window ? window->bytes() : bytes; }
+  std::byte* begin() const noexcept { return window ? window->begin() : own_base(); }
+  size_t own_bytes() const noexcept { return window ? window->bytes() : segments->bytes; }
   bool contains(const void* address) const noexcept {
     return address >= begin() && address < begin() + own_bytes();
   }
@@ -55,26 +56,39 @@ struct Allocation : public std::enable_shared_from_this<Allocation> {
   // Makes a range of this rank's memory private, so that other ranks no longer see changes in it. Returns
   // when the range is private, even if another thread does the work. Throws NOMEM.
   void detach(const void* start, size_t length);
-  // Returns whether the segment of `local_rank` is mapped in this process and contains [offset, offset +
-  // length).
-  bool holds(int local_rank, uint64_t offset, size_t length) const noexcept;
 };
 
 // A buffer in shared memory, and a reference to the allocation that keeps it mapped.
 struct SharedRange {
   SharedLocation location{0, 0};
   std::shared_ptr<Allocation> allocation;
+
+  // The start of the buffer in this rank's segment.
+  std::byte* address() const noexcept { return allocation->own_base() + location.offset; }
 };
 
 // The allocations of one rank. Any thread may use it.
 class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
  public:
+  // Makes the segments of an allocation known. Call it on every rank before any rank calls add().
+  void know(std::shared_ptr<Segments> segments);
   void add(std::shared_ptr<Allocation> allocation);
 
   // Returns an empty range unless the whole buffer is inside one allocation that is not detached.
   SharedRange find(const void* data, size_t bytes) const noexcept;
-  // Returns the allocation with this id; null if this rank has not mapped it.
-  std::shared_ptr<Allocation> mapped(uint64_t id) const noexcept;
+  // Returns the segments of the allocation with this id, also if this rank has freed its own part; null if
+  // this rank has not mapped them.
+  std::shared_ptr<const Segments> segments(uint64_t id) const noexcept;
+  // Unmaps the segments that no rank needs any more. `has_ended(local_rank)` tells whether the process of a
+  // rank has ended.
+  template <typename HasEnded>
+  void drop_unused(const HasEnded& has_ended) noexcept {
+    drop([&](const Segments& segments) { return segments.all_have_left(has_ended); });
+  }
+  // Ends the use of all segments.
+  void close() noexcept {
+    drop([](const Segments&) { return true; });
+  }
   // Returns the allocation that contains an address, even if it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
 
@@ -96,12 +110,14 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
 
  private:
   void take(const void* memory) noexcept;
+  void drop(const std::function<bool(const Segments&)>& may_drop) noexcept;
 
   // Lets find() return immediately in programs that never allocate shared memory.
   std::atomic<bool> used_{false};
   mutable Mutex mutex_;
   // By the starts of this rank's memory.
   std::map<const void*, std::shared_ptr<Allocation>> allocations_ DSC_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Segments>> segments_ DSC_GUARDED_BY(mutex_);  // by id
 };
 
 // While it exists, registered memory with these buffers cannot be unregistered. Costs nothing in programs

@@ -110,16 +110,14 @@ void Collective::arrive() {
   group_.arrive();
 }
 
-// A rank that only receives publishes its receive buffer. This proves that the rank has mapped that memory
-// and can therefore read the root's data, which lies in the same memory.
 void Collective::expose_buffers(Slot& slot) {
-  const MemoryRegistry& memory = group_.host().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
-    send_range_ = memory.find(transfer_.send, transfer_.send_bytes);
-  if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_)) {
+    send_range_ = find_shared(group_, transfer_.send, transfer_.send_bytes);
+  if (ZeroCopy::shows_recv(transfer_)) {
     const bool in_place = transfer_.send == transfer_.recv && transfer_.send_bytes == transfer_.recv_bytes;
-    recv_range_ =
-        send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
+    recv_range_ = send_range_.allocation && in_place
+                      ? send_range_
+                      : find_shared(group_, transfer_.recv, transfer_.recv_bytes);
   }
   if (send_range_.allocation) send_range_.allocation->show_ends(transfer_.send, transfer_.send_bytes);
   slot.send = send_range_.location;
@@ -169,9 +167,8 @@ void Collective::choose_path() {
     return;
   }
   if (ZeroCopy::possible(group_, transfer_)) {
-    const SharedRange& shown = transfer_.sends(transfer_.rank) ? send_range_ : recv_range_;
-    check_own_slot(shown);
-    mover_.emplace<ZeroCopy>(group_, transfer_, shown.allocation, recv_range_.allocation, report());
+    check_own_slot();
+    mover_.emplace<ZeroCopy>(group_, transfer_, send_range_, recv_range_, report());
     move_by(Algorithm::kZeroCopy);
     return;
   }
@@ -190,15 +187,10 @@ void Collective::choose_path() {
 
 // The path was derived from the slots. A corrupted or hostile peer may have changed any slot, even this
 // rank's own.
-void Collective::check_own_slot(const SharedRange& shown) const {
+void Collective::check_own_slot() const {
   const Slot& own = group_.slot(group_.rank(), group_.epoch());
-  const auto holds = [](const SharedRange& range, uint64_t segment) {
-    return range.allocation && range.allocation->id == segment;
-  };
-  const bool sends = transfer_.sends(transfer_.rank);
-  const bool recv_is_own =
-      own.recv.segment == 0 ? !recv_range_.allocation : holds(recv_range_, own.recv.segment);
-  if (holds(shown, sends ? own.send.segment : own.recv.segment) && recv_is_own) return;
+  if (own.send.segment == send_range_.location.segment && own.recv.segment == recv_range_.location.segment)
+    return;
   fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
        group_.describe_member(group_.rank()).c_str());
 }

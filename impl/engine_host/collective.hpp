@@ -33,7 +33,7 @@ class Collective final : public ComparedOperation {
   bool verify();
   bool verify_blocks();
   void choose_path();
-  void check_own_slot(const SharedRange& shown) const;
+  void check_own_slot() const;
   Staged& stage();
   NonFinite* report() noexcept;
   bool all_arrived_before_the_end() const noexcept;

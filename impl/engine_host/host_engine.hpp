@@ -93,8 +93,8 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::shared_ptr<Group> map_group(const NewGroup& wanted,
                                    const std::function<std::shared_ptr<Group>()>& create);
   void check_parent() const;
-  struct Segments;
-  std::shared_ptr<Allocation> share_segments(const Segments& wanted);
+  struct SharedMemory;
+  std::shared_ptr<Allocation> share_segments(const SharedMemory& wanted);
   struct Recovery;
   Decision decide(const Ballot& ballot, const Recovery& call);
   Ballot map_survivors(const Decision& decision, std::string name, const GroupOptions& options,

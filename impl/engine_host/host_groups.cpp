@@ -60,45 +60,43 @@ std::shared_ptr<HostEngine> HostEngine::make_part(const NewGroup& wanted) {
 }
 
 // Describes segments that all ranks create and map.
-struct HostEngine::Segments {
+struct HostEngine::SharedMemory {
   OpKind kind;
   uint64_t tag;  // equal on all ranks, as is `note`
   std::string note;
   size_t bytes;
-  std::function<void()> check;                // runs before this rank creates its segment
-  std::function<void(Allocation&)> complete;  // runs when this rank has mapped all segments
+  std::function<void()> check;  // runs before any rank creates its segment
+  // Runs when this rank has mapped all segments.
+  std::function<void(const std::shared_ptr<Allocation>&)> complete;
 };
 
 // It succeeds on all ranks or on none: either all have mapped all segments, or no rank keeps its own.
-std::shared_ptr<Allocation> HostEngine::share_segments(const Segments& wanted) {
+std::shared_ptr<Allocation> HostEngine::share_segments(const SharedMemory& wanted) {
+  const auto run = [&](const std::function<void()>& step) {
+    run_on_all(*this, wanted.kind, wanted.tag, wanted.note, step);
+  };
   const uint64_t id = state.next_id();
-  auto allocation = std::make_shared<Allocation>();
-  allocation->id = id;
-  allocation->bytes = wanted.bytes;
-  allocation->own_rank = host().rank();
-  allocation->mappings.resize(static_cast<size_t>(host().size()));
   struct Withdraw {
     HostGroup& host;
     uint64_t id;
     ~Withdraw() { host.withdraw(ItemKind::kMemory, id); }
   } withdraw{host(), id};
-  run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [&] {
+  const auto segments = std::make_shared<Segments>(id, wanted.bytes, host().size(), host().rank());
+  const auto allocation = std::make_shared<Allocation>(segments);
+  run([&] {
+    host().drop_unused_memory();  // all ranks, before any of them needs more
     wanted.check();
-    const UniqueFd fd = create_segment("dsc-memory", wanted.bytes, static_cast<size_t>(size()));
-    allocation->mappings[static_cast<size_t>(allocation->own_rank)] =
-        map_segment(fd.get(), wanted.bytes, OnFork::kInherited);
-    host().publish(ItemKind::kMemory, id, fd.get());
   });
-  run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [&] {
+  run([&] { host().publish(ItemKind::kMemory, id, segments->create(size()).get()); });
+  run([&] {
     for (int member = 0; member < size(); ++member) {
       if (member == rank()) continue;
-      const int peer = group_->local_rank(member);
       const UniqueFd fd = group_->fetch(member, ItemKind::kMemory, id, Deadline::after_ms(timeout_ms()),
                                         [this] { check_parent(); });
-      allocation->mappings[static_cast<size_t>(peer)] =
-          map_segment(fd.get(), wanted.bytes, OnFork::kInherited);
+      segments->map(group_->local_rank(member), fd.get());
     }
-    wanted.complete(*allocation);
+    host().memory().know(segments);
+    wanted.complete(allocation);
   });
   return allocation;
 }
@@ -109,7 +107,7 @@ void* HostEngine::allocate(size_t bytes) {
                                           .note = std::to_string(bytes) + " bytes",
                                           .bytes = bytes,
                                           .check = [] {},
-                                          .complete = [](Allocation&) {}});
+                                          .complete = [](const std::shared_ptr<Allocation>&) {}});
   host().memory().add(allocation);
   return allocation->begin();
 }
@@ -123,10 +121,10 @@ void HostEngine::register_memory(void* memory, size_t bytes) {
     registry.claim(memory, bytes);
     is_claimed = true;
   };
-  const auto open = [&](Allocation& allocation) {
-    allocation.window.emplace(memory, bytes, allocation.base(allocation.own_rank));
-    allocation.window->open();
-    mine = allocation.shared_from_this();
+  const auto open = [&](const std::shared_ptr<Allocation>& allocation) {
+    allocation->window.emplace(memory, bytes, allocation->own_base());
+    allocation->window->open();
+    mine = allocation;
     registry.add(mine);
   };
   capture(

@@ -16,7 +16,8 @@ Message::Message(Group& group, const Call& call, uint64_t sequence) noexcept
     : Operation(group, call, sequence),
       peer_(call.root),
       bytes_(call.count * dtype_bytes(call.dtype)),
-      is_short_(bytes_ <= group.geometry().chunk_bytes && bytes_ < group.tuning().zero_copy_min_bytes) {
+      is_short_(bytes_ <= group.geometry().chunk_bytes && bytes_ < group.tuning().zero_copy_min_bytes),
+      peer_buffers_(group) {
   set_bytes(call.kind == OpKind::kSend ? bytes_ : 0, call.kind == OpKind::kSend ? 0 : bytes_);
   const size_t chunk_bytes = group.geometry().chunk_bytes;
   if (!is_short_) chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
@@ -27,7 +28,7 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ > 0 && bytes_ >= group_.tuning().zero_copy_min_bytes;
-  if (worthwhile) range_ = group_.host().memory().find(buffer, bytes_);
+  if (worthwhile) range_ = find_shared_with(group_, peer_, buffer, bytes_);
   if (range_.allocation && call_.kind == OpKind::kSend) range_.allocation->show_ends(buffer, bytes_);
   mine.location = range_.location;
   const bool offers = call_.kind == OpKind::kSend && !is_short_ && bytes_ > 0 &&
@@ -66,14 +67,14 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
 
 Algorithm Message::path(const MessagePost& sender, const MessagePost& receiver) const noexcept {
   if (is_short_) return Algorithm::kStaged;
-  if (sender.location.segment != 0 && sender.location.segment == receiver.location.segment)
-    return Algorithm::kZeroCopy;
+  if (sender.location.segment != 0 || receiver.location.segment != 0) return Algorithm::kZeroCopy;
   return sender.memory.address != 0 ? Algorithm::kSingleCopy : Algorithm::kStaged;
 }
 
-// From this size, the sender copies a part of the message instead of only waiting.
-bool Message::both_copy() const noexcept {
-  return path_ == Algorithm::kZeroCopy && bytes_ >= kMinSharedCopyBytes;
+// If both ends can copy, the sender only helps with large messages.
+bool Message::copies(const MessagePost& mine, const MessagePost& theirs) const noexcept {
+  if (path_ != Algorithm::kZeroCopy || theirs.location.segment == 0) return false;
+  return call_.kind == OpKind::kRecv || mine.location.segment == 0 || bytes_ >= kMinSharedCopyBytes;
 }
 
 // Two pieces for each end, within limits.
@@ -85,20 +86,16 @@ size_t Message::piece_bytes() const noexcept {
 }
 
 Progress Message::copy_piece(SendChannel& channel, SharedLocation theirs) {
-  const auto& memory = range_.allocation;  // both buffers are in it
-  const int peer = group_.local_rank(peer_);
-  if (!memory || !memory->holds(peer, theirs.offset, bytes_))
-    fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
+  std::byte* const theirs_at = peer_buffers_.find(peer_, theirs, bytes_);
   const OthersMemory others(group_);
   if (!others.entered()) return leave();
   const uint64_t piece = claim_chunk(channel.claim, sequence_, pieces());
   if (piece == kNoChunk) return Progress::kDone;
   const size_t at = piece * piece_bytes();
-  std::byte* const mine_at = memory->base(group_.local_rank(group_.rank())) + range_.location.offset + at;
-  std::byte* const theirs_at = memory->base(peer) + theirs.offset + at;
   const bool sends = call_.kind == OpKind::kSend;
-  copy_bytes(sends ? theirs_at : mine_at, sends ? mine_at : theirs_at, std::min(piece_bytes(), bytes_ - at),
-             bypasses_caches());
+  std::byte* const from = sends ? own_buffer() : theirs_at;
+  std::byte* const to = sends ? theirs_at : own_buffer();
+  copy_bytes(to + at, from + at, std::min(piece_bytes(), bytes_ - at), bypasses_caches());
   if (complete_chunks(channel.done, sequence_, 1, pieces())) group_.notify_member(peer_);
   return Progress::kMoved;
 }
@@ -152,8 +149,16 @@ void SendMessage::publish() noexcept {
   if (is_short_ && bytes_ > 0)
     std::memcpy(short_data(group_.rank(), peer_, mine.data.data()), call_.send, bytes_);
   post(mine);
-  if (mine.location.segment == 0 && mine.memory.address == 0) produce();
+  const MessagePost& theirs = theirs_.posts[sequence_ & 1];
+  const bool copies_directly = peer_is_here() && theirs.location.segment != 0;
+  if (mine.location.segment == 0 && mine.memory.address == 0 && !copies_directly) produce();
   phase_ = Phase::kMeeting;
+}
+
+// Nobody reads the chunks that were written before the path was known.
+void SendMessage::withdraw_chunks() noexcept {
+  if (chunk_ > 0) mine_.produced.store(base_, std::memory_order_relaxed);
+  chunk_ = 0;
 }
 
 Progress SendMessage::step() {
@@ -170,12 +175,14 @@ Progress SendMessage::step() {
       if (!verify(mine, theirs)) return leave();
       move_by(path_ = path(mine, theirs));
       if (is_short_) return end_short();
+      all_taken_ = !copies(mine, theirs);
+      if (path_ != Algorithm::kStaged) withdraw_chunks();
       phase_ = Phase::kMoving;
       [[fallthrough]];
     case Phase::kMoving: {
       const uint64_t before = chunk_;
       if (path_ == Algorithm::kStaged) produce();
-      if (both_copy() && !all_taken_) {
+      if (!all_taken_) {
         const Progress progress = copy_piece(mine_, theirs.location);
         if (progress == Progress::kMoved) return progress;
         all_taken_ = progress == Progress::kDone;
@@ -237,8 +244,10 @@ Progress RecvMessage::take_pieces() {
   }
   if (!chunks_complete(theirs_.done, sequence_, pieces())) return leave();
   if (group_.revoked()) return leave();  // a sender that gave up may have changed the data
-  if (range_.allocation->detached.load()) return fail_lost_writes(group_);
-  range_.allocation->take_ends(call_.recv, bytes_);
+  if (range_.allocation) {
+    if (range_.allocation->detached.load()) return fail_lost_writes(group_);
+    range_.allocation->take_ends(call_.recv, bytes_);
+  }
   finish();
   return Progress::kDone;
 }
@@ -293,6 +302,7 @@ Progress RecvMessage::step() {
       if (!verify(mine, theirs)) return leave();
       move_by(path_ = path(theirs, mine));
       if (is_short_) return take_short();
+      all_taken_ = !copies(mine, theirs);
       phase_ = Phase::kMoving;
       [[fallthrough]];
     case Phase::kMoving:

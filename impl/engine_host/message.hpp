@@ -3,9 +3,9 @@
 // A short message is published together with the call: in the post itself, or in one of the two chunks, which
 // messages use in turn. Its sender is done as soon as the calls agree. It overwrites that memory only two
 // messages later, and the message in between completes only after the receiver has read this one. A longer
-// message passes through both chunks, and its sender waits for the receiver. If both buffers lie in the same
-// memory of dsc_mem_alloc() or dsc_mem_register(), the receiver copies from one to the other, and both ends
-// do if the message is large.
+// message passes through both chunks, and its sender waits for the receiver. If a buffer is in memory that
+// both ends have mapped (dsc_mem_alloc() or dsc_mem_register()), the other end copies directly from it or to
+// it. If both are, the receiver copies, and both ends do if the message is large.
 #pragma once
 
 #include <optional>
@@ -39,12 +39,18 @@ class Message : public Operation {
   bool verify(const MessagePost& mine, const MessagePost& theirs);
   // Returns how the data moves, once the calls agree. Both ends get the same answer.
   Algorithm path(const MessagePost& sender, const MessagePost& receiver) const noexcept;
-  bool both_copy() const noexcept;
+  // Returns whether this end copies pieces of a message between buffers.
+  bool copies(const MessagePost& mine, const MessagePost& theirs) const noexcept;
   size_t piece_bytes() const noexcept;
   uint64_t pieces() const noexcept { return (bytes_ + piece_bytes() - 1) / piece_bytes(); }
   // Copies one piece from buffer to buffer; returns kDone if none is left. `channel` is that of the sender,
   // and `theirs` is the buffer of the peer.
   Progress copy_piece(SendChannel& channel, SharedLocation theirs);
+  std::byte* own_buffer() const noexcept {
+    if (range_.allocation) return range_.address();
+    return const_cast<std::byte*>(
+        static_cast<const std::byte*>(call_.kind == OpKind::kSend ? call_.send : call_.recv));
+  }
   // Keeps waiting. After a failure, waits until the other end no longer accesses this rank's memory.
   Progress leave() noexcept;
   size_t chunk_length(uint64_t chunk) const noexcept;
@@ -54,11 +60,12 @@ class Message : public Operation {
   const int peer_;
   const size_t bytes_;
   const bool is_short_;
-  SharedRange range_;  // this rank's buffer, if other ranks can reach it
+  SharedRange range_;  // this rank's buffer, if the peer has mapped it
+  PeerBuffers peer_buffers_;
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;       // number of chunks of all messages before this one
   uint64_t chunk_ = 0;      // the next chunk or, if the kernel copies, the next piece
-  bool all_taken_ = false;  // no piece is left for this end
+  bool all_taken_ = false;  // no piece is left for this end, or this end copies none
   Algorithm path_ = Algorithm::kStaged;
   Phase phase_ = Phase::kPosting;
   std::optional<Departure> departure_;
@@ -75,6 +82,7 @@ class SendMessage final : public Message {
  private:
   bool peer_is_here() const noexcept override;
   void produce();
+  void withdraw_chunks() noexcept;
   Progress end_short() noexcept;
 
   SendChannel& mine_;

@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
 constexpr size_t kCopyLineElements = 64;
 
-int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
-
 }  // namespace
 
 OthersMemory::OthersMemory(Group& group) noexcept
@@ -46,17 +44,10 @@ bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept
 
 bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   if (!worthwhile(group, transfer)) return false;
-  const uint64_t send_segment = group.slot(first_sender(transfer), group.epoch()).send.segment;
-  const uint64_t recv_segment = group.slot(0, group.epoch()).recv.segment;
-  if (send_segment == 0) return false;
   for (int member = 0; member < transfer.size; ++member) {
     const Slot& slot = group.slot(member, group.epoch());
-    // Only a rank that has memory in the segment has certainly mapped the senders' parts of the segment.
-    const uint64_t shown = transfer.sends(member) ? slot.send.segment : slot.recv.segment;
-    if (shown != send_segment) return false;
-    if (transfer.pattern == Pattern::kAllReduce &&
-        (slot.recv.segment == 0 || slot.recv.segment != recv_segment))
-      return false;
+    if (transfer.sends(member) && slot.send.segment == 0) return false;
+    if (transfer.pattern == Pattern::kAllReduce && slot.recv.segment == 0) return false;
   }
   return true;
 }
@@ -64,43 +55,41 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
 // True if all ranks take parts of the copies: of a broadcast, in which the root would only wait, and of a
 // gather, in which all others would. The answer is equal on all ranks.
 bool ZeroCopy::shares_copies(const Group& group, const Transfer& transfer) noexcept {
+  const bool broadcasts = transfer.pattern == Pattern::kBroadcast;
   if (transfer.size == 1 || transfer.bytes_of(transfer.longest) < kMinSharedCopyBytes) return false;
-  return transfer.pattern == Pattern::kBroadcast ||
-         (transfer.pattern == Pattern::kGather && group.slot(transfer.root, group.epoch()).recv.segment != 0);
+  if (!broadcasts && transfer.pattern != Pattern::kGather) return false;
+  for (int member = 0; member < transfer.size; ++member)
+    if ((member == transfer.root) != broadcasts && group.slot(member, group.epoch()).recv.segment == 0)
+      return false;
+  return true;
 }
 
-// Returns the memory of the receive buffers that this rank writes to for others; null if it writes only to
-// its own receive buffer.
-std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
-  if (transfer_.pattern == Pattern::kAllReduce) return own;
-  if (transfer_.pattern == Pattern::kBroadcast) return shares_copies_ ? send_memory_ : nullptr;
-  if (transfer_.pattern != Pattern::kReduce && !shares_copies_) return nullptr;
-  const bool is_root = transfer_.rank == transfer_.root;
-  const uint64_t segment = !is_root ? group_.slot(transfer_.root, group_.epoch()).recv.segment
-                           : own    ? own->id
-                                    : 0;
-  // All ranks can write to the root's buffer if it lies in the memory that all have published.
-  if (segment == send_memory_->id) return send_memory_;
-  if (transfer_.pattern == Pattern::kReduce) return nullptr;
-  return is_root ? own : group_.host().memory().mapped(segment);
-}
-
+// Returns how many receive buffers are written by ranks that do not own them.
 size_t ZeroCopy::target_count() const noexcept {
-  const auto members = static_cast<size_t>(transfer_.size);
-  if (!recv_memory_) return 0;
-  if (transfer_.pattern == Pattern::kBroadcast) return members - 1;
-  return only_root_receives(transfer_.pattern) ? 1 : members;
+  switch (transfer_.pattern) {
+    case Pattern::kAllReduce:
+      return sources_.size();
+    case Pattern::kReduce:
+      return group_.slot(transfer_.root, group_.epoch()).recv.segment != 0 ? 1 : 0;
+    case Pattern::kGather:
+      return shares_copies_ ? 1 : 0;
+    case Pattern::kBroadcast:
+      return shares_copies_ ? sources_.size() - 1 : 0;
+    default:
+      return 0;
+  }
 }
 
-ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
-                   std::shared_ptr<Allocation> recv, NonFinite* found)
+ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, const SharedRange& send, const SharedRange& recv,
+                   NonFinite* found)
     : group_(group),
       transfer_(transfer),
       spec_(transfer.reduce),
       found_(found),
-      send_memory_(std::move(shown)),
+      send_(send),
+      recv_(recv),
       shares_copies_(shares_copies(group, transfer)),
-      recv_memory_(target_memory(std::move(recv))),
+      peer_buffers_(group),
       sources_(static_cast<size_t>(transfer.size)),
       targets_(target_count()) {
   find_buffers();
@@ -153,30 +142,23 @@ void ZeroCopy::divide() {
   chunks_ = (transfer_.longest + chunk_ - 1) / chunk_;
 }
 
-// Published values are copied once and then checked, because a corrupted or hostile peer may change them.
 void ZeroCopy::find_buffers() {
-  const auto locate = [this](const Allocation& allocation, int member, SharedLocation location,
-                             size_t elements) {
-    const int local_rank = group_.local_rank(member);
-    if (!allocation.holds(local_rank, location.offset, transfer_.bytes_of(elements)))
-      fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory",
-           group_.describe_member(member).c_str());
-    return allocation.base(local_rank) + location.offset;
+  const auto locate = [this](int member, SharedLocation location, const SharedRange& own, size_t elements) {
+    return member == transfer_.rank ? own.address()
+                                    : peer_buffers_.find(member, location, transfer_.bytes_of(elements));
   };
+  const size_t received = transfer_.count * (collects(transfer_.pattern) ? sources_.size() : 1);
   size_t targets = 0;
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.epoch());
-    sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.elements_read_of(member))
-                                : nullptr;
-    // The program's own address, as that of its receive buffer, so that data in place is not copied onto
-    // itself.
-    if (member == transfer_.rank && !(recv_memory_ && is_target(member)) && transfer_.sends(member))
-      sources_[static_cast<size_t>(member)] = transfer_.send;
-    if (recv_memory_ && is_target(member))
-      targets_[targets++] =
-          locate(*recv_memory_, member, slot.recv,
-                 collects(transfer_.pattern) ? transfer_.count * sources_.size() : transfer_.count);
+    const void*& source = sources_[static_cast<size_t>(member)];
+    if (!transfer_.sends(member))
+      source = nullptr;
+    else if (member == transfer_.rank && !is_target(member))
+      source = transfer_.send;  // as the program knows it, so that data in place is not copied onto itself
+    else
+      source = locate(member, slot.send, send_, transfer_.elements_read_of(member));
+    if (is_target(member)) targets_[targets++] = locate(member, slot.recv, recv_, received);
   }
 }
 
@@ -199,10 +181,11 @@ bool ZeroCopy::is_over() noexcept {
 }
 
 Progress ZeroCopy::finish() noexcept {
-  const bool is_written = recv_memory_ && is_target(transfer_.rank);
-  if (send_memory_->detached.load() || (is_written && recv_memory_->detached.load()))
+  const bool is_written = is_target(transfer_.rank);
+  if ((send_.allocation && send_.allocation->detached.load()) ||
+      (is_written && recv_.allocation->detached.load()))
     return fail_lost_writes(group_);
-  if (is_written) recv_memory_->take_ends(transfer_.recv, transfer_.recv_bytes);
+  if (is_written) recv_.allocation->take_ends(transfer_.recv, transfer_.recv_bytes);
   return Progress::kDone;
 }
 
@@ -215,10 +198,9 @@ Progress ZeroCopy::work() {
   return division_ == Division::kClaims ? copy_chunk() : copy_piece();
 }
 
-// Copies one part of one block, whoever sends and receives it. A rank that has not mapped the target leaves
-// the copies to the others. At last, the root of a broadcast copies to its own receive buffer.
+// Copies one part of one block, whoever sends and receives it. At last, the root of a broadcast copies to its
+// own receive buffer.
 Progress ZeroCopy::copy_chunk() {
-  if (targets_.empty()) return Progress::kDone;
   EpochRecord& record = group_.record(group_.epoch());
   const uint64_t chunk = claim_chunk(record.claim, group_.epoch(), chunks_);
   const bool gathers = transfer_.pattern == Pattern::kGather;

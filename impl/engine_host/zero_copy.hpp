@@ -1,11 +1,12 @@
-// Moves data directly between the members' buffers, all of which lie in memory of dsc_mem_alloc().
+// Moves data directly between the members' buffers, in memory of dsc_mem_alloc() or dsc_mem_register(). All
+// send buffers must be in such memory, and in reductions to all ranks the receive buffers too. If other
+// receive buffers are in such memory, other ranks may write to them.
 #pragma once
-
-#include <memory>
 
 #include "comm/transfer.hpp"
 #include "engine_host/operation.hpp"
 #include "engine_host/per_member.hpp"
+#include "engine_host/shared_buffers.hpp"
 
 namespace dsc {
 
@@ -40,21 +41,21 @@ class ZeroCopy {
     return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
   }
 
-  // True if this rank must publish its receive buffer: others may write to it, or this rank sends nothing and
-  // must show which memory it has mapped.
+  // True if other ranks may write to the receive buffer of this rank.
   static bool shows_recv(const Transfer& transfer) noexcept {
-    return transfer.pattern == Pattern::kAllReduce || only_root_receives(transfer.pattern) ||
-           !transfer.sends(transfer.rank);
+    return transfer.pattern == Pattern::kAllReduce ||
+           (only_root_receives(transfer.pattern) && transfer.rank == transfer.root) ||
+           (transfer.pattern == Pattern::kBroadcast && transfer.rank != transfer.root);
   }
 
   // True if the members' buffers allow direct access. The answer follows from the published slots, so it is
   // equal on all ranks.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
-  // `shown` is the memory that all members have published. `recv` is the memory of this rank's receive
-  // buffer; null if it was not published. `found`, if not null, counts the inputs that are not finite.
-  ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
-           std::shared_ptr<Allocation> recv, NonFinite* found);
+  // `send` and `recv` are what this rank has published. `found`, if not null, counts the inputs that are not
+  // finite.
+  ZeroCopy(Group& group, const Transfer& transfer, const SharedRange& send, const SharedRange& recv,
+           NonFinite* found);
 
   Progress step();
   // True if step() waits only for the arrival of all members.
@@ -65,10 +66,10 @@ class ZeroCopy {
   enum class Division { kNone, kShares, kClaims };  // how ranks share the work
 
   static bool shares_copies(const Group& group, const Transfer& transfer) noexcept;
-  std::shared_ptr<Allocation> target_memory(std::shared_ptr<Allocation> own) const noexcept;
   size_t target_count() const noexcept;
   // True if other ranks may write to the receive buffer of this member.
   bool is_target(int member) const noexcept {
+    if (targets_.empty()) return false;
     return transfer_.pattern == Pattern::kBroadcast ? member != transfer_.root : transfer_.receives(member);
   }
   void find_buffers();
@@ -86,9 +87,10 @@ class ZeroCopy {
   const Transfer& transfer_;
   ReduceSpec spec_;
   NonFinite* const found_;
-  const std::shared_ptr<Allocation> send_memory_;
+  const SharedRange& send_;
+  const SharedRange& recv_;
   const bool shares_copies_;  // all ranks take parts of the copies
-  const std::shared_ptr<Allocation> recv_memory_;
+  PeerBuffers peer_buffers_;
   PerMember<const void*> sources_;  // each member's send buffer
   PerMember<void*> targets_;        // receive buffers that other ranks write
   Division division_ = Division::kNone;

@@ -33,7 +33,7 @@ PublishedCalls::PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, 
       received_(static_cast<size_t>(size())) {}
 
 std::byte* PublishedCalls::base(int member) const noexcept {
-  return memory_->base(members_.group->local_rank(member));
+  return memory_->segments->base(members_.group->local_rank(member));
 }
 
 std::atomic<uint64_t>& PublishedCalls::head(int member) const noexcept {
