@@ -66,7 +66,8 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
              "another: the "
              "kernel copies the data directly between the buffers";
     case Algorithm::kZeroCopy:
-      return "all buffers are in the same memory of dsc_mem_alloc() or dsc_mem_register(), and a rank has at "
+      return "what other ranks must reach is in memory of dsc_mem_alloc() or dsc_mem_register(), and a rank "
+             "has at "
              "least "
              "zero_copy_min_bytes: data goes directly between the buffers, at most zero_copy_chunk_bytes at "
              "a time";

@@ -12,8 +12,7 @@ size_t Segments::mark_offset() const noexcept {
 }
 
 UniqueFd Segments::create(int copies) {
-  UniqueFd fd =
-      create_segment("dsc-memory", mark_offset() + sizeof(uint32_t), static_cast<size_t>(copies));
+  UniqueFd fd = create_segment("dsc-memory", mark_offset() + sizeof(uint32_t), static_cast<size_t>(copies));
   map(own_rank_, fd.get());
   return fd;
 }

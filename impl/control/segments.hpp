@@ -16,8 +16,8 @@ namespace dsc {
 
 class Segments {
  public:
-  // `bytes` is the size of each segment, and `id` is equal on all ranks of the allocation. Local ranks are the
-  // numbers of ranks of this host: `ranks` is their number, and `own_rank` the one of this rank.
+  // `bytes` is the size of each segment, and `id` is equal on all ranks of the allocation. Local ranks are
+  // the numbers of ranks of this host: `ranks` is their number, and `own_rank` the one of this rank.
   Segments(uint64_t id, size_t bytes, int ranks, int own_rank);
 
   // Creates this rank's segment, and returns what other ranks of the allocation map. `copies` is the number

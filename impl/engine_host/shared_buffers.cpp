@@ -31,7 +31,8 @@ std::byte* PeerBuffers::find(int member, SharedLocation location, size_t bytes) 
   const Segments& segments = segments_of(member, location.segment);
   const int local_rank = group_.local_rank(member);
   if (!segments.holds(local_rank, location.offset, bytes))
-    fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(member).c_str());
+    fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory",
+         group_.describe_member(member).c_str());
   return segments.base(local_rank) + location.offset;
 }
 

@@ -1,5 +1,6 @@
 /* Memory of the program that dsc_mem_register() made reachable for the other ranks. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -86,17 +87,18 @@ static int check_values(rank_t* self, const float* got, int32_t rank, size_t fir
   return 0;
 }
 
-/* Sends the last elements of one array around a ring, into its first elements. */
-static int run_ring(rank_t* self, float* all, size_t count) {
+/* Sends around a ring. `path` is null if the path is that of ordinary memory, which depends on the machine.
+ */
+static int pass_on(rank_t* self, float* send, float* recv, size_t count, const char* path) {
   const int32_t right = (self->rank + 1) % self->size, left = (self->rank + self->size - 1) % self->size;
-  float* const send = all + COUNT * (size_t)self->size - count;
   dsc_work_t* work = NULL;
   fill(send, self->rank, count);
   CHECK_OK(self, dsc_send(self->world, send, count, DSC_DTYPE_F32, right, NULL, &work));
-  CHECK_OK(self, dsc_recv(self->world, all, count, DSC_DTYPE_F32, left, NULL, NULL));
+  CHECK_OK(self, dsc_recv(self->world, recv, count, DSC_DTYPE_F32, left, NULL, NULL));
   CHECK_OK(self, dsc_work_synchronize(work, -1));
   CHECK_OK(self, dsc_work_destroy(work));
-  return check_values(self, all, left, 0, count);
+  if (path != NULL) CHECK_PATH(self, path);
+  return check_values(self, recv, left, 0, count);
 }
 
 /* `send` has COUNT elements and `recv` `size` times as many. */
@@ -171,7 +173,8 @@ static int operations_body(rank_t* self) {
     CHECK_PATH(self, "zero_copy");
     for (int32_t rank = 0; self->rank == 0 && rank < self->size; ++rank)
       PASS_ON(check_values(self, all + (size_t)rank * count, rank, 0, count));
-    if (self->size > 1) PASS_ON(run_ring(self, all, count));
+    if (self->size > 1)
+      PASS_ON(pass_on(self, all + COUNT * (size_t)self->size - count, all, count, "zero_copy"));
   }
   /* one rank less: the others still share their part */
   if (self->rank == 0) CHECK_OK(self, dsc_mem_unregister(data_of(&send)));
@@ -219,6 +222,104 @@ static void memory_of_a_subgroup(void** state) {
     assert_int_equal(run_ranks(size, subgroup_body, NULL), 0);
     assert_int_equal(run_ranks(size, subgroup_body, "the world registers the send buffers"), 0);
   }
+}
+
+/* Each operation, with buffers that differ in what other ranks can reach. */
+static int move_with(rank_t* self, float* send, float* recv, size_t count) {
+  const int32_t root = self->size - 1;
+  const size_t all = count * (size_t)self->size;
+  fill(send, self->rank, all);
+  CHECK_OK(self, dsc_scatter(self->world, send, recv, count, DSC_DTYPE_F32, root, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  PASS_ON(check_values(self, recv, root, (size_t)self->rank * count, count));
+  CHECK_OK(self, dsc_broadcast(self->world, send, recv, count, DSC_DTYPE_F32, root, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  PASS_ON(check_values(self, recv, root, 0, count));
+  CHECK_OK(self, dsc_reduce(self->world, send, recv, count, DSC_DTYPE_F32, DSC_OP_SUM, root, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  if (self->rank == root) PASS_ON(check_sums(self, recv, 0, count));
+  CHECK_OK(self, dsc_gather(self->world, send, recv, count, DSC_DTYPE_F32, root, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  CHECK_OK(self, dsc_all_gather(self->world, send, recv, count, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  for (int32_t rank = 0; rank < self->size; ++rank)
+    PASS_ON(check_values(self, recv + (size_t)rank * count, rank, 0, count));
+  CHECK_OK(self, dsc_all_to_all(self->world, send, recv, count, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  for (int32_t rank = 0; rank < self->size; ++rank)
+    PASS_ON(check_values(self, recv + (size_t)rank * count, rank, (size_t)self->rank * count, count));
+  CHECK_OK(self, dsc_reduce_scatter(self->world, send, recv, count, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+  CHECK_PATH(self, "zero_copy");
+  return check_sums(self, recv, (size_t)self->rank * count, count);
+}
+
+/* Every buffer has memory of its own: two allocations, and ordinary memory. */
+static int mixed_body(rank_t* self) {
+  enum { FEW = 5000, MANY = 90000 };
+  const size_t bytes = (size_t)self->size * MANY * sizeof(float);
+  void *first = NULL, *second = NULL;
+  float* const plain = malloc(bytes);
+  CHECK(self, plain != NULL);
+  CHECK_OK(self, dsc_mem_alloc(self->world, bytes, DSC_MEMORY_KIND_HOST, &first));
+  CHECK_OK(self, dsc_mem_alloc(self->world, bytes, DSC_MEMORY_KIND_HOST, &second));
+  for (size_t count = FEW; count <= MANY; count *= MANY / FEW) {
+    PASS_ON(move_with(self, first, second, count));
+    PASS_ON(move_with(self, first, plain, count));
+    PASS_ON(move_with(self, self->rank % 2 == 0 ? first : second, self->rank == 0 ? second : plain, count));
+    for (int round = 0; self->size > 1 && round < 2; ++round) {
+      PASS_ON(pass_on(self, first, second, count, "zero_copy"));
+      PASS_ON(pass_on(self, plain, first, count, "zero_copy"));
+      PASS_ON(pass_on(self, first, plain, count, "zero_copy"));
+      PASS_ON(pass_on(self, plain, plain + (self->size - 1) * count, count, NULL));
+    }
+  }
+  /* the first rank has freed its part, which the others still use */
+  if (self->rank == 0) CHECK_OK(self, dsc_mem_free(first));
+  PASS_ON(move_with(self, self->rank == 0 ? second : first, plain, MANY));
+  if (self->rank != 0) CHECK_OK(self, dsc_mem_free(first));
+  CHECK_OK(self, dsc_mem_free(second));
+  free(plain);
+  return 0;
+}
+
+static void different_memory(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, mixed_body, NULL), 0);
+}
+
+/* Returns how many segments of shared memory this process has mapped. */
+static size_t mapped_segments(void) {
+  char line[512];
+  size_t found = 0;
+  FILE* const maps = fopen("/proc/self/maps", "re");
+  while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
+    if (strstr(line, "memfd:dsc-memory") != NULL) ++found;
+  if (maps != NULL) fclose(maps);
+  return found;
+}
+
+/* The ranks free their parts at different times. */
+static int unmapped_body(rank_t* self) {
+  enum { ROUNDS = 20, BYTES = 1 << 16 };
+  void* last = NULL;
+  for (int round = 0; round < ROUNDS; ++round) {
+    void* memory = NULL;
+    CHECK_OK(self, dsc_mem_alloc(self->world, BYTES, DSC_MEMORY_KIND_HOST, &memory));
+    if (self->rank == 0) CHECK_OK(self, dsc_mem_free(memory));
+    if (self->rank != 0) CHECK_OK(self, dsc_mem_free(last));
+    last = memory;
+  }
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  CHECK(self, mapped_segments() <= 3 * (size_t)self->size);
+  if (self->rank != 0) CHECK_OK(self, dsc_mem_free(last));
+  for (int waits = 0; mapped_segments() > 0 && waits < 600; ++waits) usleep(50000);
+  CHECK(self, mapped_segments() == 0);
+  return 0;
+}
+
+static void freed_memory_is_unmapped(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, unmapped_body, NULL), 0);
 }
 
 /* No page is completely inside some of these arrays. */
@@ -352,6 +453,7 @@ static void memory_that_outlives_its_world(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_operations),     cmocka_unit_test(memory_of_a_subgroup),
+      cmocka_unit_test(different_memory),   cmocka_unit_test(freed_memory_is_unmapped),
       cmocka_unit_test(small_arrays),       cmocka_unit_test(refused_memory),
       cmocka_unit_test(overlapping_memory), cmocka_unit_test(memory_that_outlives_its_world),
   };

@@ -243,20 +243,20 @@ int internal_body(rank_t* self) {
   CHECK_OK(self, dsc_all_reduce(self->world, plain.data(), plain.data(), plain.size(), DSC_DTYPE_F32,
                                 DSC_OP_SUM, nullptr, nullptr));
   const std::vector<Json> entries = entries_of(trace_of(group), "world");
-  const std::vector<std::string> expected = {"dsc:ready",     "dsc:bind_device", "dsc:split",
-                                             "dsc:split",     "dsc:split",       "dsc:mem_alloc",
-                                             "dsc:mem_alloc", "dsc:all_reduce",  "dsc:all_reduce"};
+  const std::vector<std::string> expected = {
+      "dsc:ready",     "dsc:bind_device", "dsc:split",     "dsc:split",      "dsc:split",
+      "dsc:mem_alloc", "dsc:mem_alloc",   "dsc:mem_alloc", "dsc:all_reduce", "dsc:all_reduce"};
   CHECK(self, names(entries) == expected);
   CHECK(self, entries[0].at("collective_seq_id") == 0 && entries[0].at("op_id") == 1);
-  CHECK(self, entries[2].at("collective_seq_id") == 1 && entries[8].at("collective_seq_id") == 7);
+  CHECK(self, entries[2].at("collective_seq_id") == 1 && entries[9].at("collective_seq_id") == 8);
   const char* const shared = self->size == 1 ? "local" : "zero_copy";
   // "divided" and "claimed" are used where every rank has a processor.
-  const Json& plainly = entries[8].at("algorithm");
+  const Json& plainly = entries[9].at("algorithm");
   const bool is_staged = self->size == 1 ? plainly == "local" : plainly == "divided" || plainly == "claimed";
-  CHECK(self, entries[7].at("algorithm") == shared);
+  CHECK(self, entries[8].at("algorithm") == shared);
   CHECK(self, is_staged);
   const Json algorithms = trace_of(group).at("algorithms");
-  for (const Json& entry : {entries[7], entries[8]})
+  for (const Json& entry : {entries[8], entries[9]})
     CHECK(self, !algorithms.at(entry.at("algorithm").get<std::string>()).get<std::string>().empty());
   CHECK_OK(self, dsc_mem_free(memory));
   CHECK_OK(self, dsc_comm_destroy(group));

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/guard.hpp"
+#include "control/segments.hpp"
 #include "control/shared_memory.hpp"
 
 extern "C" {
@@ -76,6 +77,30 @@ void one_that_is_too_small_is_refused(void**) {
   assert_non_null(std::strstr(text.c_str(), "32768 bytes, expected 65536"));
 }
 
+// Ranks 0 and 2 of three have an allocation. Memory stays mapped until both have freed their parts, or a
+// process has ended.
+void an_allocation_ends_when_all_have_freed_it(void**) {
+  const auto nobody_ended = [](int) { return false; };
+  const auto rank_2_ended = [](int rank) { return rank == 2; };
+  for (const size_t bytes : {size_t{1}, kBytes, kBytes + 1}) {
+    dsc::Segments first(7, bytes, 3, 0), last(7, bytes, 3, 2);
+    last.map(0, first.create(2).get());
+    first.map(2, last.create(2).get());
+    assert_true(first.holds(2, 0, bytes) && first.holds(2, bytes, 0));
+    assert_false(first.holds(2, 0, bytes + 1) || first.holds(2, bytes + 1, 0) || first.holds(2, 1, SIZE_MAX));
+    assert_false(first.holds(1, 0, 1) || first.holds(3, 0, 1) || first.is_mapped_by(1));
+    std::memset(last.own_base(), 0xff, bytes);  // does not look as if the rank had freed it
+    assert_false(first.all_have_left(rank_2_ended));
+    first.leave();
+    assert_false(first.is_mapped_by(0) || first.all_have_left(nobody_ended));
+    assert_true(first.all_have_left(rank_2_ended));
+    assert_true(first.base(2)[bytes - 1] == std::byte{0xff});
+    assert_false(last.all_have_left(nobody_ended));
+    last.leave();
+    assert_true(first.all_have_left(nobody_ended) && last.all_have_left(nobody_ended));
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -83,6 +108,7 @@ int main() {
       cmocka_unit_test(nobody_changes_its_size),
       cmocka_unit_test(one_that_may_change_is_refused),
       cmocka_unit_test(one_that_is_too_small_is_refused),
+      cmocka_unit_test(an_allocation_ends_when_all_have_freed_it),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

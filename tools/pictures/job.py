@@ -84,6 +84,7 @@ def memory_of(world: dsc.Communicator, stage: Any) -> dict[str, int]:
         for i in reversed(range(LAYERS)):
             with sharded.unit(i) as (weight,):
                 sharded.mark_ready(i, np.ones_like(weight))
+            world.barrier()  # in place of computation, during which earlier units are reduced
         sharded.finish()
         sharded.step_done()
         bytes_of, shards = sharded.memory, sum(shard.grads.nbytes for shard in sharded.shards)
