@@ -53,31 +53,30 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
 }
 
 // True if all ranks take parts of the copies: of a broadcast, in which the root would only wait, and of a
-// gather, in which all others would. The answer is equal on all ranks.
+// gather, in which all others would. In an all-gather of much data, each part is then read only once for all
+// receivers. The answer is equal on all ranks.
 bool ZeroCopy::shares_copies(const Group& group, const Transfer& transfer) noexcept {
-  const bool broadcasts = transfer.pattern == Pattern::kBroadcast;
   if (transfer.size == 1 || transfer.bytes_of(transfer.longest) < kMinSharedCopyBytes) return false;
-  if (!broadcasts && transfer.pattern != Pattern::kGather) return false;
+  if (transfer.pattern == Pattern::kAllGather) {
+    const bool has_equal_blocks = !transfer.send_blocks && !transfer.recv_blocks && !transfer.recv_columns;
+    if (!has_equal_blocks || transfer.bytes_of_all() < group.tuning().streaming_bytes) return false;
+  } else if (transfer.pattern != Pattern::kBroadcast && transfer.pattern != Pattern::kGather) {
+    return false;
+  }
   for (int member = 0; member < transfer.size; ++member)
-    if ((member == transfer.root) != broadcasts && group.slot(member, group.epoch()).recv.segment == 0)
-      return false;
+    if (may_be_target(transfer, member) && group.slot(member, group.epoch()).recv.segment == 0) return false;
   return true;
 }
 
 // Returns how many receive buffers are written by ranks that do not own them.
 size_t ZeroCopy::target_count() const noexcept {
-  switch (transfer_.pattern) {
-    case Pattern::kAllReduce:
-      return sources_.size();
-    case Pattern::kReduce:
-      return group_.slot(transfer_.root, group_.epoch()).recv.segment != 0 ? 1 : 0;
-    case Pattern::kGather:
-      return shares_copies_ ? 1 : 0;
-    case Pattern::kBroadcast:
-      return shares_copies_ ? sources_.size() - 1 : 0;
-    default:
-      return 0;
-  }
+  if (transfer_.pattern == Pattern::kAllReduce) return sources_.size();
+  if (transfer_.pattern == Pattern::kReduce)
+    return group_.slot(transfer_.root, group_.epoch()).recv.segment != 0 ? 1 : 0;
+  if (!shares_copies_) return 0;
+  size_t count = 0;
+  for (int member = 0; member < transfer_.size; ++member) count += may_be_target(transfer_, member) ? 1 : 0;
+  return count;
 }
 
 ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, const SharedRange& send, const SharedRange& recv,
@@ -119,7 +118,7 @@ void ZeroCopy::divide() {
   const size_t members = sources_.size();
   if (shares_copies_) {
     division_ = Division::kClaims;
-    const size_t blocks = transfer_.pattern == Pattern::kBroadcast ? members - 1 : members;
+    const size_t blocks = collects(transfer_.pattern) ? members : 1;
     chunk_ = lines(std::clamp(bytes / (2 * members), least, most) / transfer_.element_bytes);
     chunk_ = std::max(chunk_, transfer_.longest / (kMaxChunks / blocks) + 1);
     chunks_ = (transfer_.longest + chunk_ - 1) / chunk_ * blocks;
@@ -198,25 +197,34 @@ Progress ZeroCopy::work() {
   return division_ == Division::kClaims ? copy_chunk() : copy_piece();
 }
 
-// Copies one part of one block, whoever sends and receives it. At last, the root of a broadcast copies to its
-// own receive buffer.
+// Copies one part of one block to all receivers, whoever sends and receives it. At last, the root of a
+// broadcast copies to its own receive buffer.
 Progress ZeroCopy::copy_chunk() {
   EpochRecord& record = group_.record(group_.epoch());
   const uint64_t chunk = claim_chunk(record.claim, group_.epoch(), chunks_);
-  const bool gathers = transfer_.pattern == Pattern::kGather;
-  if (chunk == kNoChunk) return gathers || is_target(transfer_.rank) ? Progress::kDone : copy_piece();
-  const size_t blocks = gathers ? sources_.size() : targets_.size();
+  const bool broadcasts = transfer_.pattern == Pattern::kBroadcast;
+  if (chunk == kNoChunk) return is_target(transfer_.rank) || !broadcasts ? Progress::kDone : copy_piece();
+  const size_t blocks = broadcasts ? 1 : sources_.size();
   const size_t block = chunk % blocks, first = chunk / blocks * chunk_;
-  const auto* const source =
-      static_cast<const std::byte*>(sources_[gathers ? block : static_cast<size_t>(transfer_.root)]);
-  auto* const target =
-      gathers ? static_cast<std::byte*>(targets_[0]) + transfer_.bytes_of(block * transfer_.count)
-              : static_cast<std::byte*>(targets_[block]);
   const size_t at = transfer_.bytes_of(first);
-  copy_bytes(target + at, source + at, transfer_.bytes_of(std::min(chunk_, transfer_.count - first)),
-             spec_.streamed > 0);
+  const auto* const source =
+      static_cast<const std::byte*>(sources_[broadcasts ? static_cast<size_t>(transfer_.root) : block]);
+  copy_to_targets(source + at, transfer_.bytes_of(block * transfer_.count) + at,
+                  transfer_.bytes_of(std::min(chunk_, transfer_.count - first)));
   if (complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.notify_all_members();
   return Progress::kMoved;
+}
+
+// Copies to the same place in all targets, in pieces that stay in the cache until the last target.
+void ZeroCopy::copy_to_targets(const std::byte* source, size_t at, size_t bytes) {
+  constexpr size_t kPieceBytes = size_t{64} << 10;
+  const size_t piece = targets_.size() > 1 ? kPieceBytes : bytes;
+  for (size_t done = 0; done < bytes; done += piece)
+    for (void* const start : targets_) {
+      std::byte* const target = static_cast<std::byte*>(start) + at + done;
+      if (target != source + done)  // else this part is in place
+        copy_bytes(target, source + done, std::min(piece, bytes - done), spec_.streamed > 0);
+    }
 }
 
 Progress ZeroCopy::copy_piece() {

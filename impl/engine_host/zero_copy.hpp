@@ -42,11 +42,7 @@ class ZeroCopy {
   }
 
   // True if other ranks may write to the receive buffer of this rank.
-  static bool shows_recv(const Transfer& transfer) noexcept {
-    return transfer.pattern == Pattern::kAllReduce ||
-           (only_root_receives(transfer.pattern) && transfer.rank == transfer.root) ||
-           (transfer.pattern == Pattern::kBroadcast && transfer.rank != transfer.root);
-  }
+  static bool shows_recv(const Transfer& transfer) noexcept { return may_be_target(transfer, transfer.rank); }
 
   // True if the members' buffers allow direct access. The answer follows from the published slots, so it is
   // equal on all ranks.
@@ -65,18 +61,21 @@ class ZeroCopy {
   enum class Phase { kWork, kAwaitChunks, kMeet };
   enum class Division { kNone, kShares, kClaims };  // how ranks share the work
 
+  static bool may_be_target(const Transfer& transfer, int member) noexcept {
+    if (transfer.pattern == Pattern::kBroadcast) return member != transfer.root;
+    if (only_root_receives(transfer.pattern)) return member == transfer.root;
+    return transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kAllGather;
+  }
   static bool shares_copies(const Group& group, const Transfer& transfer) noexcept;
   size_t target_count() const noexcept;
   // True if other ranks may write to the receive buffer of this member.
-  bool is_target(int member) const noexcept {
-    if (targets_.empty()) return false;
-    return transfer_.pattern == Pattern::kBroadcast ? member != transfer_.root : transfer_.receives(member);
-  }
+  bool is_target(int member) const noexcept { return !targets_.empty() && may_be_target(transfer_, member); }
   void find_buffers();
   void divide();
   Progress work();
   Progress copy_piece();
   Progress copy_chunk();
+  void copy_to_targets(const std::byte* source, size_t at, size_t bytes);
   Progress reduce_piece();
   void reduce_elements(size_t index, size_t first, size_t elements);
   Progress finish() noexcept;
