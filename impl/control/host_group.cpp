@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/thread.hpp"
 #include "base/log.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "control/copy_trial.hpp"
@@ -110,8 +111,15 @@ HostGroup::~HostGroup() {
   memory_->close();
 }
 
-void HostGroup::drop_unused_memory() noexcept {
-  memory_->drop_unused([this](int rank) { return process_of(rank).gone.load() != DSC_OK; });
+SegmentsById HostGroup::take_unused_memory() noexcept {
+  return memory_->take_unused([this](int rank) { return process_of(rank).gone.load() != DSC_OK; });
+}
+
+// On a thread of its own, because the kernel needs about 100 ms for each GiB, and heartbeats must go on.
+void HostGroup::unmap_unused_memory() noexcept {
+  SegmentsById unused = take_unused_memory();
+  if (unused.empty()) return;
+  call_out([&] { start_thread("dsc-unmap", [unused = std::move(unused)] {}).detach(); });
 }
 
 // Ranks with the same endpoint are in the same process.
@@ -464,7 +472,7 @@ void HostGroup::on_end(PeerProcess& peer) {
 void HostGroup::on_heartbeat(int64_t now, bool after_gap) noexcept {
   const auto self = weak_from_this().lock();
   if (!self) return;
-  drop_unused_memory();
+  unmap_unused_memory();
   for (const auto& peer : peers_)
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },

@@ -83,8 +83,9 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
     return choose_tuning(members, oversubscribed_, kernel_copies_, tuning_overrides_);
   }
   MemoryRegistry& memory() const noexcept { return *memory_; }
-  // Unmaps shared memory that all its ranks have freed. Any thread.
-  void drop_unused_memory() noexcept;
+  // Returns the shared memory that all its ranks have freed. It is unmapped when the result is destroyed.
+  // Any thread.
+  SegmentsById take_unused_memory() noexcept;
   uint32_t library_version() const noexcept { return library_version_; }
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
@@ -159,6 +160,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   void watch();
   ItemKey key(int local_rank, ItemKind kind, uint64_t id) const;
   void on_end(PeerProcess& peer);
+  void unmap_unused_memory() noexcept;
   void look_at(PeerProcess& peer, int64_t now, bool after_gap);
 
   int rank_ = -1;

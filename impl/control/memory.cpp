@@ -75,14 +75,10 @@ std::shared_ptr<const Segments> MemoryRegistry::segments(uint64_t id) const noex
   return found == segments_.end() ? nullptr : found->second;
 }
 
-void MemoryRegistry::drop(const std::function<bool(const Segments&)>& may_drop) noexcept {
-  std::vector<std::shared_ptr<Segments>> dropped;  // unmapped after the lock is released
+void MemoryRegistry::close() noexcept {
+  SegmentsById unused;  // unmapped after the lock is released
   MutexLock lock(mutex_);
-  std::erase_if(segments_, [&](auto& entry) {
-    if (!may_drop(*entry.second)) return false;
-    dropped.push_back(std::move(entry.second));
-    return true;
-  });
+  unused.swap(segments_);
 }
 
 std::shared_ptr<Allocation> MemoryRegistry::holder(const void* data) const noexcept {

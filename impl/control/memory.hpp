@@ -4,7 +4,6 @@
 
 #include <array>
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -67,6 +66,8 @@ struct SharedRange {
   std::byte* address() const noexcept { return allocation->own_base() + location.offset; }
 };
 
+using SegmentsById = std::map<uint64_t, std::shared_ptr<Segments>>;
+
 // The allocations of one rank. Any thread may use it.
 class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
  public:
@@ -79,16 +80,20 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
   // Returns the segments of the allocation with this id, also if this rank has freed its own part; null if
   // this rank has not mapped them.
   std::shared_ptr<const Segments> segments(uint64_t id) const noexcept;
-  // Unmaps the segments that no rank needs any more. `has_ended(local_rank)` tells whether the process of a
-  // rank has ended.
+  // Removes the segments that no rank needs any more. They are unmapped when the result is destroyed.
+  // `has_ended(local_rank)` tells whether the process of a rank has ended.
   template <typename HasEnded>
-  void drop_unused(const HasEnded& has_ended) noexcept {
-    drop([&](const Segments& segments) { return segments.all_have_left(has_ended); });
+  SegmentsById take_unused(const HasEnded& has_ended) noexcept {
+    SegmentsById unused;
+    const MutexLock lock(mutex_);
+    for (auto next = segments_.begin(); next != segments_.end();) {
+      const auto entry = next++;
+      if (entry->second->all_have_left(has_ended)) unused.insert(segments_.extract(entry));
+    }
+    return unused;
   }
   // Ends the use of all segments.
-  void close() noexcept {
-    drop([](const Segments&) { return true; });
-  }
+  void close() noexcept;
   // Returns the allocation that contains an address, even if it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
 
@@ -110,14 +115,13 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
 
  private:
   void take(const void* memory) noexcept;
-  void drop(const std::function<bool(const Segments&)>& may_drop) noexcept;
 
   // Lets find() return immediately in programs that never allocate shared memory.
   std::atomic<bool> used_{false};
   mutable Mutex mutex_;
   // By the starts of this rank's memory.
   std::map<const void*, std::shared_ptr<Allocation>> allocations_ DSC_GUARDED_BY(mutex_);
-  std::map<uint64_t, std::shared_ptr<Segments>> segments_ DSC_GUARDED_BY(mutex_);  // by id
+  SegmentsById segments_ DSC_GUARDED_BY(mutex_);
 };
 
 // While it exists, registered memory with these buffers cannot be unregistered. Costs nothing in programs

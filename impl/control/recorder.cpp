@@ -66,11 +66,9 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
              "another: the "
              "kernel copies the data directly between the buffers";
     case Algorithm::kZeroCopy:
-      return "what other ranks must reach is in memory of dsc_mem_alloc() or dsc_mem_register(), and a rank "
-             "has at "
-             "least "
-             "zero_copy_min_bytes: data goes directly between the buffers, at most zero_copy_chunk_bytes at "
-             "a time";
+      return "the buffers that other ranks use are in memory of dsc_mem_alloc() or dsc_mem_register(), and a "
+             "rank has at least zero_copy_min_bytes: data goes directly between the buffers, at most "
+             "zero_copy_chunk_bytes at a time";
   }
   return nullptr;
 }

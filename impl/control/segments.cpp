@@ -11,19 +11,20 @@ size_t Segments::mark_offset() const noexcept {
   return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
+size_t Segments::whole_bytes() const noexcept { return mark_offset() + sizeof(std::atomic<uint32_t>); }
+
 UniqueFd Segments::create(int copies) {
-  UniqueFd fd = create_segment("dsc-memory", mark_offset() + sizeof(uint32_t), static_cast<size_t>(copies));
+  UniqueFd fd = create_segment("dsc-memory", bytes, static_cast<size_t>(copies), whole_bytes() - bytes);
   map(own_rank_, fd.get());
   return fd;
 }
 
 void Segments::map(int local_rank, int fd) {
-  mappings_[static_cast<size_t>(local_rank)] =
-      map_segment(fd, mark_offset() + sizeof(uint32_t), OnFork::kInherited);
+  mappings_[static_cast<size_t>(local_rank)] = map_segment(fd, whole_bytes(), OnFork::kInherited);
 }
 
 void Segments::leave() noexcept {
-  if (is_mapped_by(own_rank_)) mark(own_rank_).store(1, std::memory_order_release);
+  if (has_part(own_rank_)) mark(own_rank_).store(1, std::memory_order_release);
   mappings_[static_cast<size_t>(own_rank_)].reset();
   left_.store(true, std::memory_order_release);
 }

@@ -1,6 +1,7 @@
 // The shared memory of one allocation: a segment for each of its ranks, and all these ranks map all segments.
-// They stay mapped until every rank has freed its own part. So a buffer that its owner may still use is
-// mapped by all ranks of the allocation.
+// They stay mapped until every rank has freed its own part. So while an operation uses a buffer of its owner,
+// all ranks of the allocation have the buffer mapped. When the operation is complete for the owner, they may
+// not.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ class Segments {
   // Maps the segment of another rank.
   void map(int local_rank, int fd);
 
-  bool is_mapped_by(int local_rank) const noexcept {
+  bool has_part(int local_rank) const noexcept {
     const auto index = static_cast<size_t>(local_rank);
     return index < mappings_.size() && mappings_[index] != nullptr;
   }
@@ -37,7 +38,7 @@ class Segments {
   std::byte* own_base() const noexcept { return base(own_rank_); }
   // Returns whether the segment of `local_rank` is mapped and contains [offset, offset + length).
   bool holds(int local_rank, uint64_t offset, size_t length) const noexcept {
-    return is_mapped_by(local_rank) && offset <= bytes && length <= bytes - offset;
+    return has_part(local_rank) && offset <= bytes && length <= bytes - offset;
   }
 
   // Unmaps this rank's segment, and announces that this rank has freed its part. No thread may still use it.
@@ -48,7 +49,7 @@ class Segments {
   bool all_have_left(const HasEnded& has_ended) const noexcept {
     if (!left_.load(std::memory_order_acquire)) return false;
     for (int rank = 0; rank < static_cast<int>(mappings_.size()); ++rank)
-      if (rank != own_rank_ && is_mapped_by(rank) && mark(rank).load(std::memory_order_acquire) == 0 &&
+      if (rank != own_rank_ && has_part(rank) && mark(rank).load(std::memory_order_acquire) == 0 &&
           !has_ended(rank))
         return false;
     return true;
@@ -59,6 +60,7 @@ class Segments {
 
  private:
   size_t mark_offset() const noexcept;
+  size_t whole_bytes() const noexcept;
   // In a page of its own at the end of the segment of a rank: 1 if the rank has freed its part.
   std::atomic<uint32_t>& mark(int local_rank) const noexcept {
     return *reinterpret_cast<std::atomic<uint32_t>*>(base(local_rank) + mark_offset());

@@ -123,12 +123,12 @@ void make_private(std::byte* first, size_t bytes) {
   }
 }
 
-UniqueFd create_segment(const char* name, size_t bytes, size_t copies) {
+UniqueFd create_segment(const char* name, size_t bytes, size_t copies, size_t appended) {
   check_available(bytes, copies);
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail_errno(errno, "memfd_create");
   if (fchmod(fd.get(), 0600) != 0) fail_errno(errno, "fchmod of a shared segment");
-  const int error = reserve(fd.get(), bytes);
+  const int error = reserve(fd.get(), bytes + appended);
   if (error == ENOSPC || error == ENOMEM || error == EFBIG)
     fail(DSC_ERR_NOSPACE, "%zu bytes of shared memory are needed, %zu are available%s", bytes,
          available_bytes(), error == EFBIG ? ", and the process's file size limit is lower" : "");

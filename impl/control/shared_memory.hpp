@@ -31,9 +31,9 @@ class Mapping {
 };
 
 // Creates a memfd that only this user may open, with reserved pages and a sealed size. `copies` is the number
-// of ranks of this host that create such a segment at the same time. Throws NOSPACE if memory does not
-// suffice for all of them.
-UniqueFd create_segment(const char* name, size_t bytes, size_t copies);
+// of ranks of this host that create such a segment at the same time. `appended` is a number of further bytes,
+// which errors do not mention. Throws NOSPACE if memory does not suffice for all of them.
+UniqueFd create_segment(const char* name, size_t bytes, size_t copies, size_t appended = 0);
 
 // Maps a segment, which may belong to another process. Throws PROTOCOL if its seals or its size are wrong.
 std::shared_ptr<Mapping> map_segment(int fd, size_t bytes, OnFork on_fork);

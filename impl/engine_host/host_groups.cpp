@@ -84,7 +84,7 @@ std::shared_ptr<Allocation> HostEngine::share_segments(const SharedMemory& wante
   const auto segments = std::make_shared<Segments>(id, wanted.bytes, host().size(), host().rank());
   const auto allocation = std::make_shared<Allocation>(segments);
   run([&] {
-    host().drop_unused_memory();  // all ranks, before any of them needs more
+    host().take_unused_memory();  // on all ranks, before any of them finds that too little is available
     wanted.check();
   });
   run([&] { host().publish(ItemKind::kMemory, id, segments->create(size()).get()); });

@@ -86,11 +86,11 @@ size_t Message::piece_bytes() const noexcept {
 }
 
 Progress Message::copy_piece(SendChannel& channel, SharedLocation theirs) {
-  std::byte* const theirs_at = peer_buffers_.find(peer_, theirs, bytes_);
   const OthersMemory others(group_);
   if (!others.entered()) return leave();
   const uint64_t piece = claim_chunk(channel.claim, sequence_, pieces());
   if (piece == kNoChunk) return Progress::kDone;
+  std::byte* const theirs_at = peer_buffers_.find(peer_, theirs, bytes_);  // not before: see PeerBuffers
   const size_t at = piece * piece_bytes();
   const bool sends = call_.kind == OpKind::kSend;
   std::byte* const from = sends ? own_buffer() : theirs_at;

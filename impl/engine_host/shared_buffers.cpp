@@ -7,13 +7,13 @@ namespace dsc {
 SharedRange find_shared(const Group& group, const void* buffer, size_t bytes) noexcept {
   SharedRange range = group.host().memory().find(buffer, bytes);
   for (int member = 0; range.allocation && member < group.size(); ++member)
-    if (!range.allocation->segments->is_mapped_by(group.local_rank(member))) range = {};
+    if (!range.allocation->segments->has_part(group.local_rank(member))) range = {};
   return range;
 }
 
 SharedRange find_shared_with(const Group& group, int member, const void* buffer, size_t bytes) noexcept {
   SharedRange range = group.host().memory().find(buffer, bytes);
-  if (range.allocation && !range.allocation->segments->is_mapped_by(group.local_rank(member))) range = {};
+  if (range.allocation && !range.allocation->segments->has_part(group.local_rank(member))) range = {};
   return range;
 }
 

@@ -19,8 +19,9 @@ SharedRange find_shared_with(const Group& group, int member, const void* buffer,
 class PeerBuffers {
  public:
   explicit PeerBuffers(const Group& group) noexcept : group_(group) {}
-  // Returns the address in this process of a buffer that another member has published. Throws PROTOCOL,
-  // because a corrupted or hostile peer may have published anything.
+  // Returns the address in this process of a buffer that another member has published. Call it only while the
+  // operation cannot be complete for that member, because this rank still has work to do for it. Throws
+  // PROTOCOL, because a corrupted or hostile peer may have published anything.
   std::byte* find(int member, SharedLocation location, size_t bytes);
 
  private:

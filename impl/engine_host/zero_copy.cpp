@@ -91,7 +91,8 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, const SharedRange& se
       peer_buffers_(group),
       sources_(static_cast<size_t>(transfer.size)),
       targets_(target_count()) {
-  find_buffers();
+  std::fill_n(sources_.data(), sources_.size(), nullptr);
+  std::fill_n(targets_.data(), targets_.size(), nullptr);
   // Stores that bypass the caches are only good for targets that are not in the caches. In place, the target
   // is also an input, so it is in the caches.
   if (transfer.bytes_of_all() >= group.tuning().streaming_bytes && !in_place())
@@ -101,8 +102,11 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, const SharedRange& se
 
 bool ZeroCopy::in_place() const noexcept {
   if (!transfer_.reduces()) return false;
-  for (const void* target : targets_)
-    if (std::find(sources_.begin(), sources_.end(), target) != sources_.end()) return true;
+  for (int member = 0; member < transfer_.size; ++member) {
+    const Slot& slot = group_.slot(member, group_.epoch());
+    if (is_target(member) && slot.send.segment == slot.recv.segment && slot.send.offset == slot.recv.offset)
+      return true;
+  }
   return transfer_.send == transfer_.recv;
 }
 
@@ -141,24 +145,37 @@ void ZeroCopy::divide() {
   chunks_ = (transfer_.longest + chunk_ - 1) / chunk_;
 }
 
-void ZeroCopy::find_buffers() {
-  const auto locate = [this](int member, SharedLocation location, const SharedRange& own, size_t elements) {
-    return member == transfer_.rank ? own.address()
-                                    : peer_buffers_.find(member, location, transfer_.bytes_of(elements));
-  };
-  const size_t received = transfer_.count * (collects(transfer_.pattern) ? sources_.size() : 1);
-  size_t targets = 0;
-  for (int member = 0; member < transfer_.size; ++member) {
-    const Slot& slot = group_.slot(member, group_.epoch());
-    const void*& source = sources_[static_cast<size_t>(member)];
-    if (!transfer_.sends(member))
-      source = nullptr;
-    else if (member == transfer_.rank && !is_target(member))
-      source = transfer_.send;  // as the program knows it, so that data in place is not copied onto itself
-    else
-      source = locate(member, slot.send, send_, transfer_.elements_read_of(member));
-    if (is_target(member)) targets_[targets++] = locate(member, slot.recv, recv_, received);
+// Published values are copied once and then checked, because a corrupted or hostile peer may change them.
+std::byte* ZeroCopy::locate(int member, SharedLocation location, const SharedRange& own, size_t elements) {
+  if (member != transfer_.rank)
+    return peer_buffers_.find(member, location, transfer_.bytes_of(elements));
+  if (!own.allocation)
+    fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
+         group_.describe_member(member).c_str());
+  return own.address();
+}
+
+const std::byte* ZeroCopy::source(int member) {
+  const void*& found = sources_[static_cast<size_t>(member)];
+  if (!found) {
+    // The own buffer as the program knows it, like the receive buffer, so that data in place is not copied
+    // onto itself.
+    const bool is_own = member == transfer_.rank && !is_target(member);
+    found = is_own ? transfer_.send
+                   : locate(member, group_.slot(member, group_.epoch()).send, send_,
+                            transfer_.elements_read_of(member));
   }
+  return static_cast<const std::byte*>(found);
+}
+
+const PerMember<void*>& ZeroCopy::targets() {
+  if (targets_.empty() || targets_[0]) return targets_;
+  const size_t elements = transfer_.count * (collects(transfer_.pattern) ? sources_.size() : 1);
+  size_t found = targets_.size();  // the first one is set last, so that an error leaves it null
+  for (int member = transfer_.size - 1; member >= 0; --member)
+    if (is_target(member) && found > 0)
+      targets_[--found] = locate(member, group_.slot(member, group_.epoch()).recv, recv_, elements);
+  return targets_;
 }
 
 Progress ZeroCopy::step() {
@@ -207,23 +224,22 @@ Progress ZeroCopy::copy_chunk() {
   const size_t blocks = broadcasts ? 1 : sources_.size();
   const size_t block = chunk % blocks, first = chunk / blocks * chunk_;
   const size_t at = transfer_.bytes_of(first);
-  const auto* const source =
-      static_cast<const std::byte*>(sources_[broadcasts ? static_cast<size_t>(transfer_.root) : block]);
-  copy_to_targets(source + at, transfer_.bytes_of(block * transfer_.count) + at,
+  const std::byte* const from = source(broadcasts ? transfer_.root : static_cast<int>(block));
+  copy_to_targets(from + at, transfer_.bytes_of(block * transfer_.count) + at,
                   transfer_.bytes_of(std::min(chunk_, transfer_.count - first)));
   if (complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.notify_all_members();
   return Progress::kMoved;
 }
 
 // Copies to the same place in all targets, in pieces that stay in the cache until the last target.
-void ZeroCopy::copy_to_targets(const std::byte* source, size_t at, size_t bytes) {
+void ZeroCopy::copy_to_targets(const std::byte* from, size_t at, size_t bytes) {
   constexpr size_t kPieceBytes = size_t{64} << 10;
-  const size_t piece = targets_.size() > 1 ? kPieceBytes : bytes;
+  const size_t piece = targets().size() > 1 ? kPieceBytes : bytes;
   for (size_t done = 0; done < bytes; done += piece)
-    for (void* const start : targets_) {
-      std::byte* const target = static_cast<std::byte*>(start) + at + done;
-      if (target != source + done)  // else this part is in place
-        copy_bytes(target, source + done, std::min(piece, bytes - done), spec_.streamed > 0);
+    for (void* const target : targets()) {
+      std::byte* const to = static_cast<std::byte*>(target) + at + done;
+      if (to != from + done)  // else this part is in place
+        copy_bytes(to, from + done, std::min(piece, bytes - done), spec_.streamed > 0);
     }
 }
 
@@ -234,9 +250,9 @@ Progress ZeroCopy::copy_piece() {
     const Block block = transfer_.incoming(sender);
     const size_t at = static_cast<size_t>(next_chunk_) * chunk_;
     if (at >= block.count) continue;
-    const auto* const source = static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]);
+    const std::byte* const start = source(sender);
     for_each_run(block, at, std::min(chunk_, block.count - at), [&](size_t from, size_t to, size_t run) {
-      copy_bytes(transfer_.recv_at(to), source + transfer_.bytes_of(from), transfer_.bytes_of(run),
+      copy_bytes(transfer_.recv_at(to), start + transfer_.bytes_of(from), transfer_.bytes_of(run),
                  spec_.streamed > 0);
     });
     ++next_chunk_;
@@ -264,9 +280,9 @@ void ZeroCopy::reduce_elements(size_t index, size_t first, size_t elements) {
   PerMember<const void*> from(sources_.size());
   PerMember<void*> to(std::max<size_t>(targets_.size(), 1));
   for (size_t member = 0; member < sources_.size(); ++member)
-    from[member] = static_cast<const std::byte*>(sources_[member]) + offset;
+    from[member] = source(static_cast<int>(member)) + offset;
   for (size_t i = 0; i < targets_.size(); ++i)
-    to[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
+    to[i] = static_cast<std::byte*>(targets()[i]) + transfer_.bytes_of(first);
   if (targets_.empty()) to[0] = transfer_.recv_at(first);
   NonFinite found;
   reduce(spec_, from.data(), transfer_.size, to.data(), static_cast<int>(to.size()), elements,

@@ -70,12 +70,15 @@ class ZeroCopy {
   size_t target_count() const noexcept;
   // True if other ranks may write to the receive buffer of this member.
   bool is_target(int member) const noexcept { return !targets_.empty() && may_be_target(transfer_, member); }
-  void find_buffers();
+  // These find buffers of other members when they are needed first: see PeerBuffers.
+  const std::byte* source(int member);
+  const PerMember<void*>& targets();
+  std::byte* locate(int member, SharedLocation location, const SharedRange& own, size_t elements);
   void divide();
   Progress work();
   Progress copy_piece();
   Progress copy_chunk();
-  void copy_to_targets(const std::byte* source, size_t at, size_t bytes);
+  void copy_to_targets(const std::byte* from, size_t at, size_t bytes);
   Progress reduce_piece();
   void reduce_elements(size_t index, size_t first, size_t elements);
   Progress finish() noexcept;
@@ -90,8 +93,8 @@ class ZeroCopy {
   const SharedRange& recv_;
   const bool shares_copies_;  // all ranks take parts of the copies
   PeerBuffers peer_buffers_;
-  PerMember<const void*> sources_;  // each member's send buffer
-  PerMember<void*> targets_;        // receive buffers that other ranks write
+  PerMember<const void*> sources_;  // each member's send buffer; null until it is needed
+  PerMember<void*> targets_;        // receive buffers that other ranks write, likewise
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;

@@ -94,6 +94,7 @@ static int pass_on(rank_t* self, float* send, float* recv, size_t count, const c
   dsc_work_t* work = NULL;
   fill(send, self->rank, count);
   CHECK_OK(self, dsc_send(self->world, send, count, DSC_DTYPE_F32, right, NULL, &work));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* every send has begun before a receive */
   CHECK_OK(self, dsc_recv(self->world, recv, count, DSC_DTYPE_F32, left, NULL, NULL));
   CHECK_OK(self, dsc_work_synchronize(work, -1));
   CHECK_OK(self, dsc_work_destroy(work));
@@ -297,6 +298,54 @@ static void different_memory(void** state) {
   unsetenv("DSC_TUNING");
 }
 
+static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
+
+/* Rank 1 has called, but works late: rank 0 then does everything alone, and frees its buffer. Both ranks have
+ * freed the other part of their allocations, so rank 1 unmaps rank 0's buffer before it looks for work. */
+static int late_body(rank_t* self) {
+  enum { MANY = 1 << 20, KINDS = 5 };
+  const dsc_dtype_t f32 = DSC_DTYPE_F32;
+  for (int kind = 0; kind < KINDS; ++kind) {
+    void *first = NULL, *second = NULL;
+    dsc_work_t* work = NULL;
+    dsc_work_t** const late = self->rank == 0 ? NULL : &work;
+    CHECK_OK(self, dsc_mem_alloc(self->world, 2 * MANY * sizeof(float), DSC_MEMORY_KIND_HOST, &first));
+    CHECK_OK(self, dsc_mem_alloc(self->world, 2 * MANY * sizeof(float), DSC_MEMORY_KIND_HOST, &second));
+    float* const data = self->rank == 0 ? first : second;
+    CHECK_OK(self, dsc_mem_free(self->rank == 0 ? second : first));
+    fill(data, self->rank, MANY);
+    CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+    if (self->rank == 0) usleep(100000);
+    if (kind == 0) CHECK_OK(self, dsc_all_reduce(self->world, data, data, MANY, f32, DSC_OP_SUM, NULL, late));
+    if (kind == 1) CHECK_OK(self, dsc_reduce(self->world, data, data, MANY, f32, DSC_OP_SUM, 0, NULL, late));
+    if (kind == 2) CHECK_OK(self, dsc_broadcast(self->world, data, data, MANY, f32, 0, NULL, late));
+    if (kind == 3) CHECK_OK(self, dsc_gather(self->world, data, data, MANY, f32, 0, NULL, late));
+    if (kind == 4 && self->rank == 0) CHECK_OK(self, dsc_recv(self->world, data, MANY, f32, 1, NULL, NULL));
+    if (kind == 4 && self->rank == 1) CHECK_OK(self, dsc_send(self->world, data, MANY, f32, 0, NULL, late));
+    CHECK_PATH(self, self->rank == 0 ? "zero_copy" : "");
+    if (self->rank == 0) {
+      if (kind < 2) PASS_ON(check_sums(self, data, 0, MANY));
+      if (kind == 2 || kind == 3) PASS_ON(check_values(self, data, 0, 0, MANY));
+      if (kind == 3) PASS_ON(check_values(self, data + MANY, 1, 0, MANY));
+      if (kind == 4) PASS_ON(check_values(self, data, 1, 0, MANY));
+    } else {
+      usleep(1200000); /* several heartbeats */
+      CHECK_OK(self, dsc_work_synchronize(work, -1));
+      CHECK_OK(self, dsc_work_destroy(work));
+      if (kind == 0) PASS_ON(check_sums(self, data, 0, MANY));
+      if (kind == 2) PASS_ON(check_values(self, data, 0, 0, MANY));
+    }
+    CHECK_OK(self, dsc_mem_free(data));
+    CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  }
+  return 0;
+}
+
+static void a_late_rank_finds_the_work_done(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks_with(2, without_thread, late_body, NULL), 0);
+}
+
 /* Returns how many segments of shared memory this process has mapped. */
 static size_t mapped_segments(void) {
   char line[512];
@@ -464,6 +513,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_operations),     cmocka_unit_test(memory_of_a_subgroup),
       cmocka_unit_test(different_memory),   cmocka_unit_test(freed_memory_is_unmapped),
+      cmocka_unit_test(a_late_rank_finds_the_work_done),
       cmocka_unit_test(small_arrays),       cmocka_unit_test(refused_memory),
       cmocka_unit_test(overlapping_memory), cmocka_unit_test(memory_that_outlives_its_world),
   };

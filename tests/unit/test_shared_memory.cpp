@@ -88,11 +88,11 @@ void an_allocation_ends_when_all_have_freed_it(void**) {
     first.map(2, last.create(2).get());
     assert_true(first.holds(2, 0, bytes) && first.holds(2, bytes, 0));
     assert_false(first.holds(2, 0, bytes + 1) || first.holds(2, bytes + 1, 0) || first.holds(2, 1, SIZE_MAX));
-    assert_false(first.holds(1, 0, 1) || first.holds(3, 0, 1) || first.is_mapped_by(1));
+    assert_false(first.holds(1, 0, 1) || first.holds(3, 0, 1) || first.has_part(1));
     std::memset(last.own_base(), 0xff, bytes);  // does not look as if the rank had freed it
     assert_false(first.all_have_left(rank_2_ended));
     first.leave();
-    assert_false(first.is_mapped_by(0) || first.all_have_left(nobody_ended));
+    assert_false(first.has_part(0) || first.all_have_left(nobody_ended));
     assert_true(first.all_have_left(rank_2_ended));
     assert_true(first.base(2)[bytes - 1] == std::byte{0xff});
     assert_false(last.all_have_left(nobody_ended));
