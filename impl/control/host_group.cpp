@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "base/thread.hpp"
 #include "base/log.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "control/copy_trial.hpp"
 #include "control/group.hpp"

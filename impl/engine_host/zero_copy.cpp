@@ -147,8 +147,7 @@ void ZeroCopy::divide() {
 
 // Published values are copied once and then checked, because a corrupted or hostile peer may change them.
 std::byte* ZeroCopy::locate(int member, SharedLocation location, const SharedRange& own, size_t elements) {
-  if (member != transfer_.rank)
-    return peer_buffers_.find(member, location, transfer_.bytes_of(elements));
+  if (member != transfer_.rank) return peer_buffers_.find(member, location, transfer_.bytes_of(elements));
   if (!own.allocation)
     fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
          group_.describe_member(member).c_str());

@@ -511,11 +511,15 @@ static void memory_that_outlives_its_world(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_operations),     cmocka_unit_test(memory_of_a_subgroup),
-      cmocka_unit_test(different_memory),   cmocka_unit_test(freed_memory_is_unmapped),
+      cmocka_unit_test(all_operations),
+      cmocka_unit_test(memory_of_a_subgroup),
+      cmocka_unit_test(different_memory),
+      cmocka_unit_test(freed_memory_is_unmapped),
       cmocka_unit_test(a_late_rank_finds_the_work_done),
-      cmocka_unit_test(small_arrays),       cmocka_unit_test(refused_memory),
-      cmocka_unit_test(overlapping_memory), cmocka_unit_test(memory_that_outlives_its_world),
+      cmocka_unit_test(small_arrays),
+      cmocka_unit_test(refused_memory),
+      cmocka_unit_test(overlapping_memory),
+      cmocka_unit_test(memory_that_outlives_its_world),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
