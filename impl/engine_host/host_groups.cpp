@@ -82,7 +82,7 @@ std::shared_ptr<Allocation> HostEngine::share_segments(const SharedMemory& wante
     ~Withdraw() { host.withdraw(ItemKind::kMemory, id); }
   } withdraw{host(), id};
   const auto segments = std::make_shared<Segments>(id, wanted.bytes, host().size(), host().rank());
-  const auto allocation = std::make_shared<Allocation>(segments);
+  auto allocation = std::make_shared<Allocation>(segments);
   run([&] {
     host().take_unused_memory();  // on all ranks, before any of them finds that too little is available
     wanted.check();
