@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 
@@ -115,11 +116,23 @@ SegmentsById HostGroup::take_unused_memory() noexcept {
   return memory_->take_unused([this](int rank) { return process_of(rank).gone.load() != DSC_OK; });
 }
 
+void HostGroup::unmap_unused_memory(Deadline deadline) noexcept {
+  take_unused_memory().clear();
+  while (unmapping_->load() > 0 && !deadline.passed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // On a thread of its own, because the kernel needs about 100 ms for each GiB, and heartbeats must go on.
-void HostGroup::unmap_unused_memory() noexcept {
+void HostGroup::begin_unmapping() noexcept {
+  unmapping_->fetch_add(1);
   SegmentsById unused = take_unused_memory();
-  if (unused.empty()) return;
-  call_out([&] { start_thread("dsc-unmap", [unused = std::move(unused)] {}).detach(); });
+  const bool begun = !unused.empty() && call_out([&] {
+    start_thread("dsc-unmap", [unused = std::move(unused), running = unmapping_]() mutable {
+      unused.clear();
+      running->fetch_sub(1);
+    }).detach();
+  });
+  if (!begun) unmapping_->fetch_sub(1);
 }
 
 // Ranks with the same endpoint are in the same process.
@@ -472,7 +485,7 @@ void HostGroup::on_end(PeerProcess& peer) {
 void HostGroup::on_heartbeat(int64_t now, bool after_gap) noexcept {
   const auto self = weak_from_this().lock();
   if (!self) return;
-  unmap_unused_memory();
+  begin_unmapping();
   for (const auto& peer : peers_)
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },

@@ -83,9 +83,9 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
     return choose_tuning(members, oversubscribed_, kernel_copies_, tuning_overrides_);
   }
   MemoryRegistry& memory() const noexcept { return *memory_; }
-  // Returns the shared memory that all its ranks have freed. It is unmapped when the result is destroyed.
-  // Any thread.
-  SegmentsById take_unused_memory() noexcept;
+  // Unmaps the shared memory that all its ranks have freed, and waits until no other thread is still
+  // unmapping some, at most until the deadline. Any thread.
+  void unmap_unused_memory(Deadline deadline) noexcept;
   uint32_t library_version() const noexcept { return library_version_; }
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
@@ -160,7 +160,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   void watch();
   ItemKey key(int local_rank, ItemKind kind, uint64_t id) const;
   void on_end(PeerProcess& peer);
-  void unmap_unused_memory() noexcept;
+  SegmentsById take_unused_memory() noexcept;
+  void begin_unmapping() noexcept;
   void look_at(PeerProcess& peer, int64_t now, bool after_gap);
 
   int rank_ = -1;
@@ -178,6 +179,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   std::vector<size_t> peer_of_rank_;
   bool oversubscribed_ = false;
   const std::shared_ptr<MemoryRegistry> memory_ = std::make_shared<MemoryRegistry>();
+  // Number of threads that are unmapping memory; they may outlive this object.
+  const std::shared_ptr<std::atomic<int>> unmapping_ = std::make_shared<std::atomic<int>>(0);
   std::vector<int> watched_fds_;
 
   Mutex name_mutex_;

@@ -1,7 +1,7 @@
 // The shared memory of one allocation: a segment for each of its ranks, and all these ranks map all segments.
-// They stay mapped until every rank has freed its own part. So while an operation uses a buffer of its owner,
-// all ranks of the allocation have the buffer mapped. When the operation is complete for the owner, they may
-// not.
+// Each rank keeps the segments of the others mapped until every rank has freed its part. So while an
+// operation is incomplete for the owner of a buffer, all ranks of the allocation have that buffer mapped.
+// Afterwards, they may have unmapped it.
 #pragma once
 
 #include <atomic>

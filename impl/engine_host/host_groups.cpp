@@ -84,7 +84,8 @@ std::shared_ptr<Allocation> HostEngine::share_segments(const SharedMemory& wante
   const auto segments = std::make_shared<Segments>(id, wanted.bytes, host().size(), host().rank());
   auto allocation = std::make_shared<Allocation>(segments);
   run([&] {
-    host().take_unused_memory();  // on all ranks, before any of them finds that too little is available
+    // On all ranks, before any of them finds that too little memory is available.
+    host().unmap_unused_memory(Deadline::after_ms(timeout_ms()));
     wanted.check();
   });
   run([&] { host().publish(ItemKind::kMemory, id, segments->create(size()).get()); });

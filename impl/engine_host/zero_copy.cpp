@@ -91,6 +91,9 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, const SharedRange& se
       peer_buffers_(group),
       sources_(static_cast<size_t>(transfer.size)),
       targets_(target_count()) {
+  if ((transfer.sends(transfer.rank) && !send.allocation) || (is_target(transfer.rank) && !recv.allocation))
+    fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
+         group.describe_member(transfer.rank).c_str());
   std::fill_n(sources_.data(), sources_.size(), nullptr);
   std::fill_n(targets_.data(), targets_.size(), nullptr);
   // Stores that bypass the caches are only good for targets that are not in the caches. In place, the target
@@ -145,13 +148,11 @@ void ZeroCopy::divide() {
   chunks_ = (transfer_.longest + chunk_ - 1) / chunk_;
 }
 
-// Published values are copied once and then checked, because a corrupted or hostile peer may change them.
+// `location` is a copy of published values. It is checked here, because a corrupted or hostile peer may
+// change them.
 std::byte* ZeroCopy::locate(int member, SharedLocation location, const SharedRange& own, size_t elements) {
-  if (member != transfer_.rank) return peer_buffers_.find(member, location, transfer_.bytes_of(elements));
-  if (!own.allocation)
-    fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
-         group_.describe_member(member).c_str());
-  return own.address();
+  if (member == transfer_.rank) return own.address();
+  return peer_buffers_.find(member, location, transfer_.bytes_of(elements));
 }
 
 const std::byte* ZeroCopy::source(int member) {
@@ -172,7 +173,7 @@ const PerMember<void*>& ZeroCopy::targets() {
   const size_t elements = transfer_.count * (collects(transfer_.pattern) ? sources_.size() : 1);
   size_t found = targets_.size();  // the first one is set last, so that an error leaves it null
   for (int member = transfer_.size - 1; member >= 0; --member)
-    if (is_target(member) && found > 0)
+    if (is_target(member))
       targets_[--found] = locate(member, group_.slot(member, group_.epoch()).recv, recv_, elements);
   return targets_;
 }

@@ -70,7 +70,8 @@ class ZeroCopy {
   size_t target_count() const noexcept;
   // True if other ranks may write to the receive buffer of this member.
   bool is_target(int member) const noexcept { return !targets_.empty() && may_be_target(transfer_, member); }
-  // These find buffers of other members when they are needed first: see PeerBuffers.
+  // These find buffers of other members when they are first needed. Call them only after taking work: see
+  // PeerBuffers.
   const std::byte* source(int member);
   const PerMember<void*>& targets();
   std::byte* locate(int member, SharedLocation location, const SharedRange& own, size_t elements);
@@ -94,7 +95,7 @@ class ZeroCopy {
   const bool shares_copies_;  // all ranks take parts of the copies
   PeerBuffers peer_buffers_;
   PerMember<const void*> sources_;  // each member's send buffer; null until it is needed
-  PerMember<void*> targets_;        // receive buffers that other ranks write, likewise
+  PerMember<void*> targets_;        // receive buffers that other ranks write; null until they are needed
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
