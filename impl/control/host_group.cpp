@@ -122,7 +122,7 @@ void HostGroup::unmap_unused_memory(Deadline deadline) noexcept {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// On a thread of its own, because the kernel needs about 100 ms for each GiB, and heartbeats must go on.
+// On a thread of its own, because the kernel needs about 200 ms for each GiB, and heartbeats must go on.
 void HostGroup::begin_unmapping() noexcept {
   unmapping_->fetch_add(1);
   SegmentsById unused = take_unused_memory();

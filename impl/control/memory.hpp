@@ -71,8 +71,8 @@ using SegmentsById = std::map<uint64_t, std::shared_ptr<Segments>>;
 // The allocations of one rank. Any thread may use it.
 class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
  public:
-  // Makes the segments of an allocation known. Call it on every rank before any
-  // rank may use the allocation in operations.
+  // Makes the segments of an allocation known. Call it on every rank before any rank may use the allocation
+  // in operations.
   void know(std::shared_ptr<Segments> segments);
   void add(std::shared_ptr<Allocation> allocation);
 

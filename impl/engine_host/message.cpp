@@ -155,7 +155,7 @@ void SendMessage::publish() noexcept {
   phase_ = Phase::kMeeting;
 }
 
-// Nobody reads the chunks that were written before the path was known.
+// No rank reads the chunks that were written before the path was known.
 void SendMessage::withdraw_chunks() noexcept {
   if (chunk_ > 0) mine_.produced.store(base_, std::memory_order_relaxed);
   chunk_ = 0;

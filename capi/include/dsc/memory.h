@@ -37,10 +37,10 @@ DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, dsc_memory_ki
  *
  * Its pages are replaced by pages that all ranks of the host can reach; that copies them once. Addresses and
  * contents do not change. A page that also holds other data stays as it is, and every operation copies its
- * part of memory: at most two pages. Large operations (zero_copy_min_bytes of
- * dsc_comm_tuning()) gain if every rank that sends does so from registered memory. An all-reduce also needs
- * registered receive buffers; a message needs only one of its two buffers. While ranks register, no other
- * thread and no running operation may access the memory.
+ * part of memory: at most two pages. Large operations (zero_copy_min_bytes of dsc_comm_tuning())
+ * gain if every rank that sends does so from registered memory. An all-reduce also needs registered receive
+ * buffers; a message needs only one of its two buffers. While ranks register, no other thread and no running
+ * operation may access the memory.
  *
  * Refused is memory that a file backs, the stack of the main thread, memory that the program may not read and
  * write, or may execute, and memory that is shared or registered already. Settings of mlock(), madvise() and
