@@ -46,6 +46,7 @@ struct Outcome {
 struct Report {
   std::atomic<int32_t> stage;  // how far the rank has got; the test waits for it
   std::atomic<uint64_t> operations;
+  std::atomic<int32_t> kernel_copies;  // that have begun and not ended: see kernel_copies.hpp
   Outcome outcomes[8];
   int64_t numbers[8];
   char note[1024];  // as large as the text of a failure in tests/support/ranks.c

@@ -67,6 +67,7 @@ void Sweep::report() {
                 static_cast<double>(values[count * 99 / 100]) / 1e3,
                 static_cast<double>(values.back()) / 1e3);
   }
+  for (const auto& [event, count] : tallies_) std::printf("  %s: %d of %d\n", event.c_str(), count, done_);
   std::fflush(stdout);
 }
 

@@ -37,7 +37,10 @@ class Sweep {
 
   // Adds a duration or another number of the current trial.
   void add(const char* series, int64_t us) { series_[series].push_back(us); }
-  // Prints the median, the 99th percentile and the maximum of each series.
+  // Counts the trials in which something happened.
+  void tally(const char* event, bool happened) { tallies_[event] += happened; }
+  int tallied(const char* event) { return tallies_[event]; }
+  // Prints the median, the 99th percentile and the maximum of each series, and the tallies.
   void report();
   // Fails the test if the median is larger. A busy machine may delay some trials for long, but not half of
   // them.
@@ -52,6 +55,7 @@ class Sweep {
   int done_ = -1;
   int64_t said_ms_;
   std::map<std::string, std::vector<int64_t>> series_;
+  std::map<std::string, int> tallies_;
 };
 
 }  // namespace fault

@@ -9,15 +9,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 #include "crew.hpp"
+#include "kernel_copies.hpp"
 #include "random_work.hpp"
 #include "sweep.hpp"
 #include "traces.hpp"
 
 // Included last because it defines macros such as fail().
 extern "C" {
+#include "census.h"
+
 #include <cmocka.h>
 }
 
@@ -27,6 +32,9 @@ using namespace fault;
 
 enum Step : size_t { kFirst, kNext, kOther, kFinalize };
 
+constexpr const char* kSeen = "seen in a large copy by the kernel";
+constexpr const char* kInACopy = "killed in the middle of such a copy";
+
 struct Trial {
   uint64_t seed;
   size_t most_bytes;
@@ -34,15 +42,25 @@ struct Trial {
   int victim;
   int delay_us;
   bool live_child;
+  bool in_a_copy;  // after the delay, the victim is killed as soon as it is in a copy by the kernel
 };
+
+// Returns whether the settings of this run let the kernel copy all data that is not small and not reduced.
+bool kernel_copies() {
+  const char* const tuning = std::getenv("DSC_TUNING");
+  return tuning && std::strstr(tuning, "single_copy_min_bytes=0");
+}
 
 Trial make_trial(std::mt19937_64 random, bool live_child) {
   constexpr int kSizes[] = {2, 2, 3, 3, 4, 4, 4, 8};
   const auto pick = [&random](uint64_t choices) { return static_cast<int>(random() % choices); };
-  Trial trial{random(), size_t{256} << 10, kSizes[pick(std::size(kSizes))], 0, pick(10'000), live_child};
+  Trial trial{random(), size_t{256} << 10, kSizes[pick(std::size(kSizes))], 0, pick(10'000), live_child,
+              false};
   if (pick(4) == 0) trial.most_bytes = size_t{2} << 20;
   if (pick(20) == 0) trial.most_bytes = size_t{at_length() ? 64u : 16u} << 20;
   trial.victim = pick(static_cast<uint64_t>(trial.size));
+  trial.in_a_copy = kernel_copies() && pick(4) != 0;
+  if (trial.in_a_copy) trial.most_bytes = std::max(trial.most_bytes, size_t{4} << 20);
   return trial;
 }
 
@@ -52,6 +70,7 @@ std::string describe(const Trial& trial) {
 }
 
 int work_until_failure(Rank& rank, const Trial& trial) {
+  count_kernel_copies(rank.report.kernel_copies);
   if (!rank.join(rank.options())) return 2;
   RandomWork work(rank, trial.seed, trial.most_bytes);
   if (!work.prepare()) return 3;
@@ -114,13 +133,24 @@ std::string measure(const Crew& crew, const Trial& trial, int64_t killed_us, Swe
   return last_us > kAtOnceUs * slowdown() ? format("the last survivor took %lld us", (long long)last_us) : "";
 }
 
+// Waits until the victim is in a large copy by the kernel. Returns false if none begins.
+bool await_kernel_copy(const Report& victim) {
+  constexpr int64_t kMomentUs = 50'000;
+  for (const int64_t end = now_us() + kMomentUs; now_us() < end;)
+    if (victim.kernel_copies > 0) return true;
+  return false;
+}
+
 // Kills the victim and checks the survivors.
 std::string run_trial(const Trial& trial, Sweep& sweep) {
   Crew crew(trial.size, [&trial](Rank& rank) { return work_until_failure(rank, trial); });
   if (!crew.await_stage_of_all(1, 20'000 * slowdown())) return "the ranks did not start" + crew.describe();
   usleep(static_cast<useconds_t>(trial.delay_us));
+  const bool seen = trial.in_a_copy && await_kernel_copy(crew.report(trial.victim));
   const int64_t killed_us = crew.signal(trial.victim, SIGKILL);
   crew.await_end(trial.victim, 30'000 * slowdown());
+  sweep.tally(kSeen, seen);
+  sweep.tally(kInACopy, crew.report(trial.victim).kernel_copies > 0);
   const bool ended = crew.await_end_of_all(30'000 * slowdown());
   std::string problem = ended ? "" : "a rank hangs" + crew.stacks();
   for (int rank = 0; rank < trial.size && problem.empty(); ++rank)
@@ -145,6 +175,7 @@ void kill_ranks(Sweep& sweep, bool live_child) {
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
   sweep.report();
   sweep.expect_median("last survivor out", kPromisedUs * slowdown());
+  if (sweep.tallied(kSeen) >= 50) assert_true(sweep.tallied(kInACopy) >= sweep.tallied(kSeen) / 4);
 }
 
 void test_killed_rank_is_named(void**) {
@@ -155,6 +186,42 @@ void test_killed_rank_is_named(void**) {
 void test_killed_rank_with_a_live_child_is_named(void**) {
   Sweep sweep("kills with a live child", 200, {.least = 5});
   kill_ranks(sweep, true);
+}
+
+int free_after_a_kill(Rank& rank) {
+  void* memory = nullptr;
+  if (!rank.join(rank.options())) return 2;
+  if (dsc_mem_alloc(rank.world, size_t{1} << 20, DSC_MEMORY_KIND_HOST, &memory) != DSC_OK) return 3;
+  rank.reach(1);
+  dsc_result_t result = DSC_OK;
+  while (result == DSC_OK) result = dsc_barrier(rank.world, nullptr, nullptr);
+  rank.record(kFirst, result, rank.world);
+  if (take_census().segments == 0 || dsc_mem_free(memory) != DSC_OK) return 4;
+  for (const int64_t end = now_ms() + kAtOnceMs; take_census().segments > 0 && now_ms() < end;) sleep_ms(20);
+  rank.report.numbers[0] = take_census().segments;
+  return dsc_finalize() == DSC_OK ? 0 : 5;
+}
+
+// A killed rank counts as one that has freed its memory.
+void test_memory_of_a_killed_rank_is_unmapped(void**) {
+  constexpr int kSize = 3;
+  Sweep sweep("kills of a rank that holds memory", 9, {.least = 2});
+  while (sweep.next()) {
+    const int victim = sweep.trial() % kSize;
+    Crew crew(kSize, free_after_a_kill);
+    assert_true(crew.await_stage_of_all(1, 20'000 * slowdown()));
+    crew.signal(victim, SIGKILL);
+    const bool ended = crew.await_end_of_all(30'000 * slowdown());
+    if (!ended) fail_msg("a rank hangs%s", crew.stacks().c_str());
+    for (int rank = 0; rank < kSize; ++rank) {
+      if (rank == victim) continue;
+      const bool fine = crew.status(rank) == 0 && crew.outcome(rank, kFirst).result == DSC_ERR_PEER_DEAD;
+      if (!fine || crew.report(rank).numbers[0] != 0)
+        fail_msg("rank %d still maps %lld segments%s", rank, (long long)crew.report(rank).numbers[0],
+                 crew.describe().c_str());
+    }
+  }
+  sweep.report();
 }
 
 // In every second trial the ranks are killed before they are ready.
@@ -181,6 +248,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_killed_rank_is_named, end_everything),
       cmocka_unit_test_teardown(test_killed_rank_with_a_live_child_is_named, end_everything),
+      cmocka_unit_test_teardown(test_memory_of_a_killed_rank_is_unmapped, end_everything),
       cmocka_unit_test_teardown(test_all_killed_at_once_leave_nothing, end_everything),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -70,8 +70,8 @@ void on_log(void* context, const dsc_log_record_t* record) {
   if (std::strstr(record->message, "became private")) number_of(rank, kPrivateRecords).fetch_add(1);
 }
 
-// Runs all-reduces and gathers of shared memory one after another and checks each result. In both, ranks
-// write to the memory of others. The memory is the library's, or memory of the program that is registered.
+// Runs all-reduces, gathers and messages one after another and checks each result. In all of them, ranks
+// write to the shared memory of others. It is the library's, or memory of the program that is registered.
 class Reductions {
  public:
   explicit Reductions(Rank& rank, bool registered = false) : rank_(rank), registered_(registered) {}
@@ -86,6 +86,7 @@ class Reductions {
     if (!send_ || !recv_) return false;
     for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i)
       send_[i] = static_cast<uint32_t>(i) * 0xC2B2AE35u + static_cast<uint32_t>(rank_.rank);
+    plain_.assign(send_, send_ + kBytes / sizeof(uint32_t));
     return true;
   }
 
@@ -93,7 +94,7 @@ class Reductions {
   dsc_result_t run() {
     for (size_t turn = 0;; ++turn) {
       const size_t first = turn % kShifts * kShift;
-      dsc_result_t result = turn % 2 == 0 ? reduce(first) : gather(first);
+      dsc_result_t result = turn % 3 == 0 ? reduce(first) : turn % 3 == 1 ? gather(first) : pass_on(first);
       if (result != DSC_OK) return result;
       rank_.report.operations.fetch_add(1);
       int32_t end = rank_.ordered(kFinish);
@@ -152,6 +153,21 @@ class Reductions {
     return result;
   }
 
+  // Each rank sends ordinary memory to the next rank, and writes it into the memory of that rank.
+  dsc_result_t pass_on(size_t first) {
+    const int next = (rank_.rank + 1) % rank_.size;
+    const int previous = (rank_.rank + rank_.size - 1) % rank_.size;
+    dsc_work_t* sending = nullptr;
+    dsc_result_t result =
+        dsc_send(rank_.world, plain_.data() + first, kCount, DSC_DTYPE_U32, next, nullptr, &sending);
+    if (result != DSC_OK) return result;
+    result = dsc_recv(rank_.world, recv_, kCount, DSC_DTYPE_U32, previous, nullptr, nullptr);
+    if (result == DSC_OK) check(recv_, kCount, first, 1, static_cast<uint32_t>(previous));
+    const dsc_result_t sent = dsc_work_wait(sending, -1, nullptr);
+    dsc_work_destroy(sending);
+    return result != DSC_OK ? result : sent;
+  }
+
   // Every element must be `factor` times that of rank 0, plus `more`.
   void check(const uint32_t* got, size_t count, size_t first, uint32_t factor, uint32_t more) {
     uint32_t difference = 0;
@@ -166,6 +182,7 @@ class Reductions {
   const bool registered_;
   uint32_t* send_ = nullptr;
   uint32_t* recv_ = nullptr;
+  std::vector<uint32_t> plain_;
 };
 
 // Waits for the report about a stopped rank, while the rank's own thread waits in an operation.

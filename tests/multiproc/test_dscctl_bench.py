@@ -11,6 +11,7 @@ import resource
 import struct
 import subprocess
 import termios
+from xml.etree import ElementTree
 
 import launch
 import pytest
@@ -70,6 +71,22 @@ def test_all_operations_are_one_table():
     assert "4 B 1234568 B      4 B\n" in wide and "all_reduce" in wide
     report = measured("all", "--sizes", "4")
     assert [row["op"] for row in report["rows"]] == [op for op, _ in moving] + ["barrier"]
+
+
+def test_times_are_drawn(tmp_path):
+    picture = tmp_path / "times.svg"
+    result = bench("all", "--ranks", "2,3", "--sizes", "64KiB,4", "--svg", str(picture), *QUICK)
+    assert (result.returncode, result.stderr) == (0, f"wrote {picture}\n")
+    texts = [text.text for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    panels = [f"{ranks} ranks, {buffers} buffers" for ranks in (2, 3) for buffers in ("plain", "shared")]
+    assert [text for text in texts if text.endswith(" buffers")] == panels
+    assert [text for text in texts if text in OPERATIONS] == 2 * OPERATIONS[:-1]  # a barrier moves no data
+    assert [text for text in texts if text in ("4 B", "64 KiB")] == 4 * ["4 B", "64 KiB"]
+    printed = [time for line in result.stdout.splitlines() if re.match(r"\w+ +(plain|shared) ", line) for time in line.split()[2:]]
+    drawn = [text for text in texts if re.fullmatch(r"[\d.]+", text)]
+    assert sorted(drawn) == sorted(printed) and len(drawn) == 2 * 2 * 9 + 2 * 2 * 8  # 3 ranks do not form pairs
+    one = bench("broadcast", "--ranks", "1", "--sizes", "4", "--json", "--svg", str(picture), *QUICK)
+    assert one.returncode == 0 and len(json.loads(one.stdout)["rows"]) == 2 and "1 rank, plain" in picture.read_text()
 
 
 def test_reasons_name_settings_that_exist():
@@ -140,6 +157,10 @@ def test_wrong_usage():
         (("all_reduce", "--sizes", "3"), "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '3'"),
         (("all_reduce", "--size", "4"), "unknown command or option '--size'; did you mean '--sizes'?"),
         (("--tune", "all_reduce"), "OP excludes --tune"),
+        (("barrier", "--svg", "x.svg"), "barrier moves no data: expected another operation with --svg"),
+        (("all", "--svg", "-"), "expected a file to write, got '-'"),
+        (("all", "--svg", "/nowhere/x.svg"), "/nowhere/x.svg: cannot be written"),
+        (("--tune", "--svg", "x.svg"), "--svg excludes --tune"),
         (("--tune", "--settings", "stage_byte"), "unknown setting 'stage_byte'; did you mean 'stage_bytes'?"),
         (("all_reduce", "--settings", "stage_bytes"), "--settings requires --tune"),
         (("send_recv", "--ranks", "2,3"), "send_recv runs between pairs of ranks: expected even numbers in --ranks, got 3"),

@@ -301,7 +301,7 @@ static void threads_that_start_at_once(void** state) {
 
 static int again_body(rank_t* self) {
   const int rounds = scaled_repetitions(100, 4, 20);
-  census_t before = {0, 0, 0}, after = {0, 0, 0};
+  census_t before = {0}, after = {0};
   for (int i = 0; i < rounds; ++i) {
     CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
     PASS_ON(check_world(self));

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "census.h"
 #include "cmocka_c.h"
 #include "ranks.h"
 
@@ -355,17 +356,6 @@ static void a_late_rank_finds_the_work_done(void** state) {
   unsetenv("DSC_TUNING");
 }
 
-/* Returns how many segments of shared memory this process has mapped. */
-static size_t mapped_segments(void) {
-  char line[512];
-  size_t found = 0;
-  FILE* const maps = fopen("/proc/self/maps", "re");
-  while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
-    if (strstr(line, "memfd:dsc-memory") != NULL) ++found;
-  if (maps != NULL) fclose(maps);
-  return found;
-}
-
 /* The ranks free their parts at different times. */
 static int unmapped_body(rank_t* self) {
   enum { ROUNDS = 20, BYTES = 1 << 16 };
@@ -378,10 +368,10 @@ static int unmapped_body(rank_t* self) {
     last = memory;
   }
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  CHECK(self, mapped_segments() <= 3 * (size_t)self->size);
+  CHECK(self, take_census().segments <= 3 * self->size);
   if (self->rank != 0) CHECK_OK(self, dsc_mem_free(last));
-  for (int waits = 0; mapped_segments() > 0 && waits < 600; ++waits) usleep(50000);
-  CHECK(self, mapped_segments() == 0);
+  for (int waits = 0; take_census().segments > 0 && waits < 600; ++waits) usleep(50000);
+  CHECK(self, take_census().segments == 0);
   return 0;
 }
 

@@ -15,12 +15,12 @@ static int count_entries(const char* folder) {
   return count;
 }
 
-static int count_shared_maps(void) {
+static int count_maps(const char* name) {
   FILE* file = fopen("/proc/self/maps", "r");
   if (file == NULL) return -1;
   char line[512];
   int count = 0;
-  while (fgets(line, sizeof line, file) != NULL) count += strstr(line, "memfd:") != NULL;
+  while (fgets(line, sizeof line, file) != NULL) count += strstr(line, name) != NULL;
   fclose(file);
   return count;
 }
@@ -34,7 +34,8 @@ census_t take_census(void) {
   const census_t census = {
       .descriptors = count_entries("/proc/self/fd"),
       .threads = count_entries("/proc/self/task"),
-      .maps = count_shared_maps(),
+      .maps = count_maps("memfd:"),
+      .segments = count_maps("memfd:dsc-memory"),
   };
   pthread_mutex_unlock(&turn);
   return census;

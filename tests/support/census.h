@@ -5,7 +5,8 @@
 typedef struct census {
   int descriptors;
   int threads;
-  int maps; /* mappings of shared memory */
+  int maps;     /* mappings of shared memory */
+  int segments; /* those of them that belong to dsc_mem_alloc() and dsc_mem_register() */
 } census_t;
 
 census_t take_census(void);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "common/output_file.hpp"
 #include "common/text_file.hpp"
 #include "common/units.hpp"
 
@@ -138,10 +138,7 @@ void write_network(const NetworkFile& network, const std::string& path) {
                          {"version", kNetworkVersion},
                          {"messages", lines_json(network.messages)},
                          {"all_reduces", lines_json(network.all_reduces)}};
-  std::ofstream file(path, std::ios::binary);
-  file << json.dump(1) << "\n";
-  file.close();
-  if (!file) throw std::invalid_argument(path + ": cannot be written");
+  tools::write_file(path, json.dump(1) + "\n");
 }
 
 NetworkFile read_network(const std::string& path) {

@@ -5,17 +5,18 @@
 
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "common/output_file.hpp"
 #include "common/reference/outline.hpp"
 #include "dscctl/bench/exit_codes.hpp"
 #include "dscctl/bench/network.hpp"
 #include "dscctl/bench/report.hpp"
+#include "dscctl/bench/sweep.hpp"
 #include "dscctl/bench/tune.hpp"
 #include "dscctl/network.hpp"
 
@@ -26,7 +27,6 @@ constexpr const char* kSizes = "4,1KiB,16KiB,256KiB,1MiB,4MiB,25MiB,100MiB";
 constexpr int kBudgetMs = 200;
 constexpr int kTuneBudgetMs = 20;  // many short measurements find more than few long ones
 constexpr int kAllBudgetMs = 20;
-constexpr const char* kAll = "all";  // stands for all operations
 constexpr int kMostRanks = 64;
 
 std::vector<std::string> operation_list() {
@@ -53,6 +53,7 @@ class BenchCommand final : public Command {
   std::string network_;  // file for the measured costs of messages and all-reduces
   bool verbose_ = false;
   bool as_json_ = false;
+  std::string svg_;
   CLI::Option* as_rank_ = nullptr;  // hidden option with which this program starts itself as a rank
   std::string cases_;
 };
@@ -81,32 +82,29 @@ BenchCommand::BenchCommand(CLI::App& parent)
   app().add_flag("-v,--verbose", verbose_,
                  "Also shows which algorithm was chosen and why, and how often ranks slept or yielded");
   app().add_flag("--json", as_json_, "Prints JSON, including everything that -v shows");
+  CLI::Option* svg =
+      app()
+          .add_option("--svg", svg_, "Also draws the times, colored by bandwidth, as a heat map")
+          ->check(tools::file_to_write())
+          ->type_name("FILE");
   CLI::Option* tuning = app().add_flag("--tune", tune_,
                                        "Measures the settings of DSC_TUNING instead, and prints the "
                                        "fastest ones; takes a minute or more for each number of ranks. "
                                        "With -v: prints all times");
-  tuning->excludes(op)->excludes(sizes);
+  tuning->excludes(op)->excludes(sizes)->excludes(svg);
   CLI::Option* network =
       app()
           .add_option("--network", network_,
                       "Measures send_recv and all_reduce, and writes latency and bandwidth to a file that "
                       "`dscctl schedule` and `dscctl plan` read")
           ->type_name("FILE");
-  network->excludes(op)->excludes(tuning);
+  network->excludes(op)->excludes(tuning)->excludes(svg);
   app()
       .add_option("--settings", settings_, "Settings of DSC_TUNING that --tune measures (default: all)")
       ->delimiter(',')
       ->needs(tuning)
       ->type_name("LIST");
   as_rank_ = app().add_option("--as-rank", cases_)->group("");
-}
-
-std::vector<Case> cases_of(const Operation& operation, const std::vector<size_t>& sizes) {
-  std::vector<Case> cases;
-  if (!operation.moves) return {{&operation, false, 0}};
-  for (const size_t bytes : sizes)
-    for (const bool shared : {false, true}) cases.push_back({&operation, shared, bytes});
-  return cases;
 }
 
 std::vector<int> parse_ranks(const std::string& text) {
@@ -122,73 +120,6 @@ std::vector<int> parse_ranks(const std::string& text) {
   }
   if (ranks.empty()) throw std::invalid_argument("--ranks: expected numbers such as 2,4, got an empty list");
   return ranks;
-}
-
-void check_pairs(const Operation& operation, const std::vector<int>& ranks) {
-  for (const int count : ranks)
-    if (operation.in_pairs && count % 2 != 0)
-      throw std::invalid_argument(std::string(operation.name) +
-                                  " runs between pairs of ranks: expected even numbers in --ranks, got " +
-                                  std::to_string(count));
-}
-
-// Measures with one number of ranks. With `as_json` the results go into the report, otherwise they are
-// printed.
-void run_one(const Job& job, const Operation& operation, bool as_json, Json& report) {
-  std::vector<Row> rows;
-  const auto facts = measure(job, [&](const Facts&, const Row& row) {
-    rows.push_back(row);
-    if (!as_json && rows.size() == 1) std::cout << headline(operation, job.ranks, job.explain);
-    if (!as_json) std::cout << row_text(row, job.ranks, job.explain) << std::flush;
-  });
-  if (!as_json) std::cout << turns_text(rows, job.ranks, job.explain);
-  if (!as_json && job.explain) std::cout << reasons_text(*facts, rows);
-  add_to_json(report, *facts, rows, job.ranks);
-}
-
-void measure_operation(const std::string& name, const std::vector<int>& numbers, const std::string& sizes,
-                       Job job, bool as_json) {
-  const Operation& operation = find_operation(name);
-  check_pairs(operation, numbers);
-  job.cases = cases_of(operation, parse_sizes(sizes));
-  Json report;
-  for (const int ranks : numbers) {
-    job.ranks = ranks;
-    if (!as_json && !report.empty()) std::cout << "\n";
-    run_one(job, operation, as_json, report);
-  }
-  if (as_json) std::cout << report.dump(1) << "\n";
-}
-
-void run_all(Job& job, const std::vector<size_t>& sizes, bool as_json, Json& report) {
-  std::vector<Row> all;
-  if (!as_json) std::cout << table_head(sizes, job.ranks);
-  for (const Operation& operation : operations()) {
-    if (operation.in_pairs && job.ranks % 2 != 0) {
-      if (!as_json) std::cout << operation.name << " runs between pairs of ranks\n";
-      continue;
-    }
-    job.cases = cases_of(operation, sizes);
-    std::vector<Row> rows;
-    const auto facts = measure(job, [&](const Facts&, const Row& row) { rows.push_back(row); });
-    if (!as_json) std::cout << table_lines(operation, rows) << std::flush;
-    add_to_json(report, *facts, rows, job.ranks);
-    all.insert(all.end(), rows.begin(), rows.end());
-  }
-  if (!as_json) std::cout << turns_text(all, job.ranks, job.explain);
-}
-
-void measure_all_operations(const std::vector<int>& numbers, const std::string& sizes, Job job,
-                            bool as_json) {
-  if (job.explain && !as_json)
-    throw std::invalid_argument("-v explains one operation: expected an operation instead of all, or --json");
-  Json report;
-  for (const int ranks : numbers) {
-    job.ranks = ranks;
-    if (!as_json && !report.empty()) std::cout << "\n";
-    run_all(job, parse_sizes(sizes), as_json, report);
-  }
-  if (as_json) std::cout << report.dump(1) << "\n";
 }
 
 // Prints progress. On a terminal, each step overwrites the line of the previous step, and no line is wider
@@ -250,11 +181,10 @@ void write_measured_network(const std::vector<int>& numbers, const std::string& 
       throw std::invalid_argument(
           "--network measures messages between pairs of ranks: expected even numbers in --ranks, got " +
           std::to_string(ranks));
-  if (!std::ofstream(path, std::ios::app)) throw std::invalid_argument(path + ": cannot be written");
+  tools::expect_writable(path);
   const NetworkFile network = measure_network(numbers, bytes, budget_ms);
   write_network(network, path);
   std::cout << network_text(network);
-  std::cerr << "wrote " << path << "\n";
 }
 
 int BenchCommand::run() const {
@@ -270,10 +200,8 @@ int BenchCommand::run() const {
       write_measured_network(numbers, sizes, budget_ms, network_);
     else if (operation_.empty())
       throw std::invalid_argument("expected --tune, --network or an operation: " + operation_names());
-    else if (const Job job{2, {}, {}, budget_ms, verbose_ || as_json_}; operation_ == kAll)
-      measure_all_operations(numbers, sizes, job, as_json_);
     else
-      measure_operation(operation_, numbers, sizes, job, as_json_);
+      measure({operation_, numbers, parse_sizes(sizes), budget_ms, verbose_, as_json_, svg_});
     return std::cout.flush() ? kFine : kFailed;
   } catch (const std::invalid_argument& wrong) {
     std::cerr << "dscctl: " << wrong.what() << "\nTry 'dscctl bench --help'.\n";

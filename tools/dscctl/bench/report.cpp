@@ -14,10 +14,6 @@ namespace {
 constexpr size_t kShownAsNoLimit = size_t{1} << 60;  // settings of at least this size are shown as "no limit"
 constexpr size_t kWidth = 110;
 
-double gigabytes_per_second(const Row& row) {
-  return row.of.operation->moves ? static_cast<double>(row.of.bytes) / row.median_us / 1e3 : 0;
-}
-
 bool is_part_of_word(char letter) {
   return std::isalnum(static_cast<unsigned char>(letter)) || letter == '_';
 }
@@ -69,12 +65,6 @@ std::string column(const std::string& text, size_t bytes) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
-std::string time_text(double us) {
-  char text[32];
-  std::snprintf(text, sizeof text, us < 100 ? "%.2f" : "%.0f", us);
-  return text;
-}
-
 const char* buffers_name(bool shared) { return shared ? "shared" : "plain"; }
 
 // Returns text such as "4 ranks on 2 processors".
@@ -97,6 +87,16 @@ const char* engine_name(const Case& one) { return one.shared ? "libdsc_zero_copy
 
 std::string setting_text(size_t value) { return value >= kShownAsNoLimit ? "no limit" : size_text(value); }
 
+double gigabytes_per_second(const Row& row) {
+  return row.of.operation->moves ? static_cast<double>(row.of.bytes) / row.median_us / 1e3 : 0;
+}
+
+std::string microseconds_text(double us) {
+  char text[32];
+  std::snprintf(text, sizeof text, us < 100 ? "%.2f" : "%.0f", us);
+  return text;
+}
+
 std::string table_head(const std::vector<size_t>& sizes, int ranks) {
   std::string text = "f32, " + ranks_text(ranks) + ": median time of the slowest rank in microseconds\n";
   text += padded("operation", kNameWidth) + padded("buffers", kBuffersWidth);
@@ -109,7 +109,7 @@ std::string table_lines(const Operation& operation, const std::vector<Row>& rows
   for (const bool shared : {false, true}) {
     std::string times;
     for (const Row& row : rows)
-      if (row.of.shared == shared) times += column(time_text(row.median_us), row.of.bytes);
+      if (row.of.shared == shared) times += column(microseconds_text(row.median_us), row.of.bytes);
     if (times.empty()) continue;  // an operation that moves no data has no buffers
     const char* const buffers = operation.moves ? buffers_name(shared) : "-";
     text += padded(operation.name, kNameWidth) + padded(buffers, kBuffersWidth) + times + "\n";

@@ -13,6 +13,9 @@ using Json = nlohmann::ordered_json;
 
 int allowed_processors();  // processors that the ranks may use, because they inherit this process's mask
 
+double gigabytes_per_second(const Row& row);  // 0 if the operation moves no data
+std::string microseconds_text(double us);     // without the unit
+
 std::string headline(const Operation& operation, int ranks, bool explain);
 std::string row_text(const Row& row, int ranks, bool explain);
 // A table of many operations: a column for each size, and a line for each kind of buffer.

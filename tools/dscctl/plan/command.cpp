@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/output_file.hpp"
 #include "common/reference/outline.hpp"
 #include "common/units.hpp"
 #include "dscctl/plan/report.hpp"
@@ -121,7 +122,7 @@ void PlanCommand::add_choice() {
       .add_option(
           "--html", html_,
           "Writes a page for a browser: the best five candidates side by side, with sliders for costs")
-      ->check(schedule::file_to_write())
+      ->check(tools::file_to_write())
       ->type_name("FILE");
 }
 
@@ -189,7 +190,7 @@ int PlanCommand::answer() const {
   if (!html_.empty() && found.rows.empty())
     std::cerr << "dscctl: " << html_ << " was not written, because no candidate was found\n";
   else if (!html_.empty())
-    schedule::write_file(html_, page_of_rows(asked, found));
+    tools::write_file(html_, page_of_rows(asked, found));
   return found.rows.empty() ? kNothingFits : kFine;
 }
 

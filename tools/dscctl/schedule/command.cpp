@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/output_file.hpp"
 #include "common/reference/outline.hpp"
 #include "common/text_file.hpp"
 #include "common/units.hpp"
@@ -195,16 +196,16 @@ void ScheduleCommand::add_what() {
 }
 
 void ScheduleCommand::add_output() {
-  app().add_option("--svg", svg_, "Writes a drawing")->check(file_to_write())->type_name("FILE");
+  app().add_option("--svg", svg_, "Writes a drawing")->check(tools::file_to_write())->type_name("FILE");
   app()
       .add_option("--perfetto", perfetto_, "Writes a trace for ui.perfetto.dev")
-      ->check(file_to_write())
+      ->check(tools::file_to_write())
       ->type_name("FILE");
   app()
       .add_option("--html", html_,
                   "Writes a page for a browser: the schedules of all --kind on one time axis, with memory, "
                   "and sliders for costs, stages, micro-batches and memory")
-      ->check(file_to_write())
+      ->check(tools::file_to_write())
       ->type_name("FILE");
   app()
       .add_option(
@@ -333,8 +334,8 @@ Priced ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& cos
       print(schedule, costs);
   }
   if (critical_path_) std::cout << critical_path_of(schedule, costs);
-  if (!svg_.empty()) write_file(svg_, draw(schedule, costs, DSC_PIPE_PICTURE_SVG));
-  if (!perfetto_.empty()) write_file(perfetto_, draw(schedule, costs, DSC_PIPE_PICTURE_PERFETTO));
+  if (!svg_.empty()) tools::write_file(svg_, draw(schedule, costs, DSC_PIPE_PICTURE_SVG));
+  if (!perfetto_.empty()) tools::write_file(perfetto_, draw(schedule, costs, DSC_PIPE_PICTURE_PERFETTO));
   return priced;
 }
 
@@ -395,7 +396,7 @@ int ScheduleCommand::run() const {
       prices.push_back(show(schedule, own.as_c()));
     }
     if (made.size() > 1 && has_picture()) std::cout << "\n" << comparison_of(made, prices);
-    if (!html_.empty()) write_file(html_, page(std::move(made), costs));
+    if (!html_.empty()) tools::write_file(html_, page(std::move(made), costs));
   } catch (const std::invalid_argument& wrong) {
     std::cerr << "dscctl: " << wrong.what() << "\nTry 'dscctl schedule --help'.\n";
     return kWrongUsage;

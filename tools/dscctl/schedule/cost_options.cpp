@@ -129,13 +129,6 @@ void CostOptions::expect_no_stages(const Costs& costs, int32_t stages, int32_t c
                                   ", because auto chooses which parts of the model a stage has");
 }
 
-CLI::Validator file_to_write() {
-  const auto check = [](const std::string& text) {
-    return text.empty() || text == "-" ? "expected a file to write, got '" + text + "'" : std::string();
-  };
-  return CLI::Validator(check, "");
-}
-
 std::string list_text(const std::vector<std::string>& values) {
   std::string text;
   for (size_t i = 0; i < values.size();) {

@@ -49,9 +49,6 @@ class CostOptions {
   static std::array<Value, 6> make_values();
 };
 
-// Validates an output file: not empty, and not "-", because other output goes to stdout.
-CLI::Validator file_to_write();
-
 // Returns a list in the syntax of the command line. For example, "2x30" is 30 twice.
 std::string list_text(const std::vector<std::string>& values);
 

@@ -1,8 +1,6 @@
 #include "dscctl/schedule/handle.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <utility>
 
 namespace dscctl::schedule {
@@ -171,14 +169,6 @@ std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t 
   expect_ok(dsc_pipe_draw(schedule.get(), &costs, picture, text.data(), text.size(), &bytes));
   text.pop_back();
   return text;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw std::runtime_error(path + ": cannot be written");
-  std::cerr << "wrote " << path << "\n";
 }
 
 }  // namespace dscctl::schedule

@@ -84,7 +84,4 @@ std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t 
 bool differ_in_chunks(const std::vector<Handle>& schedules);
 int32_t stage_of(const dsc_pipe_schedule_info_t& schedule, int32_t part);
 
-// Writes a file, and reports it on stderr.
-void write_file(const std::string& path, const std::string& text);
-
 }  // namespace dscctl::schedule

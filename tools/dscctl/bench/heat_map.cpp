@@ -1,0 +1,162 @@
+#include "dscctl/bench/heat_map.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <set>
+
+#include "dscctl/bench/report.hpp"
+
+namespace dscctl::bench {
+namespace {
+
+// Pixels.
+constexpr double kMargin = 20, kNames = 110, kGap = 16, kCellWidth = 46, kCellHeight = 22;
+constexpr double kTop = 100, kPanelHead = 44, kPanelGap = 16;
+
+constexpr const char* kInk = "#1d2430";
+constexpr const char* kSoft = "#4a5361";
+constexpr const char* kPaper = "#ffffff";
+
+// The shades of bandwidths below a limit in GB/s. The limits have about equal distances on a logarithmic
+// scale.
+struct Shade {
+  double below;
+  const char* limit;
+  const char* color;
+  const char* ink;
+};
+constexpr std::array<Shade, 7> kShades{{{0.1, "0.1", "#eff3ff", kInk},
+                                        {0.3, "0.3", "#c6dbef", kInk},
+                                        {1, "1", "#9ecae1", kInk},
+                                        {3, "3", "#6baed6", kInk},
+                                        {10, "10", "#4292c6", kPaper},
+                                        {30, "30", "#2171b5", kPaper},
+                                        {1e300, "", "#084594", kPaper}}};
+
+const Shade& shade_of(double gigabytes_per_second) {
+  size_t shade = 0;
+  while (shade + 1 < kShades.size() && gigabytes_per_second >= kShades[shade].below) ++shade;
+  return kShades[shade];
+}
+
+class HeatMap {
+ public:
+  explicit HeatMap(const std::vector<SweepRows>& all) : all_(all) {
+    for (const SweepRows& measured : all)
+      for (const Row& row : measured.rows) {
+        if (!row.of.operation->moves) continue;
+        sizes_.insert(row.of.bytes);
+        names_.insert(row.of.operation->name);
+      }
+  }
+
+  std::string draw() {
+    const double columns = static_cast<double>(sizes_.size()) * kCellWidth;
+    const double rows = static_cast<double>(names_.size()) * kCellHeight;
+    draw_head();
+    double top = kTop + kPanelHead;
+    for (const SweepRows& measured : all_) {
+      draw_names(top);
+      for (const bool shared : {false, true})
+        draw_panel(measured, shared, kMargin + kNames + (shared ? columns + kGap : 0), top);
+      top += rows + kPanelHead + kPanelGap;
+    }
+    // The legend is wider than the cells of one or two sizes.
+    const double width = std::max(2 * kMargin + kNames + kGap + 2 * columns, 860.0);
+    return head(width, top - kPanelHead) + body_ + "</svg>\n";
+  }
+
+ private:
+  template <typename... Values>
+  static std::string formatted(const char* format, Values... values) {
+    char text[400];
+    std::snprintf(text, sizeof text, format, values...);
+    return text;
+  }
+
+  static std::string head(double width, double height) {
+    return formatted(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %g %g' width='%g' height='%g' "
+        "font-family='sans-serif'>\n<rect width='%g' height='%g' fill='%s'/>\n",
+        width, height, width, height, width, height, kPaper);
+  }
+
+  void text(double x, double y, int font, const char* color, const char* anchor, const std::string& words) {
+    body_ += formatted("<text x='%g' y='%g' font-size='%d' fill='%s' text-anchor='%s'>", x, y, font, color,
+                       anchor) +
+             words + "</text>\n";
+  }
+
+  void box(double x, double y, double width, double height, const char* color) {
+    body_ +=
+        formatted("<rect x='%g' y='%g' width='%g' height='%g' fill='%s'/>\n", x, y, width, height, color);
+  }
+
+  void draw_head() {
+    text(kMargin, 30, 16, kInk, "start", "libdsc: microseconds");
+    text(kMargin, 50, 12, kSoft, "start",
+         "f32; median time of the slowest rank; color: bytes divided by time, in GB/s; processors: " +
+             std::to_string(allowed_processors()));
+    double x = kMargin;
+    std::string lower;
+    for (const Shade& shade : kShades) {
+      const std::string limit = shade.limit;
+      const std::string words = lower.empty()   ? "below " + limit
+                                : limit.empty() ? "from " + lower
+                                                : lower + " to " + limit;
+      box(x, 68, 14, 14, shade.color);
+      text(x + 20, 79, 12, kSoft, "start", words);
+      x += 110;
+      lower = limit;
+    }
+  }
+
+  void draw_names(double top) {
+    for (const Operation& operation : operations()) {
+      if (!names_.contains(operation.name)) continue;
+      text(kMargin, top + 15, 12, kInk, "start", operation.name);
+      top += kCellHeight;
+    }
+  }
+
+  void draw_panel(const SweepRows& measured, bool shared, double left, double top) {
+    text(left, top - 22, 13, kInk, "start",
+         std::to_string(measured.ranks) + (measured.ranks == 1 ? " rank, " : " ranks, ") +
+             (shared ? "shared buffers" : "plain buffers"));
+    double x = left;
+    for (const size_t bytes : sizes_) {
+      text(x + kCellWidth / 2, top - 6, 10, kSoft, "middle", size_text(bytes));
+      double y = top;
+      for (const Operation& operation : operations()) {
+        if (!names_.contains(operation.name)) continue;
+        draw_cell(measured, {&operation, shared, bytes}, x, y);
+        y += kCellHeight;
+      }
+      x += kCellWidth;
+    }
+  }
+
+  // The cell of an operation that cannot run with this number of ranks stays empty.
+  void draw_cell(const SweepRows& measured, const Case& of, double x, double y) {
+    for (const Row& row : measured.rows) {
+      if (row.of.operation != of.operation || row.of.shared != of.shared || row.of.bytes != of.bytes)
+        continue;
+      const Shade& shade = shade_of(gigabytes_per_second(row));
+      box(x, y, kCellWidth - 1, kCellHeight - 1, shade.color);
+      text(x + kCellWidth / 2, y + 15, 11, shade.ink, "middle", microseconds_text(row.median_us));
+      return;
+    }
+  }
+
+  const std::vector<SweepRows>& all_;
+  std::set<size_t> sizes_;
+  std::set<std::string> names_;
+  std::string body_;
+};
+
+}  // namespace
+
+std::string heat_map(const std::vector<SweepRows>& all) { return HeatMap(all).draw(); }
+
+}  // namespace dscctl::bench
