@@ -6,9 +6,8 @@
 
 namespace fault {
 
-// From now on, the number is that of the threads of this process that are in such a copy. A signal from
-// another process arrives before the end of the copy, because a copy counts as large if it takes tens of
-// microseconds.
+// Counts in `number` the threads of this process that are in a large copy. It takes tens of microseconds, so
+// a signal usually arrives before it ends. With a sanitizer, only its check of these calls is lost.
 void count_kernel_copies(std::atomic<int32_t>& number);
 
 }  // namespace fault

@@ -165,7 +165,7 @@ class Reductions {
     if (result == DSC_OK) check(recv_, kCount, first, 1, static_cast<uint32_t>(previous));
     const dsc_result_t sent = dsc_work_wait(sending, -1, nullptr);
     dsc_work_destroy(sending);
-    return result != DSC_OK ? result : sent;
+    return result == DSC_OK || result == DSC_ERR_REVOKED ? sent : result;
   }
 
   // Every element must be `factor` times that of rank 0, plus `more`.

@@ -82,9 +82,16 @@ def test_times_are_drawn(tmp_path):
     assert [text for text in texts if text.endswith(" buffers")] == panels
     assert [text for text in texts if text in OPERATIONS] == 2 * OPERATIONS[:-1]  # a barrier moves no data
     assert [text for text in texts if text in ("4 B", "64 KiB")] == 4 * ["4 B", "64 KiB"]
-    printed = [time for line in result.stdout.splitlines() if re.match(r"\w+ +(plain|shared) ", line) for time in line.split()[2:]]
-    drawn = [text for text in texts if re.fullmatch(r"[\d.]+", text)]
-    assert sorted(drawn) == sorted(printed) and len(drawn) == 2 * 2 * 9 + 2 * 2 * 8  # 3 ranks do not form pairs
+    times = {}
+    for line in result.stdout.splitlines():
+        if found := re.match(r"f32, (\d) ranks", line):
+            ranks = found[1]
+        elif found := re.match(r"(\w+) +(plain|shared) +(\S+) +(\S+)$", line):
+            times[ranks, found[2], "64 KiB", found[1]], times[ranks, found[2], "4 B", found[1]] = found[3], found[4]
+    cells = [(ranks, buffers, size, op) for ranks in "23" for buffers in ("plain", "shared") for size in ("4 B", "64 KiB") for op in OPERATIONS[:-1]]
+    drawn = [text for text in texts if re.fullmatch(r"[\d.]+|-", text)]
+    assert drawn == [times.get(cell, "-") for cell in cells] and len(times) == 2 * 2 * 9 + 2 * 2 * 8
+    assert texts.count("-") == 2 * 2  # 3 ranks do not form pairs
     one = bench("broadcast", "--ranks", "1", "--sizes", "4", "--json", "--svg", str(picture), *QUICK)
     assert one.returncode == 0 and len(json.loads(one.stdout)["rows"]) == 2 and "1 rank, plain" in picture.read_text()
 
@@ -136,7 +143,7 @@ def test_ranks_that_take_turns_are_told_of():
     one_processor = functools.partial(os.sched_setaffinity, 0, {min(os.sched_getaffinity(0))})
     result = bench("all_reduce", "--ranks", "3", "--sizes", "4", *QUICK, limit=one_processor)
     assert "3 ranks share 1 processor and take turns by sleeping and yielding" in " ".join(result.stdout.split())
-    assert "-v counts context switches" in " ".join(result.stdout.split())
+    assert "-v (for all operations: --json) counts context switches" in " ".join(result.stdout.split())
     result = bench("all_reduce", "-v", "--ranks", "3", "--sizes", "4", *QUICK, limit=one_processor)
     (row,) = [line.split() for line in result.stdout.splitlines() if " plain " in line]
     assert float(row[-2]) > 0.3  # on one processor some rank gives it up in every operation
@@ -158,7 +165,7 @@ def test_wrong_usage():
         (("all_reduce", "--size", "4"), "unknown command or option '--size'; did you mean '--sizes'?"),
         (("--tune", "all_reduce"), "OP excludes --tune"),
         (("barrier", "--svg", "x.svg"), "barrier moves no data: expected another operation with --svg"),
-        (("all", "--svg", "-"), "expected a file to write, got '-'"),
+        (("all", "--svg", "--json"), "expected a file to write, got '--json'"),
         (("all", "--svg", "/nowhere/x.svg"), "/nowhere/x.svg: cannot be written"),
         (("--tune", "--svg", "x.svg"), "--svg excludes --tune"),
         (("--tune", "--settings", "stage_byte"), "unknown setting 'stage_byte'; did you mean 'stage_bytes'?"),

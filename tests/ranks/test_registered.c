@@ -1,6 +1,5 @@
 /* Memory of the program that dsc_mem_register() made reachable for the other ranks. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

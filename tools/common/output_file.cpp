@@ -9,7 +9,8 @@ namespace tools {
 
 CLI::Validator file_to_write() {
   const auto check = [](const std::string& text) {
-    return text.empty() || text == "-" ? "expected a file to write, got '" + text + "'" : std::string();
+    const bool is_file = !text.empty() && text.front() != '-';
+    return is_file ? std::string() : "expected a file to write, got '" + text + "'";
   };
   return CLI::Validator(check, "");
 }
@@ -18,7 +19,7 @@ void expect_writable(const std::string& path) {
   std::error_code ignored;
   const bool existed = std::filesystem::exists(path, ignored);
   if (!std::ofstream(path, std::ios::app)) throw std::invalid_argument(path + ": cannot be written");
-  if (!existed) std::filesystem::remove(path, ignored);
+  if (!existed) std::filesystem::remove(std::filesystem::canonical(path, ignored), ignored);
 }
 
 void write_file(const std::string& path, const std::string& text) {

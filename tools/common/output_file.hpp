@@ -6,7 +6,8 @@
 
 namespace tools {
 
-// Validates an output file: not empty, and not "-", because other output goes to stdout.
+// Validates an output file. "-" is refused, because other output goes to stdout, and so are names that look
+// like an option.
 CLI::Validator file_to_write();
 
 // Throws std::invalid_argument if the file cannot be written. Changes nothing. A program that measures for

@@ -30,6 +30,7 @@ NetworkLine line_of(int ranks, const std::vector<bench::Measured>& measured);
 const NetworkLine& nearest(const std::vector<NetworkLine>& lines, int ranks);
 
 std::string network_text(const NetworkFile& network);
+// Reports the file on stderr. Throws std::runtime_error if it cannot be written.
 void write_network(const NetworkFile& network, const std::string& path);
 // Throws std::invalid_argument with the file's name and the error.
 NetworkFile read_network(const std::string& path);

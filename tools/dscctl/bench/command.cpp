@@ -65,7 +65,7 @@ BenchCommand::BenchCommand(CLI::App& parent)
       "Starts the ranks itself, as processes. Measures with plain buffers and with buffers of\n"
       "dsc_mem_alloc(). A size is that of the largest buffer of any rank. `all` prints the times of\n"
       "all operations as one table. ./dev bench compares other libraries.\n"
-      "Exit code: 0 done, 1 a rank failed, 2 wrong usage or settings.");
+      "Exit code: 0 done, 1 a rank failed or a file cannot be written, 2 wrong usage or settings.");
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
   tools::offer(op, operation_list());
   app().add_option("--ranks", ranks_, "Number of ranks, such as 4 or 2,4 (default: 2)")->type_name("LIST");
@@ -97,6 +97,7 @@ BenchCommand::BenchCommand(CLI::App& parent)
           .add_option("--network", network_,
                       "Measures send_recv and all_reduce, and writes latency and bandwidth to a file that "
                       "`dscctl schedule` and `dscctl plan` read")
+          ->check(tools::file_to_write())
           ->type_name("FILE");
   network->excludes(op)->excludes(tuning)->excludes(svg);
   app()
@@ -183,8 +184,8 @@ void write_measured_network(const std::vector<int>& numbers, const std::string& 
           std::to_string(ranks));
   tools::expect_writable(path);
   const NetworkFile network = measure_network(numbers, bytes, budget_ms);
+  std::cout << network_text(network) << std::flush;
   write_network(network, path);
-  std::cout << network_text(network);
 }
 
 int BenchCommand::run() const {

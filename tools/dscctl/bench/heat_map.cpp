@@ -11,7 +11,8 @@ namespace dscctl::bench {
 namespace {
 
 // Pixels.
-constexpr double kMargin = 20, kNames = 110, kGap = 16, kCellWidth = 46, kCellHeight = 22;
+constexpr double kMargin = 20, kNames = 110, kGap = 16, kLeastCellWidth = 46, kCellHeight = 22;
+constexpr double kLeastPanelWidth = 160, kLetter = 6;  // for headings and sizes
 constexpr double kTop = 100, kPanelHead = 44, kPanelGap = 16;
 
 constexpr const char* kInk = "#1d2430";
@@ -26,11 +27,11 @@ struct Shade {
   const char* color;
   const char* ink;
 };
-constexpr std::array<Shade, 7> kShades{{{0.1, "0.1", "#eff3ff", kInk},
-                                        {0.3, "0.3", "#c6dbef", kInk},
+constexpr std::array<Shade, 7> kShades{{{0.1, "0.1", "#dce9f6", kInk},
+                                        {0.3, "0.3", "#bdd7ee", kInk},
                                         {1, "1", "#9ecae1", kInk},
                                         {3, "3", "#6baed6", kInk},
-                                        {10, "10", "#4292c6", kPaper},
+                                        {10, "10", "#4292c6", kInk},
                                         {30, "30", "#2171b5", kPaper},
                                         {1e300, "", "#084594", kPaper}}};
 
@@ -48,11 +49,13 @@ class HeatMap {
         if (!row.of.operation->moves) continue;
         sizes_.insert(row.of.bytes);
         names_.insert(row.of.operation->name);
+        cell_width_ =
+            std::max(cell_width_, kLetter * static_cast<double>(size_text(row.of.bytes).size() + 1));
       }
   }
 
   std::string draw() {
-    const double columns = static_cast<double>(sizes_.size()) * kCellWidth;
+    const double columns = std::max(static_cast<double>(sizes_.size()) * cell_width_, kLeastPanelWidth);
     const double rows = static_cast<double>(names_.size()) * kCellHeight;
     draw_head();
     double top = kTop + kPanelHead;
@@ -94,9 +97,10 @@ class HeatMap {
   }
 
   void draw_head() {
-    text(kMargin, 30, 16, kInk, "start", "libdsc: microseconds");
+    text(kMargin, 30, 16, kInk, "start", "Times of libdsc on this machine, in microseconds");
     text(kMargin, 50, 12, kSoft, "start",
-         "f32; median time of the slowest rank; color: bytes divided by time, in GB/s; processors: " +
+         "f32; median time of the slowest rank; color: algbw, which is bytes divided by time, in GB/s; "
+         "processors: " +
              std::to_string(allowed_processors()));
     double x = kMargin;
     std::string lower;
@@ -126,32 +130,35 @@ class HeatMap {
              (shared ? "shared buffers" : "plain buffers"));
     double x = left;
     for (const size_t bytes : sizes_) {
-      text(x + kCellWidth / 2, top - 6, 10, kSoft, "middle", size_text(bytes));
+      text(x + cell_width_ / 2, top - 6, 10, kSoft, "middle", size_text(bytes));
       double y = top;
       for (const Operation& operation : operations()) {
         if (!names_.contains(operation.name)) continue;
         draw_cell(measured, {&operation, shared, bytes}, x, y);
         y += kCellHeight;
       }
-      x += kCellWidth;
+      x += cell_width_;
     }
   }
 
-  // The cell of an operation that cannot run with this number of ranks stays empty.
+  // The cell of an operation that cannot run with this number of ranks has no time.
   void draw_cell(const SweepRows& measured, const Case& of, double x, double y) {
     for (const Row& row : measured.rows) {
       if (row.of.operation != of.operation || row.of.shared != of.shared || row.of.bytes != of.bytes)
         continue;
       const Shade& shade = shade_of(gigabytes_per_second(row));
-      box(x, y, kCellWidth - 1, kCellHeight - 1, shade.color);
-      text(x + kCellWidth / 2, y + 15, 11, shade.ink, "middle", microseconds_text(row.median_us));
+      box(x, y, cell_width_ - 1, kCellHeight - 1, shade.color);
+      text(x + cell_width_ / 2, y + 15, 11, shade.ink, "middle", microseconds_text(row.median_us));
       return;
     }
+    box(x, y, cell_width_ - 1, kCellHeight - 1, "#f2f4f8");
+    text(x + cell_width_ / 2, y + 15, 11, kInk, "middle", "-");
   }
 
   const std::vector<SweepRows>& all_;
   std::set<size_t> sizes_;
   std::set<std::string> names_;
+  double cell_width_ = kLeastCellWidth;
   std::string body_;
 };
 

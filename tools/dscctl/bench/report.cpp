@@ -153,7 +153,7 @@ std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
         "running.";
   if (text.empty()) return "";
   text += explain ? " switches: context switches of a rank in one operation, on average."
-                  : " -v counts context switches.";
+                  : " -v (for all operations: --json) counts context switches.";
   return wrapped(text, "", 0);
 }
 

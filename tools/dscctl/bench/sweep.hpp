@@ -19,7 +19,7 @@ struct Sweep {
   std::string svg;  // file for a heat map; empty: none
 };
 
-// Prints text or JSON to stdout. Throws std::invalid_argument for a wrong wish, before anything is measured,
+// Prints text or JSON to stdout. Throws std::invalid_argument for wrong usage, before anything is measured,
 // and std::runtime_error with the first message of the rank that failed.
 void measure(const Sweep& sweep);
 
