@@ -112,11 +112,11 @@ def test_elementwise_optimizers_train_the_bits_of_ddp():
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_a_rank_holds_its_part_and_units_in_use(size):
-    for whole, parts, held in ranks.run(size, cases.memory, size):
+    for whole, parts, held, late in ranks.run(size, cases.memory, size):
         slack, unit = 1.02, whole / 12
         assert whole / size / slack < parts < whole / size * slack
         assert held.param_shard_bytes <= whole / size * slack and held.grad_shard_bytes <= whole / size * slack
-        assert held.peak_param_bytes <= 3 * unit * slack and held.peak_grad_bytes <= 2 * unit * slack
+        assert held.peak_param_bytes <= 3 * unit * slack and held.peak_grad_bytes <= (2 + late) * unit * slack
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -257,16 +258,25 @@ def load_some(rank, folder, name, optimizer, dtype, stage, state, optimizer_stat
 
 
 def memory(rank, size):
-    """Returns the memory held between passes and the peak in them, with the bytes of the whole model."""
+    """Returns the memory held between passes and the peak in them, with the bytes of the whole model.
+
+    The last result is how many units can have waited 20 ms for the memory of another one. Such a unit gets more memory.
+    """
     torch.manual_seed(0)
     module = nn.Sequential(*(nn.Linear(256, 256) for _ in range(12)))
     whole = sum(p.numel() * p.element_size() for p in module.parameters())
     model = ShardedDataParallel(module, units=[nn.Linear])
+    times, late = [], 0
+    for layer in module:
+        layer.register_full_backward_pre_hook(lambda *_: times.append(time.monotonic()))
     for _ in range(3):
+        times.clear()
         model(torch.ones(2, 256)).sum().backward()
+        times.append(time.monotonic())
+        late = max(late, sum(int((end - begin) / 0.020) for begin, end in zip(times, times[1:])))
     held = model.sharded.memory
     parts = sum(p.numel() * p.element_size() for p in model.parameters())
-    return whole, parts, held
+    return whole, parts, held, late
 
 
 def writes(rank, stage):
