@@ -485,7 +485,8 @@ static void overlapping_memory(void** state) {
   assert_int_equal(run_ranks(2, overlaps_body, NULL), 0);
 }
 
-/* Memory stays registered, and can be unregistered, when its world has ended. */
+/* Memory stays registered, and can be unregistered, when its world has ended. Memory that this rank has freed
+ * before, and others have not, is then unmapped. */
 static int late_end_body(rank_t* self) {
   enum { BYTES = 10 * 4096 };
   float* const data = malloc(BYTES);
@@ -493,10 +494,21 @@ static int late_end_body(rank_t* self) {
   fill(data, self->rank, BYTES / sizeof *data);
   CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
   CHECK_OK(self, dsc_mem_register(self->world, data, BYTES));
+  void* shared = NULL;
+  const int before = take_census().segments;
+  CHECK_OK(self, dsc_mem_alloc(self->world, BYTES, DSC_MEMORY_KIND_HOST, &shared));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  /* Ranks of other hosts map nothing of this one. */
+  const bool frees = self->rank == 0 && take_census().segments - before >= 2;
+  if (frees) CHECK_OK(self, dsc_mem_free(shared));
+  const int mapped = take_census().segments;
   CHECK_OK(self, dsc_comm_finalize(self->world));
   CHECK_OK(self, dsc_comm_destroy(self->world));
+  for (int waits = 0; frees && take_census().segments >= mapped && waits < 200; ++waits) usleep(50000);
+  CHECK(self, !frees || take_census().segments < mapped);
   PASS_ON(check_values(self, data, self->rank, 0, BYTES / sizeof *data));
   CHECK_OK(self, dsc_mem_unregister(data));
+  if (!frees) CHECK_OK(self, dsc_mem_free(shared));
   PASS_ON(check_values(self, data, self->rank, 0, BYTES / sizeof *data));
   free(data);
   return 0;

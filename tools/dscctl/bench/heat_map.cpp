@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <set>
 
+#include "common/svg.hpp"
 #include "dscctl/bench/report.hpp"
 
 namespace dscctl::bench {
@@ -17,7 +17,7 @@ constexpr double kTop = 100, kPanelHead = 44, kPanelGap = 16;
 
 constexpr const char* kInk = "#1d2430";
 constexpr const char* kSoft = "#4a5361";
-constexpr const char* kPaper = "#ffffff";
+constexpr const char* kPaper = "#ffffff";  // also the ink on dark shades
 
 // The shades of bandwidths below a limit in GB/s. The limits have about equal distances on a logarithmic
 // scale.
@@ -49,8 +49,8 @@ class HeatMap {
         if (!row.of.operation->moves) continue;
         sizes_.insert(row.of.bytes);
         names_.insert(row.of.operation->name);
-        cell_width_ =
-            std::max(cell_width_, kLetter * static_cast<double>(size_text(row.of.bytes).size() + 1));
+        for (const std::string& words : {size_text(row.of.bytes), microseconds_text(row.median_us)})
+          cell_width_ = std::max(cell_width_, kLetter * static_cast<double>(words.size() + 1));
       }
   }
 
@@ -67,33 +67,20 @@ class HeatMap {
     }
     // The legend is wider than the cells of one or two sizes.
     const double width = std::max(2 * kMargin + kNames + kGap + 2 * columns, 860.0);
-    return head(width, top - kPanelHead) + body_ + "</svg>\n";
+    return svg_.page(width, top - kPanelHead);
   }
 
  private:
-  template <typename... Values>
-  static std::string formatted(const char* format, Values... values) {
-    char text[400];
-    std::snprintf(text, sizeof text, format, values...);
-    return text;
-  }
-
-  static std::string head(double width, double height) {
-    return formatted(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %g %g' width='%g' height='%g' "
-        "font-family='sans-serif'>\n<rect width='%g' height='%g' fill='%s'/>\n",
-        width, height, width, height, width, height, kPaper);
-  }
-
   void text(double x, double y, int font, const char* color, const char* anchor, const std::string& words) {
-    body_ += formatted("<text x='%g' y='%g' font-size='%d' fill='%s' text-anchor='%s'>", x, y, font, color,
-                       anchor) +
-             words + "</text>\n";
+    svg_.text(
+        x, y,
+        "font-size=\"" + std::to_string(font) + "\" fill=\"" + color + "\" text-anchor=\"" + anchor + "\"",
+        words);
   }
 
   void box(double x, double y, double width, double height, const char* color) {
-    body_ +=
-        formatted("<rect x='%g' y='%g' width='%g' height='%g' fill='%s'/>\n", x, y, width, height, color);
+    svg_.add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x, y, width,
+             height, color);
   }
 
   void draw_head() {
@@ -159,7 +146,7 @@ class HeatMap {
   std::set<size_t> sizes_;
   std::set<std::string> names_;
   double cell_width_ = kLeastCellWidth;
-  std::string body_;
+  tools::Svg svg_;
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
 #include "dscctl/trace/iteration.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <utility>
+
+#include "common/svg.hpp"
 
 namespace dscctl::trace {
 namespace {
@@ -57,20 +58,6 @@ std::map<size_t, Figure> figures_of(const Trace& trace) {
   return figures;
 }
 
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else {
-      safe += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-    }
-  }
-  return safe;
-}
-
 double us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
 class Picture {
@@ -79,27 +66,10 @@ class Picture {
 
   std::string draw(const std::map<size_t, Figure>& figures) {
     for (const auto& [group, figure] : figures) draw_figure(group, figure);
-    char head[200];
-    std::snprintf(head, sizeof head,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-                  "font-family=\"sans-serif\" font-size=\"11\">\n",
-                  kLeft + kWidth + kRight, y_);
-    return head + body_ + "</svg>\n";
+    return svg_.page(kLeft + kWidth + kRight, y_);
   }
 
  private:
-  void add(const char* words) { body_ += words; }
-  template <typename... Values>
-  void add(const char* format, Values... values) {
-    char text[400];
-    std::snprintf(text, sizeof text, format, values...);
-    body_ += text;
-  }
-  void text(double x, double y, const char* style, const std::string& words) {
-    add("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, style);
-    body_ += escaped(words) + "</text>\n";
-  }
-
   double x(TimeNs time) const {
     return kLeft + kWidth * static_cast<double>(time - begin_) / static_cast<double>(end_ - begin_);
   }
@@ -107,8 +77,9 @@ class Picture {
   void draw_figure(size_t group, const Figure& figure) {
     begin_ = figure.begin;
     end_ = figure.end;
-    text(8, y_ + 18, "font-weight=\"bold\"",
-         "reducer " + trace_.groups[group].name + ": gradients (ticks), reductions (bars), exposed (shaded)");
+    svg_.text(
+        8, y_ + 18, "font-weight=\"bold\"",
+        "reducer " + trace_.groups[group].name + ": gradients (ticks), reductions (bars), exposed (shaded)");
     y_ += kTitle - 12;
     for (const Panel& panel : figure.panels) draw_panel(panel);
     draw_axis();
@@ -116,9 +87,9 @@ class Picture {
 
   void draw_panel(const Panel& panel) {
     const Iteration& iteration = *panel.iteration;
-    text(8, y_ + 12, "fill=\"#333\"",
-         "rank " + std::to_string(panel.dump->rank) + ", iteration " + std::to_string(iteration.number) +
-             (iteration.finished ? "" : ": not finished"));
+    svg_.text(8, y_ + 12, "fill=\"#333\"",
+              "rank " + std::to_string(panel.dump->rank) + ", iteration " + std::to_string(iteration.number) +
+                  (iteration.finished ? "" : ": not finished"));
     y_ += kRow;
     draw_exposed(panel);
     for (size_t b = 0; b < iteration.buckets.size(); ++b) draw_bucket(panel, b);
@@ -134,14 +105,14 @@ class Picture {
       last = std::max(last, gradient.ready.value_or(0));
     }
     if (last == 0) return;
-    add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fbe3e0\"/>\n", x(last), y_,
-        std::max(0.0, x(end_of(panel)) - x(last)), kRow * static_cast<double>(iteration.buckets.size()));
+    svg_.add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fbe3e0\"/>\n", x(last), y_,
+             std::max(0.0, x(end_of(panel)) - x(last)), kRow * static_cast<double>(iteration.buckets.size()));
   }
 
   void draw_bucket(const Panel& panel, size_t b) {
     const Iteration::Bucket& bucket = panel.iteration->buckets[b];
-    add("<text x=\"8\" y=\"%.1f\" fill=\"#555\">%zu: %.1f KiB</text>\n", y_ + kBar, b,
-        static_cast<double>(bucket.bytes) / 1024);
+    svg_.add("<text x=\"8\" y=\"%.1f\" fill=\"#555\">%zu: %.1f KiB</text>\n", y_ + kBar, b,
+             static_cast<double>(bucket.bytes) / 1024);
     if (bucket.launched) draw_reduction(panel, b);
     for (const Iteration::Gradient& gradient : panel.iteration->gradients)
       if (gradient.bucket == b && gradient.ready) draw_gradient(gradient);
@@ -151,36 +122,39 @@ class Picture {
   void draw_reduction(const Panel& panel, size_t b) {
     const Iteration::Bucket& bucket = panel.iteration->buckets[b];
     const TimeNs to = bucket.reduced.value_or(end_of(panel));
-    add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"%s\"><title>bucket %zu: launched "
+    svg_.add(
+        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"%s\"><title>bucket %zu: launched "
         "at %.1f us, ",
         x(*bucket.launched), y_ + 2, std::max(1.0, x(to) - x(*bucket.launched)), kBar,
         bucket.reduced ? "#4c8bb8" : "#a9b8c4", b, us(*bucket.launched - begin_));
-    bucket.reduced ? add("reduced at %.1f us", us(to - begin_)) : add("end not known");
-    body_ += "</title></rect>\n";
+    bucket.reduced ? svg_.add("reduced at %.1f us", us(to - begin_)) : svg_.add("end not known");
+    svg_.add("</title></rect>\n");
   }
 
   void draw_gradient(const Iteration::Gradient& gradient) {
     const double at = x(*gradient.ready);
-    add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#d9822b\" "
+    svg_.add(
+        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#d9822b\" "
         "stroke-width=\"2\"><title>",
         at, y_ + 1, at, y_ + kRow - 2);
-    body_ += escaped(gradient.name);
-    add(" ready at %.1f us</title></line>\n", us(*gradient.ready - begin_));
+    svg_.add(tools::escaped_for_svg(gradient.name));
+    svg_.add(" ready at %.1f us</title></line>\n", us(*gradient.ready - begin_));
   }
 
   void draw_axis() {
     constexpr int kParts = 5;
     for (int part = 0; part <= kParts; ++part) {
       const double at = kLeft + kWidth * part / kParts;
-      add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n", at, y_, at, y_ + 4);
-      add("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#555\">%.1f us</text>\n", at, y_ + 18,
-          us(end_ - begin_) * part / kParts);
+      svg_.add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n", at, y_, at,
+               y_ + 4);
+      svg_.add("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#555\">%.1f us</text>\n", at,
+               y_ + 18, us(end_ - begin_) * part / kParts);
     }
     y_ += kAxis;
   }
 
   const Trace& trace_;
-  std::string body_;
+  tools::Svg svg_;
   double y_ = 0;
   TimeNs begin_ = 0;
   TimeNs end_ = 1;
